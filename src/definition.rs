@@ -1,0 +1,172 @@
+//! What `#[atomic_phases]` expands to: a request definition as data, and its phases behind one
+//! object-safe trait, so that the engine can run a row whose Rust type it only knows by name.
+//!
+//! This module decides nothing and touches no database.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::key::hex;
+use crate::phase::{ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
+use crate::store::Store;
+
+/// Longest name of a phase, and so of a recovery point, in characters (the column's width).
+pub const MAX_PHASE_NAME: usize = 50;
+
+/// The recovery point of a row before its first phase is committed.
+pub const STARTED: &str = "started";
+
+/// The recovery point of a row whose last phase is committed.
+pub const FINISHED: &str = "finished";
+
+/// A named, versioned list of phases.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// Name, stored in each row; `rides.create`, say.
+    pub name: &'static str,
+    /// Version, stored in each row. Raise it for a change that rows in flight must not survive.
+    pub version: u32,
+    /// The phases in order.
+    pub phases: &'static [Phase],
+}
+
+/// One atomic step of a [`Definition`].
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// Its name, which is also the recovery point that its commit reaches.
+    pub name: &'static str,
+    /// Names that it had in earlier deploys, newest first.
+    pub was: &'static [&'static str],
+    /// Local or foreign.
+    pub kind: PhaseKind,
+    /// `#[phase(commit)]`: commit the recovery point right after this phase, even where it could
+    /// ride in the next commit.
+    pub commit: bool,
+}
+
+/// Where a phase works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseKind {
+    /// In the database, in one transaction of this isolation level.
+    Local(Isolation),
+    /// At a foreign system, with no transaction open.
+    Foreign(EffectClass),
+}
+
+/// What a provider promises about a repeated call. Mandatory on a foreign phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EffectClass {
+    /// The provider honours the derived key: any number of calls, one effect.
+    Idempotent {
+        /// How long the provider remembers a key. Past it, less a margin, no call is repeated (G11).
+        window: Option<Duration>,
+    },
+    /// The provider honours no key: the call is made at most once, and an interruption leaves the
+    /// request `unknown` until it is reconciled (G2).
+    AtMostOnce,
+}
+
+/// Isolation level of a local phase's transaction. SQLite's is always serializable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// The default, and what the engine's own guarded update is built for.
+    #[default]
+    ReadCommitted,
+    /// One snapshot for the whole phase.
+    RepeatableRead,
+    /// As if the phases ran one after the other. A serialization failure re-runs the phase.
+    Serializable,
+}
+
+impl Phase {
+    /// The name that the derived key is made of: the oldest, so that a rename between a call and
+    /// its repetition does not change the key at the provider (G1).
+    #[must_use]
+    pub fn key_name(&self) -> &'static str {
+        self.was.last().copied().unwrap_or(self.name)
+    }
+
+    /// Whether a row that says `name` means this phase.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.was.contains(&name)
+    }
+}
+
+impl Definition {
+    /// Hex of the first 16 bytes of SHA-256 over names and kinds in order. Stored with each row;
+    /// where it is equal, a row's phase list needs no further look (G14).
+    #[must_use]
+    pub fn phases_hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for phase in self.phases {
+            hash.update((phase.name.len() as u64).to_be_bytes());
+            hash.update(phase.name);
+            hash.update([match phase.kind {
+                PhaseKind::Local(_) => 0,
+                PhaseKind::Foreign(EffectClass::Idempotent { .. }) => 1,
+                PhaseKind::Foreign(EffectClass::AtMostOnce) => 2,
+            }]);
+        }
+        hex(&hash.finalize()[..16])
+    }
+}
+
+/// What the body of one phase came to, as the engine stores it.
+#[derive(Debug)]
+pub enum Step {
+    /// Go on; here is the output, serialised.
+    Output(Box<RawValue>),
+    /// Finish with this reply, and keep the phase's writes.
+    Reply(Reply),
+}
+
+/// The boxed future of one phase.
+pub type PhaseFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+
+/// The phases of one request value, by index. Implemented by `#[atomic_phases]`.
+///
+/// An index that is out of range or of the other kind is a defect of the caller and answered with
+/// an error, never with a panic.
+pub trait Phases<S: Store, A>: Send + Sync + 'static {
+    /// Runs the local phase `index` in `tx`.
+    fn run_local<'a>(
+        &'a self,
+        index: usize,
+        tx: &'a mut Tx<'_, S>,
+        scene: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, PhaseError>;
+
+    /// Runs the foreign phase `index`, which may use `call` once.
+    fn run_foreign<'a>(
+        &'a self,
+        index: usize,
+        call: ForeignCall,
+        scene: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, ForeignError>;
+
+    /// Asks the phase's `#[reconcile]` function what became of its call.
+    fn reconcile<'a>(
+        &'a self,
+        index: usize,
+        scene: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
+}
+
+/// A request type with its definition. Implemented by `#[atomic_phases]`; `S` is the store, `A` the
+/// application's shared state.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a request definition for this store and application state",
+    label = "not a request definition for `{S}` and `{A}`",
+    note = "annotate its impl block with `#[atomic_phases(name = \"…\", version = 1)]`; its local phases must take `&mut Tx<'_, {S}>` and its `&App` must be `{A}`"
+)]
+pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + DeserializeOwned {
+    /// Name, version and phases.
+    const DEFINITION: Definition;
+}

@@ -1,0 +1,205 @@
+//! [`IdempotencyKey`] and [`Scope`]: newtypes that cannot hold an invalid value.
+//!
+//! Neither prints its content: `Debug` shows the first eight hex digits of its SHA-256, which is
+//! enough to follow one key through a log and not enough to use it (G19).
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// Longest idempotency key and longest scope, in bytes. 255 is the limit of the Stripe API, which
+/// clients already keep.
+pub const MAX_KEY_LENGTH: usize = 255;
+
+/// The opaque string by which a client names one logical request: 1 to 255 visible ASCII
+/// characters (`!` to `~`), compared byte by byte.
+///
+/// ```
+/// use atomic_phases::IdempotencyKey;
+///
+/// let key: IdempotencyKey = "8e03978e-40d5-43dd-bc93-6894a57f9324".parse()?;
+/// assert_eq!(key.as_str().len(), 36);
+/// assert!("two words".parse::<IdempotencyKey>().is_err());
+/// # Ok::<(), atomic_phases::InvalidKey>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+/// Who a key belongs to: a tenant, an account, a user. Two scopes never see each other's keys (G16).
+///
+/// 1 to 255 bytes of text without control characters. Take it from the authenticated caller, never
+/// from the request body.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Scope(String);
+
+/// Why a string is no [`IdempotencyKey`] or no [`Scope`]. The text itself is never repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidKey {
+    /// The string is empty.
+    #[error("the {what} is empty; send 1 to {MAX_KEY_LENGTH} characters")]
+    Empty {
+        /// `"idempotency key"` or `"scope"`.
+        what: &'static str,
+    },
+    /// The string is longer than [`MAX_KEY_LENGTH`].
+    #[error("the {what} has {length} bytes; the limit is {MAX_KEY_LENGTH}")]
+    TooLong {
+        /// `"idempotency key"` or `"scope"`.
+        what: &'static str,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// A character outside of what is allowed.
+    #[error("the {what} has a character at byte {at} that is not {allowed}")]
+    Character {
+        /// `"idempotency key"` or `"scope"`.
+        what: &'static str,
+        /// Byte offset of the first such character.
+        at: usize,
+        /// What is allowed, in words.
+        allowed: &'static str,
+    },
+}
+
+impl IdempotencyKey {
+    /// Checks and wraps `key`.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] says which rule the string breaks.
+    pub fn new(key: impl Into<String>) -> Result<Self, InvalidKey> {
+        const WHAT: &str = "idempotency key";
+        let key = checked_length(key.into(), WHAT)?;
+        match key.bytes().position(|byte| !byte.is_ascii_graphic()) {
+            None => Ok(Self(key)),
+            Some(at) => Err(InvalidKey::Character {
+                what: WHAT,
+                at,
+                allowed: "visible ASCII ('!' to '~')",
+            }),
+        }
+    }
+
+    /// The key as the client sent it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Scope {
+    /// Checks and wraps `scope`.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] says which rule the string breaks.
+    pub fn new(scope: impl Into<String>) -> Result<Self, InvalidKey> {
+        const WHAT: &str = "scope";
+        let scope = checked_length(scope.into(), WHAT)?;
+        match scope.char_indices().find(|(_, c)| c.is_control()) {
+            None => Ok(Self(scope)),
+            Some((at, _)) => Err(InvalidKey::Character {
+                what: WHAT,
+                at,
+                allowed: "printable text",
+            }),
+        }
+    }
+
+    /// The scope of an application that has no tenants. An explicit choice: with it, every caller
+    /// shares one name space of keys.
+    #[must_use]
+    pub fn single_tenant() -> Self {
+        Self("-".to_owned())
+    }
+
+    /// The scope's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn checked_length(text: String, what: &'static str) -> Result<String, InvalidKey> {
+    match text.len() {
+        0 => Err(InvalidKey::Empty { what }),
+        length if length > MAX_KEY_LENGTH => Err(InvalidKey::TooLong { what, length }),
+        _ => Ok(text),
+    }
+}
+
+impl std::str::FromStr for IdempotencyKey {
+    type Err = InvalidKey;
+    fn from_str(key: &str) -> Result<Self, InvalidKey> {
+        Self::new(key)
+    }
+}
+
+impl std::str::FromStr for Scope {
+    type Err = InvalidKey;
+    fn from_str(scope: &str) -> Result<Self, InvalidKey> {
+        Self::new(scope)
+    }
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdempotencyKey(#{})", short_hash(&self.0))
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope(#{})", short_hash(&self.0))
+    }
+}
+
+/// The first eight hex digits of the text's SHA-256: how a key appears in logs.
+pub(crate) fn short_hash(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes())[..4])
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_1_to_255_visible_ascii_characters() {
+        for good in ["a", "!", "~", "8e03978e-40d5", &"x".repeat(255)] {
+            assert_eq!(IdempotencyKey::new(good).unwrap().as_str(), good);
+        }
+        assert_eq!(IdempotencyKey::new(""), Err(InvalidKey::Empty { what: "idempotency key" }));
+        assert_eq!(
+            IdempotencyKey::new("x".repeat(256)),
+            Err(InvalidKey::TooLong { what: "idempotency key", length: 256 })
+        );
+        for bad in [" ", "a b", "a\n", "a\0", "é", "\u{7f}", "a\tb"] {
+            assert!(matches!(IdempotencyKey::new(bad), Err(InvalidKey::Character { .. })));
+        }
+    }
+
+    #[test]
+    fn a_scope_may_hold_any_printable_text() {
+        assert!(Scope::new("Müller & Söhne: a b").is_ok());
+        assert!(matches!(Scope::new("a\0b"), Err(InvalidKey::Character { at: 1, .. })));
+        assert!(Scope::new("").is_err());
+    }
+
+    #[test]
+    fn g19_debug_shows_a_hash_and_never_the_text() {
+        let shown = format!("{:?} {:?}", IdempotencyKey::new("canary").unwrap(), Scope::new("canary").unwrap());
+        assert!(!shown.contains("canary"), "{shown}");
+        assert!(shown.contains('#'), "{shown}");
+        let error = IdempotencyKey::new("canary with spaces").unwrap_err();
+        assert!(!error.to_string().contains("canary"));
+    }
+}

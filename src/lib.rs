@@ -1,0 +1,26 @@
+//! Atomic phases: API requests that survive a crash between a charge, a booking and a mail.
+
+extern crate self as atomic_phases;
+
+mod definition;
+mod error;
+mod key;
+mod phase;
+mod store;
+
+pub use atomic_phases_macros::atomic_phases;
+pub use definition::{
+    Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition,
+};
+pub use error::DbError;
+pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
+pub use phase::{
+    DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,
+    ReplyTooUnusual, RequestContext, Tx,
+};
+pub use store::{Standing, Status, Store, StoreError};
+
+/// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:
+/// it changes with the macro, in any release.
+#[doc(hidden)]
+pub mod __private;

@@ -1,0 +1,21 @@
+//! What a phase sees and what it answers: [`Tx`], [`ForeignCall`], [`RequestContext`],
+//! [`PhaseResult`], [`Reply`].
+//!
+//! The types carry the rules: a local phase is given a transaction and no call, a foreign phase a
+//! call and no connection, and a call can be made once.
+
+mod call;
+mod context;
+mod outcome;
+mod tx;
+
+pub(crate) use call::CallMade;
+pub use call::{DerivedKey, ForeignCall};
+pub use context::{RequestContext, Scene};
+pub(crate) use context::Outputs;
+pub use outcome::{
+    Flow, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, ReplyTooUnusual,
+};
+pub(crate) use outcome::{ForeignFailure, PhaseFailure};
+pub(crate) use tx::{StagedJob, Staging};
+pub use tx::{JobId, Tx};

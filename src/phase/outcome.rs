@@ -1,0 +1,224 @@
+//! How a phase ends: an output, an early reply, or one of the declared kinds of failure.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::DbError;
+
+/// What a phase returns: its output, or how it failed.
+///
+/// A phase that may finish the request early and keep its writes returns
+/// `PhaseResult<Flow<Output>>`; the last phase returns `PhaseResult<Reply>`. A foreign phase that
+/// has to tell *unknown* or *not executed* names its error: `PhaseResult<Charge, ForeignError>`.
+/// Any error type of your own will do that converts into [`PhaseError`] (local) or
+/// [`ForeignError`] (foreign).
+pub type PhaseResult<T, E = PhaseError> = Result<T, E>;
+
+/// The output of a phase that may also finish the request: its writes are kept either way.
+#[derive(Debug)]
+pub enum Flow<T> {
+    /// Go on with this output.
+    Continue(T),
+    /// Finish the request with this reply, now; later phases do not run.
+    Finish(Reply),
+}
+
+/// The answer of a finished request: stored, and replayed byte for byte (G8).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Why a value is no [`Reply`] body. The value is not repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("the reply's body does not serialise to JSON (a map with keys that are no strings?)")]
+pub struct ReplyTooUnusual;
+
+impl Reply {
+    /// An empty reply with an HTTP status from 200 to 599.
+    #[must_use]
+    pub fn new(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// A JSON reply, with its `content-type`.
+    ///
+    /// # Errors
+    /// [`ReplyTooUnusual`] where `body` has no JSON form; inside a phase, `?` turns it into a
+    /// retryable failure.
+    pub fn json(status: u16, body: &impl Serialize) -> Result<Self, ReplyTooUnusual> {
+        let body = serde_json::to_vec(body).map_err(|_| ReplyTooUnusual)?;
+        Ok(Self::new(status).header("content-type", "application/json").body(body))
+    }
+
+    /// A plain text reply, with its `content-type`.
+    #[must_use]
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        Self::new(status).header("content-type", "text/plain; charset=utf-8").body(text.into())
+    }
+
+    /// Adds a header line; lines of one name keep their order.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Replaces the body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The header lines in order.
+    #[must_use]
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    /// The body's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // G19: neither header values nor the body.
+        write!(f, "Reply({}, {} header lines, {} bytes)", self.status, self.headers.len(), self.body.len())
+    }
+}
+
+/// How a local phase fails, or a foreign one before or without its call.
+///
+/// Reasons are `&'static str`, so that a log line about a failure cannot hold a user's data (G19).
+#[derive(Debug)]
+pub struct PhaseError(pub(crate) PhaseFailure);
+
+#[derive(Debug)]
+pub(crate) enum PhaseFailure {
+    Reject(Reply),
+    Retryable { reason: &'static str, after: Option<Duration> },
+    Database(DbError),
+}
+
+impl PhaseError {
+    /// A business rejection: the phase's writes are rolled back, then this reply is stored and
+    /// replayed to every retry.
+    #[must_use]
+    pub fn reject(reply: Reply) -> Self {
+        Self(PhaseFailure::Reject(reply))
+    }
+
+    /// A passing failure: the phase's writes are rolled back, the request is released at once, and
+    /// a retry runs this phase again.
+    #[must_use]
+    pub fn retryable(reason: &'static str) -> Self {
+        Self(PhaseFailure::Retryable { reason, after: None })
+    }
+
+    /// As [`retryable`](Self::retryable), with the back-off that the other side asked for.
+    #[must_use]
+    pub fn retryable_after(reason: &'static str, after: Duration) -> Self {
+        Self(PhaseFailure::Retryable { reason, after: Some(after) })
+    }
+}
+
+/// A serialization failure or deadlock re-runs a local phase by itself, a bounded number of times;
+/// any other database error is a retryable failure.
+impl From<diesel::result::Error> for PhaseError {
+    fn from(error: diesel::result::Error) -> Self {
+        Self(PhaseFailure::Database(error.into()))
+    }
+}
+
+impl From<ReplyTooUnusual> for PhaseError {
+    fn from(_: ReplyTooUnusual) -> Self {
+        Self::retryable("the reply does not serialise to JSON")
+    }
+}
+
+/// How a foreign phase fails. All that a [`PhaseError`] can say, and what only a foreign call can
+/// come to.
+///
+/// In an `at_most_once` phase the difference decides about a second effect: after the call was
+/// made, everything but [`reject`](Self::reject) and [`not_executed`](Self::not_executed) leaves
+/// the request *unknown*.
+#[derive(Debug)]
+pub struct ForeignError(pub(crate) ForeignFailure);
+
+#[derive(Debug)]
+pub(crate) enum ForeignFailure {
+    Phase(PhaseFailure),
+    NotExecuted { reason: &'static str, after: Option<Duration> },
+    Unknown { reason: &'static str },
+}
+
+impl ForeignError {
+    /// A business rejection (card declined): this reply is stored and replayed.
+    #[must_use]
+    pub fn reject(reply: Reply) -> Self {
+        PhaseError::reject(reply).into()
+    }
+
+    /// A passing failure that says nothing about the effect. Where the provider honours the derived
+    /// key, a retry calls again with the same key; where it does not, the request is *unknown*.
+    #[must_use]
+    pub fn retryable(reason: &'static str) -> Self {
+        PhaseError::retryable(reason).into()
+    }
+
+    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for.
+    #[must_use]
+    pub fn retryable_after(reason: &'static str, after: Duration) -> Self {
+        PhaseError::retryable_after(reason, after).into()
+    }
+
+    /// The effect certainly did not happen (connection refused, 429, a rejected signature): safe to
+    /// call again, at any provider.
+    #[must_use]
+    pub fn not_executed(reason: &'static str) -> Self {
+        Self(ForeignFailure::NotExecuted { reason, after: None })
+    }
+
+    /// The effect may or may not have happened, and calling again would not be safe: nobody repeats
+    /// the call; a reconcile function or an operator settles it.
+    #[must_use]
+    pub fn unknown(reason: &'static str) -> Self {
+        Self(ForeignFailure::Unknown { reason })
+    }
+}
+
+impl From<PhaseError> for ForeignError {
+    fn from(error: PhaseError) -> Self {
+        Self(ForeignFailure::Phase(error.0))
+    }
+}
+
+impl From<ReplyTooUnusual> for ForeignError {
+    fn from(error: ReplyTooUnusual) -> Self {
+        PhaseError::from(error).into()
+    }
+}
+
+/// What a `#[reconcile]` function found out about a call whose outcome is unknown.
+#[derive(Debug)]
+pub enum Reconciled<T> {
+    /// The effect happened; this is the output that the phase would have returned.
+    Executed(T),
+    /// The effect did not happen, and the call will not arrive any more: it may be made again.
+    NotExecuted,
+    /// Nobody can tell yet.
+    StillUnknown,
+}

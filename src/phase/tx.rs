@@ -1,0 +1,150 @@
+//! [`Tx`]: the database transaction of a local phase, as diesel sees it.
+
+use diesel::QueryResult;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel_async::{AsyncConnectionCore, SimpleAsyncConnection};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::phase::PhaseError;
+use crate::store::Store;
+
+/// The transaction of a local phase: what you write in it, the phase's output and the next recovery
+/// point commit together or not at all (G4).
+///
+/// A `Tx` is a diesel connection: hand it to `execute`, `load`, `get_result`. For a function that
+/// asks for the connection type itself, [`conn`](Self::conn) lends it. The engine commits; a
+/// `COMMIT` of your own, and an SQL error that you swallow, are detected, and the phase fails. A
+/// savepoint (`tx.conn().transaction(..)`) is the way to survive an expected error.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] mod example {
+/// use atomic_phases::{PhaseResult, Sqlite, Tx};
+/// use diesel_async::RunQueryDsl;
+///
+/// diesel::table! { rides (id) { id -> BigInt, user_id -> BigInt, } }
+///
+/// async fn book(tx: &mut Tx<'_, Sqlite>, user: i64) -> PhaseResult<()> {
+///     diesel::insert_into(rides::table).values(rides::user_id.eq(user)).execute(tx).await?;
+///     Ok(())
+/// }
+/// # use diesel::ExpressionMethods;
+/// # }
+/// ```
+pub struct Tx<'c, S: Store> {
+    conn: &'c mut S::Connection,
+    staging: &'c mut Staging,
+}
+
+/// The stable identity of a staged job, for de-duplication where it is delivered (G18).
+pub type JobId = Uuid;
+
+/// A job that is inserted with the phase's commit.
+#[derive(Debug)]
+pub struct StagedJob {
+    pub(crate) id: JobId,
+    pub(crate) name: String,
+    pub(crate) args: Box<RawValue>,
+}
+
+/// The jobs that a phase has staged so far.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    request_id: Uuid,
+    phase: &'static str,
+    jobs: Vec<StagedJob>,
+}
+
+/// Longest name of a staged job, in bytes.
+const MAX_JOB_NAME: usize = 100;
+
+impl Staging {
+    pub(crate) fn new(request_id: Uuid, phase: &'static str) -> Self {
+        Self { request_id, phase, jobs: Vec::new() }
+    }
+
+    pub(crate) fn into_jobs(self) -> Vec<StagedJob> {
+        self.jobs
+    }
+}
+
+impl<'c, S: Store> Tx<'c, S> {
+    pub(crate) fn new(conn: &'c mut S::Connection, staging: &'c mut Staging) -> Self {
+        Self { conn, staging }
+    }
+
+    /// The connection itself, for code that is typed on it.
+    pub fn conn(&mut self) -> &mut S::Connection {
+        self.conn
+    }
+
+    /// Stages a job: it exists exactly if this phase commits (G18), and is delivered afterwards, at
+    /// least once, in the order of staging.
+    ///
+    /// Returns the job's id, the same in each attempt.
+    ///
+    /// # Errors
+    /// A retryable failure where `args` has no JSON form or `name` is empty or over 100 bytes.
+    pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
+        if name.is_empty() || name.len() > MAX_JOB_NAME {
+            return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
+        }
+        let args = serde_json::value::to_raw_value(args)
+            .map_err(|_| PhaseError::retryable("a staged job's arguments do not serialise to JSON"))?;
+        let id = job_id(self.staging.request_id, self.staging.phase, self.staging.jobs.len());
+        self.staging.jobs.push(StagedJob { id, name: name.to_owned(), args });
+        Ok(id)
+    }
+}
+
+fn job_id(request_id: Uuid, phase: &str, position: usize) -> JobId {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    hash.update(request_id.as_bytes());
+    hash.update((position as u64).to_be_bytes());
+    hash.update(phase);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    Uuid::new_v8(bytes)
+}
+
+impl<S: Store> std::fmt::Debug for Tx<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> SimpleAsyncConnection for Tx<'_, S> {
+    async fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        self.conn.batch_execute(query).await
+    }
+}
+
+impl<S: Store> AsyncConnectionCore for Tx<'_, S> {
+    type ExecuteFuture<'conn, 'query> =
+        <S::Connection as AsyncConnectionCore>::ExecuteFuture<'conn, 'query>;
+    type LoadFuture<'conn, 'query> =
+        <S::Connection as AsyncConnectionCore>::LoadFuture<'conn, 'query>;
+    type Stream<'conn, 'query> = <S::Connection as AsyncConnectionCore>::Stream<'conn, 'query>;
+    type Row<'conn, 'query> = <S::Connection as AsyncConnectionCore>::Row<'conn, 'query>;
+    type Backend = <S::Connection as AsyncConnectionCore>::Backend;
+
+    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> Self::LoadFuture<'conn, 'query>
+    where
+        T: AsQuery + 'query,
+        T::Query: QueryFragment<Self::Backend> + QueryId + 'query,
+    {
+        self.conn.load(source)
+    }
+
+    fn execute_returning_count<'conn, 'query, T>(
+        &'conn mut self,
+        source: T,
+    ) -> Self::ExecuteFuture<'conn, 'query>
+    where
+        T: QueryFragment<Self::Backend> + QueryId + 'query,
+    {
+        self.conn.execute_returning_count(source)
+    }
+}

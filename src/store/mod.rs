@@ -1,0 +1,357 @@
+//! [`Store`]: the engine's only door to a database, and the rows that pass through it.
+//!
+//! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
+//! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
+
+use std::future::Future;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel_async::AsyncConnectionCore;
+use uuid::Uuid;
+
+use crate::definition::Isolation;
+use crate::error::DbError;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
+
+/// A database that keeps the rows of idempotency keys.
+///
+/// Implemented by [`Postgres`](crate::Postgres) and [`Sqlite`](crate::Sqlite). Its methods are the
+/// engine's; an application only names the type, in `Tx<'_, Store>`.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// What diesel calls the connection; lent to local phases.
+    type Connection: AsyncConnectionCore + Send;
+
+    /// An open transaction. Dropped without [`commit`](Transaction::commit), it is undone, and its
+    /// locks are gone within a second, whatever became of the future that held it (G13).
+    #[doc(hidden)]
+    type Transaction: Transaction<Self>;
+
+    /// Applies the migrations that are missing. Safe to call from several processes at once.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the migration's name.
+    fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Undoes all migrations: the tables of this crate are dropped, with all that is in them.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the migration's name.
+    fn revert_migrations(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The key's row, if there is one: one statement, no lock, no write.
+    #[doc(hidden)]
+    fn read(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
+
+    /// Begins a transaction and creates the row in it, unless the key has a row. Waits at most the
+    /// bound of `row.lock_wait` for another transaction that is about to create it.
+    #[doc(hidden)]
+    fn reserve(
+        &self,
+        row: &NewRow<'_>,
+    ) -> impl Future<Output = Result<Reserved<Self::Transaction>, StoreError>> + Send;
+
+    /// Begins a transaction.
+    #[doc(hidden)]
+    fn begin(
+        &self,
+        isolation: Isolation,
+    ) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Acquires the lease of an existing row: one guarded statement, which raises the fencing token
+    /// by one. `None` where somebody else was faster.
+    #[doc(hidden)]
+    fn take_over(
+        &self,
+        claim: &Claim<'_>,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
+
+    /// Writes `change` in a transaction of its own: one guarded statement.
+    #[doc(hidden)]
+    fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+    ) -> impl Future<Output = Commit> + Send;
+
+    /// Extends the lease. `false` where it is not ours any more.
+    #[doc(hidden)]
+    fn renew(
+        &self,
+        guard: &Guard<'_>,
+        lease: Duration,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Counts the unfinished rows by what a process must know to continue them.
+    #[doc(hidden)]
+    fn survey(&self) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
+}
+
+/// An open transaction of a [`Store`].
+#[doc(hidden)]
+pub trait Transaction<S: Store>: Send {
+    /// The connection, for the phase's own statements.
+    fn connection(&mut self) -> &mut S::Connection;
+
+    /// Inserts the staged jobs, writes `change` guarded and last, and commits.
+    fn commit(
+        self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        jobs: &[StagedJob],
+    ) -> impl Future<Output = Commit> + Send;
+
+    /// Commits a reservation alone, for a request whose first phase is foreign.
+    fn commit_reservation(self) -> impl Future<Output = Commit> + Send;
+
+    /// Undoes everything and gives the connection back.
+    fn rollback(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Where a row stands. `expired` is no status: it is judged at reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Status {
+    /// Accepted, to be run in the background.
+    Pending,
+    /// Somebody runs it, or died running it: the lease tells.
+    InProgress,
+    /// Released after a passing failure; safe to resume.
+    FailedRetryable,
+    /// Finished; the reply is stored.
+    Completed,
+    /// A foreign effect may or may not have happened.
+    Unknown,
+    /// Gave up at the attempt cap.
+    DeadLetter,
+}
+
+impl Status {
+    /// The status as it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::InProgress => "in_progress",
+            Self::FailedRetryable => "failed_retryable",
+            Self::Completed => "completed",
+            Self::Unknown => "unknown",
+            Self::DeadLetter => "dead_letter",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Pending,
+            Self::InProgress,
+            Self::FailedRetryable,
+            Self::Completed,
+            Self::Unknown,
+            Self::DeadLetter,
+        ]
+        .into_iter()
+        .find(|status| status.as_str() == text)
+    }
+}
+
+/// A row of the key table, with everything about time already judged by the database's clock.
+#[derive(Debug)]
+pub struct KeyRow {
+    pub(crate) request_id: Uuid,
+    pub(crate) definition: String,
+    pub(crate) version: u32,
+    pub(crate) phases_hash: String,
+    pub(crate) fingerprint: String,
+    pub(crate) status: Status,
+    pub(crate) recovery_point: String,
+    pub(crate) open_intent: Option<String>,
+    pub(crate) lease_token: i64,
+    pub(crate) attempts: u32,
+    /// Until the lease ends; zero once it has ended.
+    pub(crate) lease_left: Duration,
+    /// Until the back-off of a released or unknown row ends.
+    pub(crate) back_off_left: Duration,
+    /// Since the last recovery point was committed.
+    pub(crate) since_advance: Duration,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) expired: bool,
+    /// Absent in a completed row, where nobody needs them.
+    pub(crate) work: Option<Work>,
+    pub(crate) response: Option<StoredResponse>,
+}
+
+/// What a run needs to go on.
+pub struct Work {
+    pub(crate) params: Vec<u8>,
+    pub(crate) context: Option<Vec<u8>>,
+    pub(crate) outputs: Option<Vec<u8>>,
+}
+
+/// A reply as it is stored. `body: None` marks one that was over the cap and was not retained.
+#[derive(Clone)]
+pub struct StoredResponse {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+// G19: a row that is printed shows sizes, never content.
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Work({} bytes of parameters)", self.params.len())
+    }
+}
+
+impl std::fmt::Debug for StoredResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StoredResponse({})", self.status)
+    }
+}
+
+/// A row to be created, at its first recovery point.
+pub struct NewRow<'a> {
+    pub(crate) scope: &'a Scope,
+    pub(crate) key: &'a IdempotencyKey,
+    pub(crate) request_id: Uuid,
+    pub(crate) definition: &'a str,
+    pub(crate) version: u32,
+    pub(crate) phases_hash: &'a str,
+    pub(crate) fingerprint: &'a str,
+    pub(crate) params: &'a [u8],
+    pub(crate) context: Option<&'a [u8]>,
+    pub(crate) lease: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) lock_wait: Duration,
+    /// A finished, expired life of the same key, which this row replaces.
+    pub(crate) replaces: Option<Uuid>,
+}
+
+/// What became of a reservation.
+pub enum Reserved<T> {
+    /// The row is in this open transaction.
+    Fresh { tx: T, created_at: DateTime<Utc>, expires_at: DateTime<Utc> },
+    /// The key has a row by now: read it.
+    Exists,
+    /// Another transaction is about to create it, and took longer than the bound.
+    Busy,
+}
+
+/// Which row to take over, and by what right.
+pub struct Claim<'a> {
+    pub(crate) scope: &'a Scope,
+    pub(crate) key: &'a IdempotencyKey,
+    pub(crate) request_id: Uuid,
+    /// The token that was read: who raised it since then was faster.
+    pub(crate) lease_token: i64,
+    pub(crate) right: Right,
+}
+
+/// By what right a lease is acquired.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// The row is released, or its lease has run out.
+    Free,
+    /// The lease is ours, and a commit of ours got no answer: the guarded update waits for that
+    /// commit and fences it off (H4, H5), then tells which recovery point holds.
+    Own,
+}
+
+/// What every write of the engine is guarded by (G3).
+#[derive(Clone, Copy)]
+pub struct Guard<'a> {
+    pub(crate) scope: &'a Scope,
+    pub(crate) key: &'a IdempotencyKey,
+    pub(crate) request_id: Uuid,
+    pub(crate) lease_token: i64,
+    pub(crate) recovery_point: &'a str,
+}
+
+/// The next state of a row.
+pub struct Change<'a> {
+    pub(crate) status: Status,
+    pub(crate) recovery_point: &'a str,
+    pub(crate) phases_hash: &'a str,
+    pub(crate) outputs: Option<&'a [u8]>,
+    pub(crate) open_intent: Option<&'a str>,
+    /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the
+    /// back-off lasts (any other status, whose lease is gone).
+    pub(crate) hold: Duration,
+    pub(crate) response: Option<&'a StoredResponse>,
+}
+
+/// What became of a guarded write. Never a guess (G7).
+#[derive(Debug)]
+pub enum Commit {
+    /// Durable.
+    Done,
+    /// The lease is somebody else's: nothing was written (G3).
+    Fenced,
+    /// The phase broke the rules of its transaction: nothing was written by us.
+    Refused(Refusal),
+    /// Certainly not committed.
+    Failed(StoreError),
+    /// Sent, and no answer came: resolve it by [`Right::Own`] before anything else.
+    Unknown(StoreError),
+}
+
+/// How a phase broke the rules of its transaction (G4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A statement failed, the phase ignored it and returned an output.
+    SwallowedError,
+    /// The phase ended the transaction itself (a raw `COMMIT` or `ROLLBACK`).
+    LeftTransaction,
+}
+
+/// Unfinished rows that stand at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Name of their definition.
+    pub definition: String,
+    /// Version of their definition.
+    pub version: u32,
+    /// Hash of the phase list that they were written with.
+    pub phases_hash: String,
+    /// Their recovery point.
+    pub recovery_point: String,
+    /// Their status.
+    pub status: Status,
+    /// How many there are.
+    pub rows: u64,
+}
+
+/// Why a store could not do what was asked. Holds no value of a row (G19).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No connection within the pool's time limit, or none could be opened.
+    #[error("no database connection: {0}")]
+    NoConnection(String),
+    /// The database answered with an error, or not at all.
+    #[error("the database could not {doing}: {error}")]
+    Database {
+        /// What was asked, in words.
+        doing: &'static str,
+        /// What it answered.
+        error: DbError,
+    },
+    /// A stored value that this version of the crate does not understand.
+    #[error("column {column} of a stored row is not readable; was it written by a newer version, or by hand?")]
+    Unreadable {
+        /// The column's name.
+        column: &'static str,
+    },
+    /// A migration failed.
+    #[error("migration failed: {0}")]
+    Migration(String),
+    /// The store's configuration cannot work.
+    #[error("{0}")]
+    Configuration(String),
+}
