@@ -18,6 +18,10 @@ pub use phase::{
     DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,
     ReplyTooUnusual, RequestContext, Tx,
 };
+#[cfg(feature = "postgres")]
+pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::{Sqlite, SqliteConn};
 pub use store::{Standing, Status, Store, StoreError};
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:

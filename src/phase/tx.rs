@@ -4,7 +4,7 @@ use diesel::QueryResult;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel_async::{AsyncConnectionCore, SimpleAsyncConnection};
 use serde::Serialize;
-use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::phase::PhaseError;
@@ -45,14 +45,17 @@ pub type JobId = Uuid;
 pub struct StagedJob {
     pub(crate) id: JobId,
     pub(crate) name: String,
-    pub(crate) args: Box<RawValue>,
+    /// Order of delivery within the request.
+    pub(crate) position: i64,
+    /// Encoded by the engine's codec when the phase ends.
+    pub(crate) args: Vec<u8>,
 }
 
 /// The jobs that a phase has staged so far.
 #[derive(Debug)]
 pub(crate) struct Staging {
     request_id: Uuid,
-    phase: &'static str,
+    phase: usize,
     jobs: Vec<StagedJob>,
 }
 
@@ -60,7 +63,7 @@ pub(crate) struct Staging {
 const MAX_JOB_NAME: usize = 100;
 
 impl Staging {
-    pub(crate) fn new(request_id: Uuid, phase: &'static str) -> Self {
+    pub(crate) fn new(request_id: Uuid, phase: usize) -> Self {
         Self { request_id, phase, jobs: Vec::new() }
     }
 
@@ -90,20 +93,20 @@ impl<'c, S: Store> Tx<'c, S> {
         if name.is_empty() || name.len() > MAX_JOB_NAME {
             return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
         }
-        let args = serde_json::value::to_raw_value(args)
+        let args = serde_json::to_vec(args)
             .map_err(|_| PhaseError::retryable("a staged job's arguments do not serialise to JSON"))?;
-        let id = job_id(self.staging.request_id, self.staging.phase, self.staging.jobs.len());
-        self.staging.jobs.push(StagedJob { id, name: name.to_owned(), args });
+        let position = ((self.staging.phase as i64) << 32) + self.staging.jobs.len() as i64;
+        let id = job_id(self.staging.request_id, position);
+        self.staging.jobs.push(StagedJob { id, name: name.to_owned(), position, args });
         Ok(id)
     }
 }
 
-fn job_id(request_id: Uuid, phase: &str, position: usize) -> JobId {
-    use sha2::{Digest, Sha256};
+fn job_id(request_id: Uuid, position: i64) -> JobId {
     let mut hash = Sha256::new();
+    hash.update(b"staged job");
     hash.update(request_id.as_bytes());
-    hash.update((position as u64).to_be_bytes());
-    hash.update(phase);
+    hash.update(position.to_be_bytes());
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     Uuid::new_v8(bytes)

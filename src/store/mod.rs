@@ -3,11 +3,23 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod row;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod statement;
+
 use std::future::Future;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::backend::Backend;
+use diesel::migration::{Migration, MigrationSource};
 use diesel_async::AsyncConnectionCore;
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness};
 use uuid::Uuid;
 
 use crate::definition::Isolation;
@@ -97,7 +109,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 #[doc(hidden)]
 pub trait Transaction<S: Store>: Send {
     /// The connection, for the phase's own statements.
-    fn connection(&mut self) -> &mut S::Connection;
+    fn connection(&mut self) -> Result<&mut S::Connection, StoreError>;
 
     /// Inserts the staged jobs, writes `change` guarded and last, and commits.
     fn commit(
@@ -354,4 +366,84 @@ pub enum StoreError {
     /// The store's configuration cannot work.
     #[error("{0}")]
     Configuration(String),
+}
+
+impl StoreError {
+    pub(crate) fn database(doing: &'static str, error: impl Into<DbError>) -> Self {
+        Self::Database { doing, error: error.into() }
+    }
+
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_connection_lost())
+    }
+
+    pub(crate) fn is_serialization_failure(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_serialization_failure())
+    }
+
+    /// Whether the database itself said no, so that it is certain that nothing was written.
+    pub(crate) fn is_from_server(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if !error.is_connection_lost())
+    }
+
+    pub(crate) fn is_worth_a_rerun(&self) -> bool {
+        match self {
+            Self::Database { error, .. } => error.is_worth_a_rerun(),
+            Self::NoConnection(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A migration source by reference, which diesel has none for.
+struct Borrowed(&'static EmbeddedMigrations);
+
+impl<DB: Backend> MigrationSource<DB> for Borrowed {
+    fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
+        self.0.migrations()
+    }
+}
+
+/// Runs the migrations that are missing.
+pub(crate) fn run_migrations<H, DB>(
+    ours: &'static EmbeddedMigrations,
+) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    move |harness| {
+        let pending = harness.pending_migrations(Borrowed(ours)).map_err(migration_error)?;
+        for migration in pending {
+            harness.run_migration(&*migration).map_err(migration_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reverts our migrations, and none that the application keeps in the same table.
+pub(crate) fn revert_migrations<H, DB>(
+    ours: &'static EmbeddedMigrations,
+) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    move |harness| {
+        let applied = harness.applied_migrations().map_err(migration_error)?;
+        let mut migrations = MigrationSource::<DB>::migrations(ours).map_err(migration_error)?;
+        migrations.reverse();
+        for migration in migrations {
+            if applied.contains(&migration.name().version().as_owned()) {
+                harness.revert_migration(&*migration).map_err(migration_error)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn migration_error(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+    StoreError::Migration(error.to_string())
 }

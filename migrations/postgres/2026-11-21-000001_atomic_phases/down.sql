@@ -1,0 +1,2 @@
+DROP TABLE atomic_phases_staged_jobs;
+DROP TABLE atomic_phases_keys;

@@ -1,0 +1,41 @@
+-- As migrations/postgres, column by column. Times are milliseconds since 1970, by SQLite's clock;
+-- request and job ids are 16 bytes.
+CREATE TABLE atomic_phases_keys (
+    scope              TEXT    NOT NULL,
+    idempotency_key    TEXT    NOT NULL,
+    request_id         BLOB    NOT NULL,
+    definition         TEXT    NOT NULL,
+    definition_version INTEGER NOT NULL,
+    phases_hash        TEXT    NOT NULL,
+    fingerprint        TEXT    NOT NULL,
+    status             TEXT    NOT NULL CHECK (status IN
+        ('pending', 'in_progress', 'failed_retryable', 'completed', 'unknown', 'dead_letter')),
+    recovery_point     TEXT    NOT NULL CHECK (length(recovery_point) <= 50),
+    open_intent        TEXT             CHECK (length(open_intent) <= 50),
+    lease_token        INTEGER NOT NULL,
+    locked_until       INTEGER,
+    run_after          INTEGER,
+    attempts           INTEGER NOT NULL,
+    advanced_at        INTEGER NOT NULL,
+    created_at         INTEGER NOT NULL,
+    expires_at         INTEGER NOT NULL,
+    params             BLOB    NOT NULL,
+    context            BLOB,
+    outputs            BLOB,
+    response_status    INTEGER,
+    response_headers   BLOB,
+    response_body      BLOB,
+    PRIMARY KEY (scope, idempotency_key)
+) STRICT;
+
+CREATE TABLE atomic_phases_staged_jobs (
+    scope           TEXT    NOT NULL,
+    job_id          BLOB    NOT NULL,
+    idempotency_key TEXT    NOT NULL,
+    request_id      BLOB    NOT NULL,
+    position        INTEGER NOT NULL,
+    name            TEXT    NOT NULL,
+    args            BLOB    NOT NULL,
+    staged_at       INTEGER NOT NULL,
+    PRIMARY KEY (scope, job_id)
+) STRICT;

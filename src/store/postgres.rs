@@ -1,0 +1,456 @@
+//! [`Postgres`]: the production store, on diesel-async.
+//!
+//! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
+//! would hide which of body, commit and rollback failed (H8). `statements` holds the SQL.
+
+mod lent;
+mod pool;
+mod statements;
+
+use std::time::{Duration, Instant};
+
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use futures_util::future::{OptionFuture, join, join4, join5};
+
+use self::lent::Lent;
+pub use self::pool::{DeadPool, Pool, PoolSettings};
+use self::statements as sql;
+use super::row::{Row, SurveyRow, key_row, standing};
+use super::{
+    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store,
+    StoreError, Transaction,
+};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// How long the store waits for the server's answer to a statement of its own. Past it, the
+/// connection is destroyed, and a commit's outcome counts as unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long the server waits for the next statement inside a transaction before it gives up on the
+/// client: the back-stop for one that is gone without a trace (H13).
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(60);
+
+/// How long a takeover waits for the row's lock. A holder in its own commit keeps it for an instant;
+/// one that lost its network keeps it until the server notices.
+const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Rows in PostgreSQL 14 or newer, reached through a connection pool.
+///
+/// Behind PgBouncer: session pooling, or version 1.21 and newer with `max_prepared_statements` above
+/// zero. Transaction pooling without it fails with *prepared statement already exists* (H11).
+/// All nodes have to write to one primary with `synchronous_commit = on`.
+#[derive(Clone, Debug)]
+pub struct Postgres<P: Pool = DeadPool> {
+    pool: P,
+}
+
+impl Postgres {
+    /// Opens a pool of [`PoolSettings::default`] for `url` (`postgres://user:password@host/db`,
+    /// without TLS). For TLS or other settings, build the pool yourself and hand it to
+    /// [`with_pool`](Self::with_pool).
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where the first connection cannot be opened.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(url, PoolSettings::default()).await
+    }
+
+    /// As [`connect`](Self::connect), with the pool's settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
+        let store = Self::with_pool(pool::open(url, settings)?);
+        drop(Pool::get(&store.pool).await?);
+        Ok(store)
+    }
+}
+
+/// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
+macro_rules! ask {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent = Lent::of(&$store.pool).await?;
+        let mut $conn = lent.shared()?;
+        let answer = answered($query).await;
+        lent.settle($doing, answer)
+    }};
+}
+
+/// As `ask!` for a statement that is safe to send twice: after a restart of the server, each idle
+/// connection of the pool is dead, and the first to use one finds out.
+macro_rules! ask_again {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        match ask!($store, $doing, |$conn| $query) {
+            Err(error) if error.is_connection_lost() => {
+                $store.pool.forget_idle();
+                ask!($store, $doing, |$conn| $query)
+            }
+            answer => answer,
+        }
+    };
+}
+
+impl<P: Pool> Postgres<P> {
+    /// Uses a pool that the application has already: deadpool's, or with the feature `bb8` that
+    /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
+    #[must_use]
+    pub fn with_pool(pool: P) -> Self {
+        Self { pool }
+    }
+
+    /// The pool, for the application's own queries outside of phases.
+    #[must_use]
+    pub fn pool(&self) -> &P {
+        &self.pool
+    }
+
+    /// `BEGIN` and the transaction's settings, in one round trip.
+    async fn try_begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
+        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
+        let conn = tx.0.shared()?;
+        answered(both(
+            sql::Begin(isolation).execute(&mut &*conn),
+            sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn),
+        ))
+        .await
+        .and_then(|(begun, set)| begun.and(set))
+        .map_err(|error| StoreError::database("begin a transaction", error))?;
+        Ok(tx)
+    }
+
+    /// `BEGIN`, settings, the row, and the session's own lock timeout again, in one round trip. Each
+    /// travels as a prepared statement, polled, and so sent, in this order: a `COMMIT` or `BEGIN`
+    /// by `batch_execute` would overtake the others.
+    async fn try_reserve(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
+        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
+        let conn = tx.0.shared()?;
+        let began = Instant::now();
+        let make_room = row.replaces.map(|request_id| {
+            sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
+                .execute(&mut &*conn)
+        });
+        let sent = join5(
+            sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+            sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION).execute(&mut &*conn),
+            OptionFuture::from(make_room),
+            sql::Insert::new(row).load::<sql::Times>(&mut &*conn),
+            // The bound is for the reservation only: the phase keeps the session's own.
+            sql::ResetLockTimeout {}.execute(&mut &*conn),
+        );
+        let inserted = answered(async {
+            let (begun, set, room, inserted, reset) = sent.await;
+            begun.and(set).and(room.unwrap_or(Ok(0)))?;
+            let inserted = inserted?;
+            reset.map(|_| inserted)
+        })
+        .await;
+        match inserted {
+            Ok(rows) => match rows.into_iter().next() {
+                Some((created_at, expires_at)) => Ok(Reserved::Fresh { tx, created_at, expires_at }),
+                None => {
+                    tx.rollback().await;
+                    Ok(Reserved::Exists)
+                }
+            },
+            // lock_timeout arrives as an unknown kind with a message in the server's language (H9);
+            // the clock tells it in every language.
+            Err(Error::DatabaseError(DatabaseErrorKind::Unknown, about))
+                if began.elapsed() >= row.lock_wait || about.message().contains("lock timeout") =>
+            {
+                tx.rollback().await;
+                Ok(Reserved::Busy)
+            }
+            Err(error) => Err(StoreError::database("reserve the key", error)),
+        }
+    }
+
+    /// One guarded update in a transaction with a bound for the row's lock: its holder may be stuck in
+    /// its own commit (H13).
+    async fn try_take_over(
+        &self,
+        claim: &Claim<'_>,
+        lease: Duration,
+    ) -> Result<Vec<Row>, StoreError> {
+        let lent = Lent::of(&self.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let answer = answered(async {
+            let (begun, set, rows, committed) = join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::Settings::new(Some(TAKE_OVER_LOCK_WAIT), IDLE_IN_TRANSACTION).execute(&mut &*conn),
+                sql::TakeOver::new(claim, lease).load::<Row>(&mut &*conn),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let rows = rows?;
+            committed.map(|_| rows)
+        });
+        let answer = answer.await;
+        lent.settle("take over the key", answer)
+    }
+
+    async fn with_migrations(
+        &self,
+        work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<(), StoreError>
+        + Send
+        + 'static,
+    ) -> Result<(), StoreError> {
+        let conn = self.pool.get().await?;
+        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
+        tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
+            .await
+            .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
+    }
+}
+
+impl<P: Pool> Store for Postgres<P> {
+    type Connection = AsyncPgConnection;
+    type Transaction = PgTransaction<P>;
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        // Two processes that start at once may both find a migration missing; the loser's CREATE
+        // fails, and its second look finds nothing to do.
+        match self.with_migrations(super::run_migrations(&MIGRATIONS)).await {
+            Err(StoreError::Migration(_)) => {
+                self.with_migrations(super::run_migrations(&MIGRATIONS)).await
+            }
+            done => done,
+        }
+    }
+
+    async fn revert_migrations(&self) -> Result<(), StoreError> {
+        self.with_migrations(super::revert_migrations(&MIGRATIONS)).await
+    }
+
+    async fn read(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let rows = ask_again!(self, "read the key", |conn| {
+            sql::Read { scope: scope.as_str(), key: key.as_str() }.load::<Row>(&mut conn)
+        })?;
+        rows.into_iter().next().map(key_row).transpose()
+    }
+
+    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
+        match self.try_reserve(row).await {
+            Err(error) if error.is_connection_lost() => {
+                self.pool.forget_idle();
+                self.try_reserve(row).await
+            }
+            reserved => reserved,
+        }
+    }
+
+    async fn begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
+        match self.try_begin(isolation).await {
+            Err(error) if error.is_connection_lost() => {
+                self.pool.forget_idle();
+                self.try_begin(isolation).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn take_over(
+        &self,
+        claim: &Claim<'_>,
+        lease: Duration,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let rows = self.try_take_over(claim, lease).await?;
+        rows.into_iter().next().map(key_row).transpose()
+    }
+
+    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+        let written = async {
+            ask!(self, "write the key", |conn| sql::Write::new(guard, change).execute(&mut conn))
+        };
+        match written.await {
+            Ok(0) => Commit::Fenced,
+            Ok(_) => Commit::Done,
+            Err(error) if error.is_from_server() => Commit::Failed(error),
+            Err(error @ StoreError::NoConnection(_)) => Commit::Failed(error),
+            Err(error) => Commit::Unknown(error),
+        }
+    }
+
+    async fn renew(&self, guard: &Guard<'_>, lease: Duration) -> Result<bool, StoreError> {
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, lease).execute(&mut conn)
+        })?;
+        Ok(renewed == 1)
+    }
+
+    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
+        let rows = ask_again!(self, "survey the keys", |conn| {
+            sql::Survey {}.load::<SurveyRow>(&mut conn)
+        })?;
+        rows.into_iter().map(standing).collect()
+    }
+}
+
+/// An open transaction. Dropped, it closes its connection, and the server rolls back.
+pub struct PgTransaction<P: Pool>(Lent<P>);
+
+impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
+    fn connection(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
+        self.0.exclusive()
+    }
+
+    async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+        match self.try_commit(guard, change, jobs).await {
+            Ok(commit) => commit,
+            Err(error) => Commit::Failed(error),
+        }
+    }
+
+    async fn commit_reservation(self) -> Commit {
+        let sent = match self.0.shared() {
+            Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
+            Err(error) => return Commit::Failed(error),
+        };
+        self.committed(sent.map(drop))
+    }
+
+    async fn rollback(self) {
+        let rolled_back = match self.0.shared() {
+            Ok(conn) => answered(sql::Rollback {}.execute(&mut &*conn)).await.is_ok(),
+            Err(_) => false,
+        };
+        // Otherwise the guard closes the connection, which rolls back too.
+        if rolled_back {
+            self.0.give_back();
+        }
+    }
+}
+
+impl<P: Pool> PgTransaction<P> {
+    /// Jobs, guarded update and `COMMIT` in one round trip. That is safe because the update raises an
+    /// error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
+    async fn try_commit(
+        self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        jobs: &[StagedJob],
+    ) -> Result<Commit, StoreError> {
+        let conn = self.0.shared()?;
+        let jobs = futures_util::future::join_all(
+            jobs.iter().map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn)),
+        );
+        let advance = sql::Advance::new(guard, change).load::<i32>(&mut &*conn);
+        let commit = sql::CommitTx {}.execute(&mut &*conn);
+        let sent = answered(async {
+            let (jobs, (advanced, committed)) = join(jobs, join(advance, commit)).await;
+            Ok((jobs.into_iter().collect::<Result<Vec<_>, _>>(), advanced, committed))
+        })
+        .await;
+        let (jobs, advanced, committed) = match sent {
+            Ok(answers) => answers,
+            Err(error) => return Ok(Commit::Unknown(StoreError::database("commit", error))),
+        };
+        // The first error is the cause: what follows it fails for being in a failed transaction.
+        let Err(error) = jobs.and(advanced) else {
+            return Ok(self.committed(committed.map(drop)));
+        };
+        if is_lost(&error) {
+            return Ok(Commit::Unknown(StoreError::database("commit", error)));
+        }
+        // The server refused the update, so its COMMIT was a rollback, whatever it answered.
+        if committed.is_ok() {
+            self.0.give_back();
+        }
+        Ok(match refusal(&error) {
+            Some(Verdict::Fenced) => Commit::Fenced,
+            Some(Verdict::Refused(refusal)) => Commit::Refused(refusal),
+            None => Commit::Failed(StoreError::database("write the recovery point", error)),
+        })
+    }
+
+    fn committed(self, answer: Result<(), Error>) -> Commit {
+        match answer {
+            Ok(()) => {
+                self.0.give_back();
+                Commit::Done
+            }
+            // A constraint that was deferred to the commit, or a serialization failure: the server
+            // said no. Any other error may hide a commit that was applied (H4, H9).
+            Err(error) if is_refused_by_server(&error) => {
+                Commit::Failed(StoreError::database("commit", error))
+            }
+            Err(error) => Commit::Unknown(StoreError::database("commit", error)),
+        }
+    }
+}
+
+enum Verdict {
+    Fenced,
+    Refused(Refusal),
+}
+
+/// What the guarded update raised. Its own marks are the same in every language of the server;
+/// PostgreSQL's "current transaction is aborted" is recognised in English only, and elsewhere
+/// reported as an error of the database, which is no commit either.
+fn refusal(error: &Error) -> Option<Verdict> {
+    let Error::DatabaseError(_, about) = error else { return None };
+    let message = about.message();
+    if message.contains(sql::MARK_FENCED) {
+        Some(Verdict::Fenced)
+    } else if message.contains(sql::MARK_LEFT) {
+        Some(Verdict::Refused(Refusal::LeftTransaction))
+    } else if message.contains("current transaction is aborted") {
+        Some(Verdict::Refused(Refusal::SwallowedError))
+    } else {
+        None
+    }
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
+            _
+        )
+    )
+}
+
+/// Kinds that only the server can have reported, and only for a transaction that it undid.
+fn is_refused_by_server(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::SerializationFailure
+                | DatabaseErrorKind::UniqueViolation
+                | DatabaseErrorKind::ForeignKeyViolation
+                | DatabaseErrorKind::NotNullViolation
+                | DatabaseErrorKind::CheckViolation
+                | DatabaseErrorKind::ExclusionViolation
+                | DatabaseErrorKind::ReadOnlyTransaction,
+            _
+        )
+    )
+}
+
+async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output), Error> {
+    Ok(join(a, b).await)
+}
+
+/// Bounds the wait for an answer.
+async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(ANSWER_WITHIN, sent).await.unwrap_or_else(|_| {
+        Err(Error::DatabaseError(
+            DatabaseErrorKind::ClosedConnection,
+            Box::new("the server did not answer in time".to_owned()),
+        ))
+    })
+}

@@ -1,0 +1,81 @@
+//! [`Lent`]: a pooled connection that is closed unless it is given back.
+//!
+//! deadpool looks at a connection when it is next taken out, not when it comes back: a dropped
+//! future would leave its transaction, and the lock on the key's row, in the pool for as long as
+//! nobody happens to take that connection (H1). Here whoever is done says so; whoever is dropped
+//! closes the connection, and the server rolls back at once.
+
+use diesel::result::Error;
+use diesel_async::{AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager};
+
+use super::{Pool, is_lost};
+use crate::store::StoreError;
+
+pub(super) struct Lent<P: Pool>(Option<P::Handle>);
+
+impl<P: Pool> Lent<P> {
+    pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
+        Ok(Self(Some(pool.get().await?)))
+    }
+
+    /// Tells diesel that a transaction is open, before `BEGIN` is sent: from here on a user's nested
+    /// `transaction()` is a savepoint and not a `BEGIN` whose `COMMIT` would end ours, and any pool
+    /// knows the connection for one that must not be used again.
+    pub(super) fn in_transaction(mut self) -> Result<Self, StoreError> {
+        use diesel::connection::TransactionDepthChange::IncreaseDepth;
+        let status = AnsiTransactionManager::transaction_manager_status_mut(self.exclusive()?);
+        status
+            .transaction_state()
+            .and_then(|state| state.change_transaction_depth(IncreaseDepth))
+            .map_err(|error| StoreError::database("begin a transaction", error))?;
+        Ok(self)
+    }
+
+    pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {
+        self.0.as_deref().ok_or_else(gone)
+    }
+
+    pub(super) fn exclusive(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
+        self.0.as_deref_mut().ok_or_else(gone)
+    }
+
+    /// Returns the connection to its pool. No transaction is open on it any more.
+    pub(super) fn give_back(mut self) {
+        if let Some(mut conn) = self.0.take() {
+            *conn.transaction_state() = AnsiTransactionManager::default();
+        }
+    }
+
+    /// Returns the connection after an answer to a statement of its own, unless the answer is that
+    /// the connection is gone.
+    pub(super) fn settle<T>(
+        self,
+        doing: &'static str,
+        answer: Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        match answer {
+            Ok(value) => {
+                self.give_back();
+                Ok(value)
+            }
+            Err(error) => {
+                if !is_lost(&error) {
+                    self.give_back();
+                }
+                Err(StoreError::database(doing, error))
+            }
+        }
+    }
+}
+
+impl<P: Pool> Drop for Lent<P> {
+    fn drop(&mut self) {
+        if let Some(conn) = self.0.take() {
+            P::close(conn);
+        }
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::database("use a connection that was given back", Error::BrokenTransactionManager)
+}

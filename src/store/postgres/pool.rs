@@ -1,0 +1,106 @@
+//! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8.
+
+use std::ops::DerefMut;
+use std::time::Duration;
+
+use deadpool::managed::{Object, Timeouts};
+use diesel_async::pooled_connection::{
+    AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
+};
+use diesel_async::AsyncPgConnection;
+#[cfg(feature = "bb8")]
+use diesel_async::{AnsiTransactionManager, TransactionManager};
+
+use crate::store::StoreError;
+
+type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
+
+/// A pool of PostgreSQL connections: deadpool's (the default) or, with the feature `bb8`, bb8's.
+pub trait Pool: Clone + Send + Sync + 'static {
+    /// A connection that returns to the pool when it is dropped.
+    type Handle: DerefMut<Target = AsyncPgConnection> + Send + Sync + 'static;
+
+    /// Waits for a connection, within the pool's own time limits.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`].
+    fn get(&self) -> impl Future<Output = Result<Self::Handle, StoreError>> + Send;
+
+    /// Closes the connection now, instead of returning it.
+    fn close(handle: Self::Handle);
+
+    /// Closes the connections that nobody uses, where the pool can: one of them was found dead, and
+    /// a restart of the server kills all.
+    fn forget_idle(&self);
+}
+
+/// How [`Postgres::connect_with`](crate::Postgres::connect_with) sets its pool up.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    /// Most connections at once. Default 16: 4 to 8 for each core of a small server.
+    pub max_size: usize,
+    /// How long to wait for one, and for the server to accept a new one. Default 5 s; then the
+    /// request is answered with 503 and nothing runs (G12).
+    pub wait: Duration,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self { max_size: 16, wait: Duration::from_secs(5) }
+    }
+}
+
+/// deadpool's pool of diesel-async connections.
+pub type DeadPool = deadpool::managed::Pool<Manager>;
+
+pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreError> {
+    let mut config = ManagerConfig::default();
+    // The default asks `SELECT 1` at each use, a round trip for every request. The store finds a
+    // dead connection by using it.
+    config.recycling_method = RecyclingMethod::Fast;
+    deadpool::managed::Pool::builder(Manager::new_with_config(url, config))
+        .max_size(settings.max_size)
+        .timeouts(Timeouts {
+            wait: Some(settings.wait),
+            create: Some(settings.wait),
+            recycle: Some(settings.wait),
+        })
+        .runtime(deadpool::Runtime::Tokio1)
+        .build()
+        .map_err(|error| StoreError::Configuration(error.to_string()))
+}
+
+impl Pool for DeadPool {
+    type Handle = Object<Manager>;
+
+    async fn get(&self) -> Result<Self::Handle, StoreError> {
+        deadpool::managed::Pool::get(self)
+            .await
+            .map_err(|error| StoreError::NoConnection(error.to_string()))
+    }
+
+    fn close(handle: Self::Handle) {
+        drop(Object::take(handle));
+    }
+
+    fn forget_idle(&self) {
+        self.retain(|_, _| false);
+    }
+}
+
+#[cfg(feature = "bb8")]
+impl Pool for bb8::Pool<Manager> {
+    type Handle = bb8::PooledConnection<'static, Manager>;
+
+    async fn get(&self) -> Result<Self::Handle, StoreError> {
+        self.get_owned().await.map_err(|error| StoreError::NoConnection(error.to_string()))
+    }
+
+    fn close(mut handle: Self::Handle) {
+        // bb8 asks each connection that comes back whether it is broken, and closes it if so (H2).
+        AnsiTransactionManager::transaction_manager_status_mut(&mut *handle).set_in_error();
+    }
+
+    // bb8 asks each connection that it hands out whether it is alive.
+    fn forget_idle(&self) {}
+}

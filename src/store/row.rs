@@ -1,0 +1,81 @@
+//! From a row's columns to the engine's types. The one place that judges stored values.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{KeyRow, Standing, Status, StoreError, StoredResponse, Work};
+
+/// The columns of a key's row, in the order in which each store selects them.
+pub(super) type Row = (
+    (Uuid, String, i32, String, String),
+    (String, String, Option<String>, i64, i32),
+    (i64, i64, i64, DateTime<Utc>, DateTime<Utc>, bool),
+    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+);
+
+pub(super) type SurveyRow = (String, i32, String, String, String, i64);
+
+pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
+    let (
+        (request_id, definition, version, phases_hash, fingerprint),
+        (status, recovery_point, open_intent, lease_token, attempts),
+        (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
+        (params, context, outputs),
+        (response_status, response_headers, response_body),
+    ) = row;
+    Ok(KeyRow {
+        request_id,
+        definition,
+        version: version.cast_unsigned(),
+        phases_hash,
+        fingerprint,
+        status: parsed(&status)?,
+        recovery_point,
+        open_intent,
+        lease_token,
+        attempts: attempts.cast_unsigned(),
+        lease_left: duration(lease_left),
+        back_off_left: duration(back_off_left),
+        since_advance: duration(since_advance),
+        created_at,
+        expires_at,
+        expired,
+        work: params.map(|params| Work { params, context, outputs }),
+        response: response_status.map(|status| StoredResponse {
+            status: status.cast_unsigned(),
+            headers: response_headers.unwrap_or_default(),
+            body: response_body,
+        }),
+    })
+}
+
+pub(super) fn standing(row: SurveyRow) -> Result<Standing, StoreError> {
+    let (definition, version, phases_hash, recovery_point, status, rows) = row;
+    Ok(Standing {
+        definition,
+        version: version.cast_unsigned(),
+        phases_hash,
+        recovery_point,
+        status: parsed(&status)?,
+        rows: rows.cast_unsigned(),
+    })
+}
+
+fn parsed(status: &str) -> Result<Status, StoreError> {
+    Status::parse(status).ok_or(StoreError::Unreadable { column: "status" })
+}
+
+/// Milliseconds, as the statements count. A hundred years is as good as for ever, and fits a
+/// timestamp.
+pub(super) fn millis(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1000;
+    i64::try_from(duration.as_millis()).map_or(CENTURY, |millis| millis.min(CENTURY))
+}
+
+/// A time that has passed already is no time left.
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

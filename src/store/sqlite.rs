@@ -1,0 +1,334 @@
+//! [`Sqlite`]: the embedded store, in a file or in memory, with the semantics of
+//! [`Postgres`](crate::Postgres).
+//!
+//! SQLite has one writer at a time; so has this store. Its one connection lives on a thread of its
+//! own (`worker`), and whoever holds the lock of the connection is the writer.
+
+mod statements;
+mod swallowed;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use self::statements as sql;
+use self::swallowed::Swallowed;
+use self::worker::Worker;
+use super::row::{SurveyRow, key_row, standing};
+use super::{
+    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError,
+    Transaction,
+};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+
+/// How long a request waits for the writer before it: in this process for the connection, and of
+/// another process for the file (`busy_timeout`).
+const WRITER_WAIT: Duration = Duration::from_secs(10);
+
+/// Write-ahead log, and every commit on the disk before it is acknowledged.
+const PRAGMAS: &str = "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+
+/// What a phase's diesel statements run on.
+pub type SqliteConn = SyncConnectionWrapper<SqliteConnection, Worker>;
+
+/// Rows in a SQLite database: for tests, tools, and services of one machine.
+///
+/// Several processes may share a file on a local disk. All of them see the same leases; nothing
+/// reaches beyond the machine. Transactions are `BEGIN IMMEDIATE` and serializable, whatever
+/// isolation level a phase asks for.
+#[derive(Clone)]
+pub struct Sqlite {
+    conn: Arc<Mutex<SqliteConn>>,
+    swallowed: Swallowed,
+}
+
+impl Sqlite {
+    /// Opens, or creates, the database file at `path`; `:memory:` for one that lives as long as this
+    /// value.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where the file cannot be opened.
+    pub async fn open(path: &str) -> Result<Self, StoreError> {
+        let mut worker = Worker::start().map_err(|error| StoreError::NoConnection(error.to_string()))?;
+        let swallowed = Swallowed::default();
+        let (path, watch) = (path.to_owned(), swallowed.clone());
+        let opened = worker
+            .run(move || {
+                let mut conn = SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
+                conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
+                conn.set_instrumentation(watch);
+                Ok(conn)
+            })
+            .await
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .map_err(StoreError::NoConnection)?;
+        let conn = SqliteConn::with_runtime(opened, worker);
+        Ok(Self { conn: Arc::new(Mutex::new(conn)), swallowed })
+    }
+
+    /// The connection, for the application's own statements outside of phases. While it is lent, no
+    /// request makes progress.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
+    pub async fn connection(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
+        tokio::time::timeout(WRITER_WAIT, self.conn.clone().lock_owned()).await.map_err(|_| {
+            StoreError::NoConnection("the writers before this one took over ten seconds".to_owned())
+        })
+    }
+
+    /// Runs `work` on the connection's thread. Once it is handed over it runs to its end, whatever
+    /// becomes of this future.
+    async fn run<R: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let answer = self.connection().await?.spawn_blocking(work).await;
+        answer.map_err(|error| StoreError::database(doing, error))
+    }
+
+    async fn begin_with<R: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
+    ) -> Result<(SqliteTransaction, R), StoreError> {
+        let mut tx = SqliteTransaction {
+            conn: Some(self.connection().await?),
+            swallowed: self.swallowed.clone(),
+        };
+        let swallowed = self.swallowed.clone();
+        let answer = tx.connection()?.spawn_blocking(move |conn| {
+            begin(conn)?;
+            let value = work(conn)?;
+            swallowed.forget();
+            Ok(value)
+        });
+        let value = answer.await.map_err(|error| StoreError::database(doing, error))?;
+        Ok((tx, value))
+    }
+}
+
+impl Store for Sqlite {
+    type Connection = SqliteConn;
+    type Transaction = SqliteTransaction;
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.migrations(super::run_migrations(&MIGRATIONS)).await
+    }
+
+    async fn revert_migrations(&self) -> Result<(), StoreError> {
+        self.migrations(super::revert_migrations(&MIGRATIONS)).await
+    }
+
+    async fn read(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let read = sql::Read { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
+        let rows = self.run("read the key", |conn| read.load::<sql::SqliteRow>(conn)).await?;
+        rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
+    }
+
+    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<SqliteTransaction>, StoreError> {
+        let insert = sql::Insert::new(row);
+        let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
+            scope: row.scope.as_str().to_owned(),
+            key: row.key.as_str().to_owned(),
+            request_id: request_id.as_bytes().to_vec(),
+        });
+        let (tx, times) = self
+            .begin_with("reserve the key", |conn| {
+                make_room.map(|delete| delete.execute(conn)).transpose()?;
+                insert.load::<(i64, i64)>(conn)
+            })
+            .await?;
+        match times.into_iter().next() {
+            Some((created_at, expires_at)) => Ok(Reserved::Fresh {
+                tx,
+                created_at: sql::time(created_at, "created_at")?,
+                expires_at: sql::time(expires_at, "expires_at")?,
+            }),
+            None => {
+                tx.rollback().await;
+                Ok(Reserved::Exists)
+            }
+        }
+    }
+
+    async fn begin(&self, _: Isolation) -> Result<SqliteTransaction, StoreError> {
+        let (tx, ()) = self.begin_with("begin a transaction", |_| Ok(())).await?;
+        Ok(tx)
+    }
+
+    async fn take_over(
+        &self,
+        claim: &Claim<'_>,
+        lease: Duration,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let take_over = sql::TakeOver::new(claim, lease);
+        let rows =
+            self.run("take over the key", |conn| take_over.load::<sql::SqliteRow>(conn)).await?;
+        rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
+    }
+
+    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+        let write = sql::Write::new(guard, change);
+        match self.run("write the key", |conn| write.execute(conn)).await {
+            Ok(0) => Commit::Fenced,
+            Ok(_) => Commit::Done,
+            Err(error) => Commit::Failed(error),
+        }
+    }
+
+    async fn renew(&self, guard: &Guard<'_>, lease: Duration) -> Result<bool, StoreError> {
+        let renew = sql::Renew::new(guard, lease);
+        Ok(self.run("renew the lease", |conn| renew.execute(conn)).await? == 1)
+    }
+
+    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
+        let rows = self.run("survey the keys", |conn| sql::Survey {}.load::<SurveyRow>(conn)).await?;
+        rows.into_iter().map(standing).collect()
+    }
+}
+
+impl Sqlite {
+    async fn migrations(
+        &self,
+        work: impl FnOnce(&mut SqliteConnection) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        // The harness's own error travels inside the statement's.
+        self.run("migrate", |conn| Ok(work(conn))).await?
+    }
+}
+
+/// An open transaction. Dropped, it is rolled back by the connection's thread, before whatever the
+/// next writer sends.
+pub struct SqliteTransaction {
+    conn: Option<OwnedMutexGuard<SqliteConn>>,
+    swallowed: Swallowed,
+}
+
+impl Transaction<Sqlite> for SqliteTransaction {
+    fn connection(&mut self) -> Result<&mut SqliteConn, StoreError> {
+        self.conn.as_deref_mut().ok_or_else(|| {
+            StoreError::database("use a transaction that has ended", Error::NotInTransaction)
+        })
+    }
+
+    async fn commit(mut self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+        let write = sql::Write::new(guard, change);
+        let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
+        let swallowed = self.swallowed.clone();
+        self.finish(move |conn| {
+            if swallowed.any() {
+                return Commit::Refused(Refusal::SwallowedError);
+            }
+            // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
+            if conn.batch_execute(RELEASE).is_err() {
+                return Commit::Refused(Refusal::LeftTransaction);
+            }
+            for job in jobs {
+                if let Err(error) = job.execute(conn) {
+                    return Commit::Failed(StoreError::database("stage a job", error));
+                }
+            }
+            match write.execute(conn) {
+                Ok(1) => commit(conn),
+                Ok(_) => Commit::Fenced,
+                Err(error) => Commit::Failed(StoreError::database("write the recovery point", error)),
+            }
+        })
+        .await
+    }
+
+    async fn commit_reservation(mut self) -> Commit {
+        self.finish(commit).await
+    }
+
+    async fn rollback(self) {
+        // As in Drop, and here the caller may wait for it.
+        drop(self);
+    }
+}
+
+impl SqliteTransaction {
+    async fn finish(
+        &mut self,
+        work: impl FnOnce(&mut SqliteConnection) -> Commit + Send + 'static,
+    ) -> Commit {
+        let Some(mut conn) = self.conn.take() else {
+            return Commit::Failed(StoreError::database("commit", Error::NotInTransaction));
+        };
+        let answer = conn
+            .spawn_blocking(move |conn| {
+                let commit = work(conn);
+                // After COMMIT there is nothing to undo, and the error says so.
+                end(conn);
+                Ok(commit)
+            })
+            .await;
+        answer.unwrap_or_else(|error| Commit::Unknown(StoreError::database("commit", error)))
+    }
+}
+
+impl Drop for SqliteTransaction {
+    fn drop(&mut self) {
+        if let Some(mut conn) = self.conn.take() {
+            // Handed to the thread at once; nobody has to wait for it.
+            drop(conn.spawn_blocking(|conn| {
+                end(conn);
+                Ok(())
+            }));
+        }
+    }
+}
+
+const RELEASE: &str = "RELEASE atomic_phases";
+
+/// A deferred `BEGIN` that comes to write fails at once where another process writes; this one waits.
+fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
+    use diesel::connection::TransactionDepthChange::IncreaseDepth;
+    conn.batch_execute("BEGIN IMMEDIATE; SAVEPOINT atomic_phases")?;
+    // A user's nested transaction() is a savepoint of ours.
+    AnsiTransactionManager::transaction_manager_status_mut(conn)
+        .transaction_state()?
+        .change_transaction_depth(IncreaseDepth)
+}
+
+fn commit(conn: &mut SqliteConnection) -> Commit {
+    match conn.batch_execute("COMMIT") {
+        Ok(()) => Commit::Done,
+        Err(error @ Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
+            Commit::Failed(StoreError::database("commit", error))
+        }
+        // A full disk or a failed fsync: what is in the log decides, and a read tells.
+        Err(error) => Commit::Unknown(StoreError::database("commit", error)),
+    }
+}
+
+/// Ends whatever transaction is open and tells diesel so.
+fn end(conn: &mut SqliteConnection) {
+    // Fails where none is open, which is what is wanted.
+    let _ = conn.batch_execute("ROLLBACK");
+    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
+}
+
+impl std::fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sqlite").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,264 @@
+//! Every statement that the engine sends to SQLite: those of `store::postgres::statements`, with
+//! owned values, because they are executed on another thread.
+//!
+//! `unixepoch('subsec')` is the clock; it stands still within one statement.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
+use diesel::sqlite::Sqlite as Db;
+use uuid::Uuid;
+
+use crate::phase::StagedJob;
+use crate::store::row::{Row, millis};
+use crate::store::statement::{Bind, statement};
+use crate::store::{Change, Claim, Guard, NewRow, Right, Status, StoreError};
+
+macro_rules! bind {
+    ($($type:ty => $sql:ty),* $(,)?) => {
+        $(impl Bind<Db> for $type { type Sql = $sql; })*
+    };
+}
+
+bind! {
+    String => Text,
+    Option<String> => Nullable<Text>,
+    bool => Bool,
+    i64 => BigInt,
+    Option<i64> => Nullable<BigInt>,
+    i32 => Integer,
+    Option<i16> => Nullable<SmallInt>,
+    Vec<u8> => Binary,
+    Option<Vec<u8>> => Nullable<Binary>,
+}
+
+/// Milliseconds since 1970.
+const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+
+/// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
+const COLUMNS: &str = "request_id, definition, definition_version, phases_hash, fingerprint, \
+    status, recovery_point, open_intent, lease_token, attempts, \
+    coalesce(locked_until - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
+    coalesce(run_after - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
+    CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - advanced_at, \
+    created_at, expires_at, expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER), \
+    CASE WHEN status <> 'completed' THEN params END, \
+    CASE WHEN status <> 'completed' THEN context END, \
+    CASE WHEN status <> 'completed' THEN outputs END, \
+    response_status, response_headers, response_body";
+
+type RowSql = (
+    (Binary, Text, Integer, Text, Text),
+    (Text, Text, Nullable<Text>, BigInt, Integer),
+    (BigInt, BigInt, BigInt, BigInt, BigInt, Bool),
+    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
+);
+
+pub(super) type SqliteRow = (
+    (Vec<u8>, String, i32, String, String),
+    (String, String, Option<String>, i64, i32),
+    (i64, i64, i64, i64, i64, bool),
+    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+);
+
+pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
+    let ((request_id, definition, version, hash, fingerprint), state, times, work, response) = row;
+    let (lease_left, back_off_left, since_advance, created_at, expires_at, expired) = times;
+    let request_id = Uuid::from_slice(&request_id)
+        .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
+    let created_at = time(created_at, "created_at")?;
+    let expires_at = time(expires_at, "expires_at")?;
+    Ok((
+        (request_id, definition, version, hash, fingerprint),
+        state,
+        (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
+        work,
+        response,
+    ))
+}
+
+pub(super) fn time(millis: i64, column: &'static str) -> Result<DateTime<Utc>, StoreError> {
+    DateTime::from_timestamp_millis(millis).ok_or(StoreError::Unreadable { column })
+}
+
+statement! {
+    /// The key's row, if there is one. A replay is this statement and no other.
+    Read for Db, rows RowSql,
+    { scope: String, key: String },
+    "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+statement! {
+    /// Makes room for a new life of a key whose request is finished and expired.
+    DeleteExpired for Db, rows sql_types::Untyped,
+    { scope: String, key: String, request_id: Vec<u8> },
+    "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= ", [NOW]
+}
+
+statement! {
+    /// Reserves the key: creates the row, or returns no row where there is one (G10).
+    Insert for Db, rows (BigInt, BigInt),
+    {
+        scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
+        phases_hash: String, fingerprint: String, lease_ms: i64, retention_ms: i64,
+        params: Vec<u8>, context: Option<Vec<u8>>,
+    },
+    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     locked_until, advanced_at, created_at, expires_at, params, context) \
+     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
+    phases_hash, ", ", fingerprint, ", 'in_progress', 'started', 1, 1, \
+     t + ", lease_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context,
+    " FROM (SELECT ", [NOW], " AS t) WHERE true \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
+}
+
+impl Insert {
+    pub(super) fn new(row: &NewRow<'_>) -> Self {
+        Self {
+            scope: row.scope.as_str().to_owned(),
+            key: row.key.as_str().to_owned(),
+            request_id: row.request_id.as_bytes().to_vec(),
+            definition: row.definition.to_owned(),
+            version: row.version.cast_signed(),
+            phases_hash: row.phases_hash.to_owned(),
+            fingerprint: row.fingerprint.to_owned(),
+            lease_ms: millis(row.lease),
+            retention_ms: millis(row.retention),
+            params: row.params.to_vec(),
+            context: row.context.map(<[u8]>::to_vec),
+        }
+    }
+}
+
+statement! {
+    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
+    TakeOver for Db, rows RowSql,
+    {
+        lease_ms: i64, attempt: i32, scope: String, key: String, request_id: Vec<u8>, token: i64,
+        own: bool,
+    },
+    "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
+     locked_until = ", [NOW], " + ", lease_ms, ", run_after = NULL, attempts = attempts + ", attempt,
+    " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND lease_token = ", token,
+    " AND (status IN ('failed_retryable', 'pending') OR (status = 'in_progress' AND (", own,
+    " OR coalesce(locked_until <= ", [NOW], ", true)))) RETURNING ", [COLUMNS]
+}
+
+impl TakeOver {
+    pub(super) fn new(claim: &Claim<'_>, lease: Duration) -> Self {
+        let own = claim.right == Right::Own;
+        Self {
+            lease_ms: millis(lease),
+            attempt: if own { 0 } else { 1 },
+            scope: claim.scope.as_str().to_owned(),
+            key: claim.key.as_str().to_owned(),
+            request_id: claim.request_id.as_bytes().to_vec(),
+            token: claim.lease_token,
+            own,
+        }
+    }
+}
+
+statement! {
+    /// The next state of a row, guarded by lease token and recovery point (G3, G6).
+    Write for Db, rows sql_types::Untyped,
+    {
+        status: String, to: String, to_again: String, phases_hash: String,
+        outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
+        back_off_ms: Option<i64>, response_status: Option<i16>,
+        response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
+        scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+    },
+    "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
+    ", advanced_at = CASE WHEN recovery_point = ", to_again, " THEN advanced_at ELSE ", [NOW],
+    " END, phases_hash = ", phases_hash, ", outputs = coalesce(", outputs, ", outputs)",
+    ", open_intent = ", open_intent, ", locked_until = ", [NOW], " + ", lease_ms,
+    ", run_after = ", [NOW], " + ", back_off_ms, ", response_status = ", response_status,
+    ", response_headers = ", response_headers, ", response_body = ", response_body,
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+}
+
+impl Write {
+    pub(super) fn new(guard: &Guard<'_>, change: &Change<'_>) -> Self {
+        let held = change.status == Status::InProgress;
+        Self {
+            status: change.status.as_str().to_owned(),
+            to: change.recovery_point.to_owned(),
+            to_again: change.recovery_point.to_owned(),
+            phases_hash: change.phases_hash.to_owned(),
+            outputs: change.outputs.map(<[u8]>::to_vec),
+            open_intent: change.open_intent.map(str::to_owned),
+            lease_ms: held.then(|| millis(change.hold)),
+            back_off_ms: (!held).then(|| millis(change.hold)),
+            response_status: change.response.map(|response| response.status.cast_signed()),
+            response_headers: change.response.map(|response| response.headers.clone()),
+            response_body: change.response.and_then(|response| response.body.clone()),
+            scope: guard.scope.as_str().to_owned(),
+            key: guard.key.as_str().to_owned(),
+            request_id: guard.request_id.as_bytes().to_vec(),
+            token: guard.lease_token,
+            from: guard.recovery_point.to_owned(),
+        }
+    }
+}
+
+statement! {
+    /// Extends the lease while its holder lives.
+    Renew for Db, rows sql_types::Untyped,
+    { lease_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64 },
+    "UPDATE atomic_phases_keys SET locked_until = ", [NOW], " + ", lease_ms,
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND status = 'in_progress'"
+}
+
+impl Renew {
+    pub(super) fn new(guard: &Guard<'_>, lease: Duration) -> Self {
+        Self {
+            lease_ms: millis(lease),
+            scope: guard.scope.as_str().to_owned(),
+            key: guard.key.as_str().to_owned(),
+            request_id: guard.request_id.as_bytes().to_vec(),
+            token: guard.lease_token,
+        }
+    }
+}
+
+statement! {
+    /// A staged job, in the transaction of the phase that stages it (G18).
+    InsertJob for Db, rows sql_types::Untyped,
+    {
+        scope: String, job_id: Vec<u8>, key: String, request_id: Vec<u8>, position: i64,
+        name: String, args: Vec<u8>,
+    },
+    "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
+     name, args, staged_at) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+    position, ", ", name, ", ", args, ", ", [NOW], ")"
+}
+
+impl InsertJob {
+    pub(super) fn new(guard: &Guard<'_>, job: &StagedJob) -> Self {
+        Self {
+            scope: guard.scope.as_str().to_owned(),
+            job_id: job.id.as_bytes().to_vec(),
+            key: guard.key.as_str().to_owned(),
+            request_id: guard.request_id.as_bytes().to_vec(),
+            position: job.position,
+            name: job.name.clone(),
+            args: job.args.clone(),
+        }
+    }
+}
+
+statement! {
+    /// The unfinished rows by what a process must know to continue them (G14).
+    Survey for Db, rows (Text, Integer, Text, Text, Text, BigInt), {},
+    "SELECT definition, definition_version, phases_hash, recovery_point, status, count(*) \
+     FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
+}

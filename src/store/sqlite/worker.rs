@@ -1,0 +1,62 @@
+//! [`Worker`]: the thread that a SQLite connection lives on.
+//!
+//! diesel-async would run each statement on tokio's blocking pool and, where its future is dropped,
+//! block until the statement ends: a panic on a current-thread runtime (H10). A thread of our own
+//! takes statements in order, finishes each that it was handed, and lets a dropped future go.
+
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::{io, thread};
+
+use diesel_async::sync_connection_wrapper::SpawnBlocking;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+/// A thread that runs what it is sent, in order, until its last sender is dropped.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Worker {
+    pub(super) fn start() -> io::Result<Self> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        thread::Builder::new().name("atomic-phases-sqlite".to_owned()).spawn(move || {
+            for job in queue {
+                // A job that panics drops its answer's sender, which its caller sees as an error.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+            }
+        })?;
+        Ok(Self { jobs: Some(jobs) })
+    }
+
+    /// Hands `task` over, now, and returns its answer to come.
+    pub(super) fn run<'a, R: Send + 'static>(
+        &mut self,
+        task: impl FnOnce() -> R + Send + 'static,
+    ) -> BoxFuture<'a, Result<R, Box<dyn Error + Send + Sync>>> {
+        let (answer, answered) = oneshot::channel();
+        if let Some(jobs) = &self.jobs {
+            // Where the thread is gone, the answer's sender is dropped with the job.
+            let _ = jobs.send(Box::new(move || drop(answer.send(task()))));
+        }
+        Box::pin(async move { answered.await.map_err(|_| "the database thread is gone".into()) })
+    }
+}
+
+impl SpawnBlocking for Worker {
+    fn spawn_blocking<'a, R: Send + 'static>(
+        &mut self,
+        task: impl FnOnce() -> R + Send + 'static,
+    ) -> BoxFuture<'a, Result<R, Box<dyn Error + Send + Sync + 'static>>> {
+        self.run(task)
+    }
+
+    fn get_runtime() -> Self {
+        // A system that has no thread to give answers each statement with an error.
+        Self::start().unwrap_or(Self { jobs: None })
+    }
+}

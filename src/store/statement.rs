@@ -1,0 +1,67 @@
+//! `statement!`: one hand-written SQL statement as a diesel query that is prepared once.
+//!
+//! diesel prepares an UPDATE, an `ON CONFLICT` and any `sql_query` anew at each execution, because
+//! their text may differ each time. The engine's statements never differ, so each is a type of its
+//! own with a static query id: the connection's statement cache finds it again.
+
+use diesel::QueryResult;
+use diesel::backend::Backend;
+use diesel::query_builder::AstPass;
+use diesel::serialize::ToSql;
+use diesel::sql_types::HasSqlType;
+
+/// The SQL type as which a Rust type is bound.
+pub(super) trait Bind<DB: Backend> {
+    type Sql;
+}
+
+pub(super) fn push_bind<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, value: &'b T) -> QueryResult<()>
+where
+    DB: Backend + HasSqlType<T::Sql>,
+    T: Bind<DB> + ToSql<T::Sql, DB>,
+{
+    out.push_bind_param::<T::Sql, T>(value)
+}
+
+/// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in
+/// which a field's name stands where its value is bound.
+macro_rules! statement {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(<$life:lifetime>)? for $backend:ty, rows $row:ty,
+        { $($field:ident: $type:ty),* $(,)? },
+        $($part:tt),* $(,)?
+    ) => {
+        $(#[$doc])*
+        pub(super) struct $name $(<$life>)? { $(pub(super) $field: $type),* }
+
+        impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
+            type QueryId = statement!(@static $name $($life)?);
+            const HAS_STATIC_QUERY_ID: bool = true;
+        }
+
+        impl $(<$life>)? diesel::query_builder::QueryFragment<$backend> for $name $(<$life>)? {
+            fn walk_ast<'b>(
+                &'b self,
+                mut out: diesel::query_builder::AstPass<'_, 'b, $backend>,
+            ) -> diesel::QueryResult<()> {
+                $(statement!(@part out, self, $part);)*
+                Ok(())
+            }
+        }
+
+        impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
+            type SqlType = $row;
+        }
+
+        impl<$($life,)? Conn> diesel::RunQueryDsl<Conn> for $name $(<$life>)? {}
+    };
+    (@static $name:ident) => { $name };
+    (@static $name:ident $life:lifetime) => { $name<'static> };
+    (@part $out:ident, $self:ident, $text:literal) => { $out.push_sql($text) };
+    (@part $out:ident, $self:ident, $field:ident) => {
+        $crate::store::statement::push_bind(&mut $out, &$self.$field)?
+    };
+    (@part $out:ident, $self:ident, [$text:ident]) => { $out.push_sql($text) };
+}
+pub(super) use statement;
