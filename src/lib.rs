@@ -2,13 +2,25 @@
 
 extern crate self as atomic_phases;
 
+mod codec;
+mod config;
 mod definition;
+mod derived_key;
+mod engine;
 mod error;
+mod fingerprint;
 mod key;
+mod observe;
 mod phase;
 mod store;
 
 pub use atomic_phases_macros::atomic_phases;
+pub use codec::{Codec, CodecError, Place, PlainCodec};
+pub use config::{Limits, OnDuplicate};
+pub use engine::{
+    BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
+    Outcome, Stranded, StrandedBecause,
+};
 pub use definition::{
     Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition,
 };

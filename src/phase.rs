@@ -9,7 +9,6 @@ mod context;
 mod outcome;
 mod tx;
 
-pub(crate) use call::CallMade;
 pub use call::{DerivedKey, ForeignCall};
 pub use context::{RequestContext, Scene};
 pub(crate) use context::Outputs;

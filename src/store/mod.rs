@@ -377,6 +377,17 @@ impl StoreError {
         matches!(self, Self::Database { error, .. } if error.is_connection_lost())
     }
 
+    /// What happened, in words without values.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::NoConnection(_) => "no connection",
+            Self::Database { error, .. } => error.kind(),
+            Self::Unreadable { .. } => "a stored value is not readable",
+            Self::Migration(_) => "a migration failed",
+            Self::Configuration(_) => "the configuration cannot work",
+        }
+    }
+
     pub(crate) fn is_serialization_failure(&self) -> bool {
         matches!(self, Self::Database { error, .. } if error.is_serialization_failure())
     }

@@ -1,0 +1,57 @@
+//! [`Codec`]: how parameters, outputs, staged arguments and replies look at rest.
+//!
+//! Plain JSON and bytes by default. An application that must encrypt implements this trait; the
+//! engine calls it on everything that a user gave, and on nothing else.
+
+use std::borrow::Cow;
+
+use crate::key::{IdempotencyKey, Scope};
+
+/// Where a stored value belongs. Authenticate it together with the value (as the associated data of
+/// an AEAD cipher), and a value that was moved to another row or column does not decode.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Place<'a> {
+    /// The row's scope.
+    pub scope: &'a Scope,
+    /// The row's idempotency key.
+    pub key: &'a IdempotencyKey,
+    /// The column's name.
+    pub column: &'static str,
+}
+
+/// Encodes what is stored. Both directions have to be deterministic in their result, not in their
+/// bytes: a random nonce is fine.
+pub trait Codec: Send + Sync + 'static {
+    /// From what the engine has to what is stored.
+    ///
+    /// # Errors
+    /// [`CodecError`]; nothing is written then.
+    fn encode<'v>(&self, place: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError>;
+
+    /// From what is stored to what the engine had.
+    ///
+    /// # Errors
+    /// [`CodecError`] where the value is not readable here (another key, a row that was tampered
+    /// with). The row is left alone, never restarted.
+    fn decode<'v>(&self, place: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError>;
+}
+
+/// A stored value could not be encoded or decoded. Says nothing about the value (G19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CodecError(pub &'static str);
+
+/// Stores everything as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainCodec;
+
+impl Codec for PlainCodec {
+    fn encode<'v>(&self, _: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(plain)
+    }
+
+    fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(stored)
+    }
+}

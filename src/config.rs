@@ -1,0 +1,98 @@
+//! [`Settings`]: every number of the engine, with its reason.
+
+use std::time::Duration;
+
+/// What happens to a request whose key is being run by somebody else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDuplicate {
+    /// Answer [`Outcome::InProgress`](crate::Outcome::InProgress) at once.
+    #[default]
+    Answer,
+    /// Wait this long at most for the other to finish, and answer as its replay.
+    Wait(Duration),
+}
+
+/// The engine's numbers. Set by the methods of [`EngineBuilder`](crate::EngineBuilder).
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// How long a holder that gives no sign keeps its row. Renewed at a third of it while a request
+    /// runs, so one or two lost renewals do not cost the lease. 30 s: how long a client waits for a
+    /// request whose process died.
+    pub(crate) lease: Duration,
+    /// How long a finished key replays. 24 h, as the Stripe API.
+    pub(crate) retention: Duration,
+    /// How long a duplicate waits for the first commit of its twin. 1 s: that commit takes
+    /// milliseconds, or something is wrong.
+    pub(crate) lock_wait: Duration,
+    pub(crate) on_duplicate: OnDuplicate,
+    /// How often a lease of one request is acquired before it is a dead letter.
+    pub(crate) max_attempts: u32,
+    /// How often a local phase is re-run by itself after a serialization failure, a deadlock or a
+    /// lost connection.
+    pub(crate) max_reruns: u32,
+    /// Back-off after the first attempt; doubles with each further one.
+    pub(crate) back_off: Duration,
+    /// Longest back-off.
+    pub(crate) max_back_off: Duration,
+    /// How long an unknown outcome rests before it is looked into.
+    pub(crate) reconcile_after: Duration,
+    /// How long before the end of a provider's window a call is not repeated any more: the call may
+    /// take a while, and two clocks are never quite one (G11).
+    pub(crate) window_margin: Duration,
+    pub(crate) limits: Limits,
+}
+
+/// Caps on what a caller may make the engine store, in bytes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Serialised parameters; 256 KiB.
+    pub params: usize,
+    /// Serialised context; 16 KiB.
+    pub context: usize,
+    /// Serialised outputs of all phases of one request; 1 MiB.
+    pub outputs: usize,
+    /// Header lines of a reply; 16 KiB.
+    pub reply_headers: usize,
+    /// Body of a reply; 1 MiB. A larger one reaches the first caller and is not retained.
+    pub reply_body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            params: 256 << 10,
+            context: 16 << 10,
+            outputs: 1 << 20,
+            reply_headers: 16 << 10,
+            reply_body: 1 << 20,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            retention: Duration::from_secs(24 * 3600),
+            lock_wait: Duration::from_secs(1),
+            on_duplicate: OnDuplicate::default(),
+            max_attempts: 20,
+            max_reruns: 5,
+            back_off: Duration::from_secs(1),
+            max_back_off: Duration::from_secs(300),
+            reconcile_after: Duration::from_secs(30),
+            window_margin: Duration::from_secs(300),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// After `attempts` attempts: 1 s, 2 s, 4 s, …
+    pub(crate) fn back_off(&self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(31);
+        self.back_off.saturating_mul(1 << doublings).min(self.max_back_off)
+    }
+}

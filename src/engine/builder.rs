@@ -1,0 +1,203 @@
+//! [`EngineBuilder`]: an engine's parts and numbers, checked before anything runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lease::Running;
+use super::registry::Registry;
+use super::{Core, Engine};
+use crate::codec::{Codec, PlainCodec};
+use crate::config::{Limits, OnDuplicate, Settings};
+use crate::definition::RequestDefinition;
+use crate::derived_key::DerivedKeys;
+use crate::store::Store;
+
+/// Builds an [`Engine`]. Durations are real time; see each method for its default.
+#[must_use = "call build()"]
+pub struct EngineBuilder<S: Store, A = ()> {
+    store: S,
+    app: A,
+    settings: Settings,
+    codec: Arc<dyn Codec>,
+    derived_keys: DerivedKeys,
+    registry: Registry<S, A>,
+    twice: Option<(&'static str, u32)>,
+}
+
+/// Why an engine cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two request types share a name and a version.
+    #[error("two definitions are called {name} version {version}: rename one, or raise its version")]
+    Twice {
+        /// Their name.
+        name: &'static str,
+        /// Their version.
+        version: u32,
+    },
+    /// A number that cannot work.
+    #[error("{setting} is {value:?}, but {rule}")]
+    Setting {
+        /// The builder's method.
+        setting: &'static str,
+        /// What it was given.
+        value: Duration,
+        /// What holds instead.
+        rule: &'static str,
+    },
+    /// The attempt cap is zero.
+    #[error("max_attempts is 0, but a request needs at least one attempt")]
+    NoAttempts,
+}
+
+impl<S: Store> Engine<S, ()> {
+    /// An engine without shared state; [`app`](EngineBuilder::app) gives it some.
+    pub fn builder(store: S) -> EngineBuilder<S, ()> {
+        EngineBuilder {
+            store,
+            app: (),
+            settings: Settings::default(),
+            codec: Arc::new(PlainCodec),
+            derived_keys: DerivedKeys::plain(),
+            registry: Registry::new(),
+            twice: None,
+        }
+    }
+}
+
+impl<S: Store> EngineBuilder<S, ()> {
+    /// The application's shared state, which phases ask for as `&App`. Comes before
+    /// [`register`](Self::register), because it decides what can be registered.
+    pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A> {
+        EngineBuilder {
+            store: self.store,
+            app,
+            settings: self.settings,
+            codec: self.codec,
+            derived_keys: self.derived_keys,
+            registry: Registry::new(),
+            twice: self.twice,
+        }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
+    /// Adds a request definition.
+    pub fn register<R: RequestDefinition<S, A>>(mut self) -> Self {
+        if !self.registry.add::<R>() {
+            let definition = R::DEFINITION;
+            self.twice = Some((definition.name, definition.version));
+        }
+        self
+    }
+
+    /// How long a holder that gives no sign keeps its row; 30 s. Renewed at a third of it.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long a finished key replays its answer; 24 h.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
+    /// How long a duplicate waits in the database for the first commit of its twin; 1 s.
+    pub fn lock_wait(mut self, lock_wait: Duration) -> Self {
+        self.settings.lock_wait = lock_wait;
+        self
+    }
+
+    /// What a duplicate of a running request gets; an answer at once.
+    pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
+        self.settings.on_duplicate = on_duplicate;
+        self
+    }
+
+    /// How often a request's lease is acquired before it is a dead letter; 20.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.settings.max_attempts = max_attempts;
+        self
+    }
+
+    /// Back-off after the first failed attempt, 1 s, which doubles up to the second number, 5 min.
+    pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
+        self.settings.back_off = first;
+        self.settings.max_back_off = longest;
+        self
+    }
+
+    /// How long an unknown outcome rests before it is looked into; 30 s.
+    pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
+        self.settings.reconcile_after = reconcile_after;
+        self
+    }
+
+    /// How long before the end of a provider's window a call is not repeated any more (G11); 5 min,
+    /// and never more than a tenth of the window.
+    pub fn window_margin(mut self, margin: Duration) -> Self {
+        self.settings.window_margin = margin;
+        self
+    }
+
+    /// Caps on what a caller may make the engine store.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
+    /// How stored values look at rest; plain.
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.codec = Arc::new(codec);
+        self
+    }
+
+    /// How the keys for foreign systems are derived. Requests in flight keep their keys only while
+    /// this stays the same.
+    pub fn derived_keys(mut self, derived_keys: DerivedKeys) -> Self {
+        self.derived_keys = derived_keys;
+        self
+    }
+
+    /// Checks everything and builds the engine.
+    ///
+    /// # Errors
+    /// [`BuildError`] names what cannot work.
+    pub fn build(self) -> Result<Engine<S, A>, BuildError> {
+        if let Some((name, version)) = self.twice {
+            return Err(BuildError::Twice { name, version });
+        }
+        let settings = &self.settings;
+        let bounds = [
+            ("lease", settings.lease, Duration::from_millis(100), "it must be 100 ms at least"),
+            ("retention", settings.retention, settings.lease, "it must not be shorter than the lease"),
+            ("lock_wait", settings.lock_wait, Duration::from_millis(1), "it must be 1 ms at least"),
+        ];
+        for (setting, value, least, rule) in bounds {
+            if value < least {
+                return Err(BuildError::Setting { setting, value, rule });
+            }
+        }
+        if settings.max_attempts == 0 {
+            return Err(BuildError::NoAttempts);
+        }
+        let core = Core {
+            store: self.store,
+            app: self.app,
+            settings: self.settings,
+            codec: self.codec,
+            derived_keys: self.derived_keys,
+            registry: self.registry,
+            running: Running::default(),
+        };
+        Ok(Engine { core: Arc::new(core) })
+    }
+}
+
+impl<S: Store, A> std::fmt::Debug for EngineBuilder<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineBuilder").field("definitions", &self.registry).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! [`Engine::check`]: which stored rows can no registered definition continue?
+
+use super::Engine;
+use super::registry::Registry;
+use crate::definition::{FINISHED, STARTED};
+use crate::store::{Standing, Status, Store, StoreError};
+
+/// What [`Engine::check`] found. Run it at start-up, before traffic, and in the deploy pipeline.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Rows that no definition registered here can continue. They are safe: this process leaves
+    /// them as they are (G14).
+    pub stranded: Vec<Stranded>,
+    /// Rows whose outcome is unknown or that are dead letters: they wait for somebody.
+    pub waiting: Vec<Standing>,
+}
+
+/// Rows at one place that this process cannot continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stranded {
+    /// Where they stand, and how many they are.
+    pub rows: Standing,
+    /// Why.
+    pub because: StrandedBecause,
+}
+
+/// Why rows cannot be continued here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StrandedBecause {
+    /// No definition of that name is registered.
+    UnknownDefinition,
+    /// The definition is registered, but not in that version.
+    UnknownVersion,
+    /// The definition has no phase of that name: keep the phase, or name it in a `was = ".."`.
+    UnknownRecoveryPoint,
+}
+
+impl CheckReport {
+    /// Whether every unfinished row can be continued here.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.stranded.is_empty()
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Compares the unfinished rows with the registered definitions. Scans the key table.
+    ///
+    /// A row that is listed is not lost: it waits, untouched, for a process that knows it.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be read.
+    pub async fn check(&self) -> Result<CheckReport, StoreError> {
+        let mut report = CheckReport::default();
+        for rows in self.core.store.survey().await? {
+            if let Some(because) = stranded(&self.core.registry, &rows) {
+                report.stranded.push(Stranded { rows: rows.clone(), because });
+            }
+            if matches!(rows.status, Status::Unknown | Status::DeadLetter) {
+                report.waiting.push(rows);
+            }
+        }
+        Ok(report)
+    }
+}
+
+fn stranded<S: Store, A>(registry: &Registry<S, A>, rows: &Standing) -> Option<StrandedBecause> {
+    let Some(entry) = registry.get(&rows.definition, rows.version) else {
+        let known = registry.entries().any(|entry| entry.definition.name == rows.definition);
+        return Some(match known {
+            true => StrandedBecause::UnknownVersion,
+            false => StrandedBecause::UnknownDefinition,
+        });
+    };
+    let point = rows.recovery_point.as_str();
+    let known = rows.phases_hash == entry.phases_hash
+        || point == STARTED
+        || point == FINISHED
+        || entry.definition.phases.iter().any(|phase| phase.is_called(point));
+    (!known).then_some(StrandedBecause::UnknownRecoveryPoint)
+}

@@ -1,0 +1,263 @@
+//! What a row means for a request: two pure functions, tested over every state.
+
+use std::time::Duration;
+
+use crate::definition::{Definition, EffectClass, PhaseKind};
+use crate::store::{KeyRow, Status};
+
+/// What is known about a call before its row is looked at.
+pub(crate) struct Asked<'a> {
+    pub(crate) definition: &'a Definition,
+    /// The id under which this call would create, or has just created, the row.
+    pub(crate) request_id: uuid::Uuid,
+    /// Whether the row's fingerprint is this call's; `None` where the row was written by a
+    /// fingerprint version that this process does not know.
+    pub(crate) same_request: Option<bool>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Create the row, in place of a finished and expired one if there is one.
+    Create { replaces: Option<uuid::Uuid> },
+    /// Another request under this key.
+    Mismatch,
+    /// Tell the stored reply.
+    Replay,
+    /// Somebody holds the lease.
+    InProgress { retry_after: Duration },
+    /// Nobody runs it: acquire the lease.
+    TakeOver,
+    /// This very call created it, in a commit that got no answer: go on.
+    Recover,
+    Unknown { retry_after: Duration },
+    DeadLetter,
+    /// Left to a node that knows it (G14).
+    NotKnownHere,
+}
+
+/// What to do with `row`. The fingerprint comes before everything else about the row (G9).
+pub(crate) fn decide(row: Option<&KeyRow>, asked: &Asked<'_>) -> Decision {
+    let Some(row) = row else { return Decision::Create { replaces: None } };
+    if row.status == Status::Completed && row.expired {
+        return Decision::Create { replaces: Some(row.request_id) };
+    }
+    match asked.same_request {
+        None => return Decision::NotKnownHere,
+        Some(false) => return Decision::Mismatch,
+        Some(true) if row.definition != asked.definition.name => return Decision::Mismatch,
+        Some(true) => {}
+    }
+    match row.status {
+        Status::Completed => Decision::Replay,
+        Status::Unknown => Decision::Unknown { retry_after: row.back_off_left },
+        Status::DeadLetter => Decision::DeadLetter,
+        // The token of the creation: whoever took the row over since then has raised it.
+        Status::InProgress if row.request_id == asked.request_id && row.lease_token == 1 => {
+            Decision::Recover
+        }
+        Status::InProgress if !row.lease_left.is_zero() => {
+            Decision::InProgress { retry_after: row.lease_left }
+        }
+        Status::Pending | Status::InProgress | Status::FailedRetryable
+            if row.version != asked.definition.version =>
+        {
+            Decision::NotKnownHere
+        }
+        Status::Pending | Status::InProgress | Status::FailedRetryable => Decision::TakeOver,
+    }
+}
+
+/// What to do with a row that was just taken over and stands before phase `done`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    Run,
+    /// The former holder may have made a call that must not be repeated (G2).
+    OpenIntent,
+    /// The provider may have forgotten the key (G11).
+    WindowPassed,
+    /// It was tried often enough.
+    GiveUp,
+}
+
+pub(crate) fn plan(
+    row: &KeyRow,
+    definition: &Definition,
+    done: usize,
+    max_attempts: u32,
+    window_margin: Duration,
+) -> Plan {
+    if row.open_intent.is_some() {
+        return Plan::OpenIntent;
+    }
+    if let Some(PhaseKind::Foreign(EffectClass::Idempotent { window: Some(window) })) =
+        definition.phases.get(done).map(|phase| phase.kind)
+    {
+        // The call cannot have been made before the last recovery point was committed.
+        let horizon = window.saturating_sub(window_margin.min(window / 10));
+        if row.since_advance >= horizon {
+            return Plan::WindowPassed;
+        }
+    }
+    if row.attempts > max_attempts {
+        return Plan::GiveUp;
+    }
+    Plan::Run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Isolation, Phase};
+    use chrono::DateTime;
+    use uuid::Uuid;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const WINDOW: Duration = Duration::from_secs(24 * 3600);
+    const DEFINITION: Definition = Definition {
+        name: "rides.create",
+        version: 3,
+        phases: &[
+            Phase {
+                name: "local",
+                was: &[],
+                kind: PhaseKind::Local(Isolation::ReadCommitted),
+                commit: false,
+            },
+            Phase {
+                name: "foreign",
+                was: &[],
+                kind: PhaseKind::Foreign(EffectClass::Idempotent { window: Some(WINDOW) }),
+                commit: false,
+            },
+        ],
+    };
+
+    fn row(status: Status) -> KeyRow {
+        KeyRow {
+            request_id: Uuid::from_u128(1),
+            definition: "rides.create".into(),
+            version: 3,
+            phases_hash: DEFINITION.phases_hash(),
+            fingerprint: "v1:".into(),
+            status,
+            recovery_point: "local".into(),
+            open_intent: None,
+            lease_token: 7,
+            attempts: 2,
+            lease_left: Duration::ZERO,
+            back_off_left: Duration::ZERO,
+            since_advance: Duration::ZERO,
+            created_at: DateTime::UNIX_EPOCH,
+            expires_at: DateTime::UNIX_EPOCH,
+            expired: false,
+            work: None,
+            response: None,
+        }
+    }
+
+    fn asked(same_request: Option<bool>) -> Asked<'static> {
+        Asked { definition: &DEFINITION, request_id: Uuid::from_u128(2), same_request }
+    }
+
+    const EVERY_STATUS: [Status; 6] = [
+        Status::Pending,
+        Status::InProgress,
+        Status::FailedRetryable,
+        Status::Completed,
+        Status::Unknown,
+        Status::DeadLetter,
+    ];
+
+    #[test]
+    fn a_key_without_a_row_is_created() {
+        assert_eq!(decide(None, &asked(Some(true))), Decision::Create { replaces: None });
+    }
+
+    #[test]
+    fn every_status_has_its_decision() {
+        for lease_left in [Duration::ZERO, HOUR] {
+            for status in EVERY_STATUS {
+                let row = KeyRow { lease_left, back_off_left: HOUR, ..row(status) };
+                let expected = match status {
+                    Status::Pending | Status::FailedRetryable => Decision::TakeOver,
+                    Status::InProgress if lease_left.is_zero() => Decision::TakeOver,
+                    Status::InProgress => Decision::InProgress { retry_after: HOUR },
+                    Status::Completed => Decision::Replay,
+                    Status::Unknown => Decision::Unknown { retry_after: HOUR },
+                    Status::DeadLetter => Decision::DeadLetter,
+                };
+                assert_eq!(decide(Some(&row), &asked(Some(true))), expected, "{status:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn g9_a_mismatch_is_told_in_every_state_of_the_row_and_before_anything_else() {
+        for status in EVERY_STATUS {
+            for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
+                let row = KeyRow { lease_left, version, ..row(status) };
+                assert_eq!(decide(Some(&row), &asked(Some(false))), Decision::Mismatch, "{status:?}");
+                let row = KeyRow { definition: "rides.cancel".into(), ..row };
+                assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::Mismatch, "{status:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn g14_what_this_process_does_not_know_is_left_alone() {
+        for status in EVERY_STATUS {
+            assert_eq!(decide(Some(&row(status)), &asked(None)), Decision::NotKnownHere);
+        }
+        for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
+            let row = KeyRow { version: 4, ..row(status) };
+            assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::NotKnownHere);
+        }
+        let finished = KeyRow { version: 4, ..row(Status::Completed) };
+        assert_eq!(decide(Some(&finished), &asked(Some(true))), Decision::Replay);
+    }
+
+    #[test]
+    fn g15_only_a_finished_row_expires() {
+        for status in EVERY_STATUS {
+            let row = KeyRow { expired: true, ..row(status) };
+            let decision = decide(Some(&row), &asked(Some(true)));
+            let replaced = decision == Decision::Create { replaces: Some(row.request_id) };
+            assert_eq!(replaced, status == Status::Completed, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn g7_a_row_that_this_call_created_is_recovered_even_while_its_lease_lives() {
+        let created = KeyRow {
+            lease_left: HOUR,
+            request_id: Uuid::from_u128(2),
+            lease_token: 1,
+            ..row(Status::InProgress)
+        };
+        assert_eq!(decide(Some(&created), &asked(Some(true))), Decision::Recover);
+        let taken_over = KeyRow { lease_token: 2, ..created };
+        let held = Decision::InProgress { retry_after: HOUR };
+        assert_eq!(decide(Some(&taken_over), &asked(Some(true))), held);
+    }
+
+    #[test]
+    fn g2_an_open_intent_is_never_run_again() {
+        let row = KeyRow { open_intent: Some("foreign".into()), ..row(Status::InProgress) };
+        assert_eq!(plan(&row, &DEFINITION, 1, 20, HOUR), Plan::OpenIntent);
+    }
+
+    #[test]
+    fn g11_a_call_is_not_repeated_past_the_window_less_its_margin() {
+        let aged = |hours: u32| KeyRow { since_advance: HOUR * hours, ..row(Status::InProgress) };
+        assert_eq!(plan(&aged(22), &DEFINITION, 1, 20, HOUR), Plan::Run);
+        assert_eq!(plan(&aged(23), &DEFINITION, 1, 20, HOUR), Plan::WindowPassed);
+        assert_eq!(plan(&aged(23), &DEFINITION, 0, 20, HOUR), Plan::Run, "a local phase has no window");
+    }
+
+    #[test]
+    fn g17_the_attempt_cap_ends_in_a_dead_letter() {
+        let tried = |attempts| KeyRow { attempts, ..row(Status::InProgress) };
+        assert_eq!(plan(&tried(20), &DEFINITION, 1, 20, HOUR), Plan::Run);
+        assert_eq!(plan(&tried(21), &DEFINITION, 1, 20, HOUR), Plan::GiveUp);
+    }
+}

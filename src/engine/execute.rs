@@ -1,0 +1,370 @@
+//! [`Call::execute`]: from a call to its answer. Reads the key's row, decides, reserves or takes
+//! over, and hands over to `run`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::decide::{Asked, Decision, Plan, decide, plan};
+use super::lease::{Entered, Holder, Lease};
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::progress::phases_done;
+use super::run::{Ended, Run, jitter};
+use super::stored::unreadable;
+use super::{Call, Core};
+use crate::codec::CodecError;
+use crate::config::OnDuplicate;
+use crate::definition::{Definition, RequestDefinition, STARTED};
+use crate::fingerprint::{Fingerprint, fingerprint};
+use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
+use crate::phase::{Outputs, Reply, RequestContext};
+use crate::store::{Claim, KeyRow, NewRow, Reserved, Right, Status, Store, StoreError};
+
+impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
+    /// Runs the request, or answers what became of it.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`](super::Engine::execute).
+    pub async fn execute(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        let attempt = self.prepare(entered)?;
+        let span = observe::request(&attempt.definition, &attempt.scope, &attempt.key);
+        // On a task of its own: whoever awaits it may go away (R10, WIRE 35).
+        let task = tokio::spawn(tracing::Instrument::instrument(attempt.settle(), span));
+        task.await.unwrap_or(Err(ExecuteError::TaskLost))
+    }
+
+    /// Everything that can be refused before anything is stored.
+    fn prepare(self, entered: Entered) -> Result<Attempt<S, A>, ExecuteError> {
+        let definition = R::DEFINITION;
+        let (name, version) = (definition.name, definition.version);
+        let entry = self
+            .core
+            .registry
+            .get(name, version)
+            .ok_or(ExecuteError::NotRegistered { name, version })?;
+        let phases_hash = entry.phases_hash.clone();
+        let limits = self.core.settings.limits;
+        let fingerprint = fingerprint(&self.origin, &self.request)?;
+        let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
+        let params = serde_json::to_vec(&self.request).map_err(not_storable)?;
+        within("parameters", params.len(), limits.params)?;
+        // Each attempt runs what was stored (G5), the first one too: what does not come back from
+        // its stored form is refused here, and not found out after a crash.
+        (entry.decode)(&params).map_err(not_storable)?;
+        let context = self.context?;
+        within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
+        let on_duplicate = self.on_duplicate;
+        Ok(Attempt {
+            core: self.core,
+            scope: self.scope,
+            key: self.key,
+            definition,
+            phases_hash,
+            fingerprint,
+            params,
+            context,
+            request_id: Uuid::new_v4(),
+            patience: match on_duplicate {
+                OnDuplicate::Answer => None,
+                OnDuplicate::Wait(bound) => Some(Instant::now() + bound),
+            },
+            _entered: entered,
+        })
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
+    if size > limit {
+        return Err(ExecuteError::TooLarge { what, size, limit });
+    }
+    Ok(())
+}
+
+/// One call on its way, detached from its caller.
+struct Attempt<S: Store, A> {
+    core: Arc<Core<S, A>>,
+    scope: Scope,
+    key: IdempotencyKey,
+    definition: Definition,
+    phases_hash: String,
+    fingerprint: Fingerprint,
+    params: Vec<u8>,
+    context: Option<Box<RawValue>>,
+    /// Under which this call creates the row, if it does. By it the call knows its own row again
+    /// after a commit that got no answer.
+    request_id: Uuid,
+    /// Until when to wait for somebody else.
+    patience: Option<Instant>,
+    _entered: Entered,
+}
+
+/// How often the row is looked at anew because it changed between two statements (H20).
+const LOOKS: u32 = 16;
+
+impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    async fn settle(self) -> Result<Outcome, ExecuteError> {
+        let mut rejected = None;
+        let mut restarts = 0;
+        let mut looks = 0;
+        loop {
+            let row = self.core.store.read(&self.scope, &self.key).await?;
+            let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
+            let ended = match (decision, row) {
+                (Decision::Create { replaces }, _) => self.create(replaces, &mut rejected).await?,
+                (Decision::TakeOver, Some(row)) => self.take_over(row, Right::Free).await?,
+                (Decision::Recover, Some(row)) => self.take_over(row, Right::Own).await?,
+                (decision, row) => Looked::Ended(self.answer(decision, row)?),
+            };
+            match ended {
+                Looked::Ended(Outcome::InProgress { retry_after }) => {
+                    if !self.wait_for_the_other().await {
+                        return Ok(Outcome::InProgress { retry_after });
+                    }
+                }
+                Looked::Ended(outcome) => return Ok(outcome),
+                Looked::Changed if looks < LOOKS => looks += 1,
+                Looked::Changed => {
+                    return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                }
+                Looked::Restart { reply, error } => {
+                    rejected = reply.or(rejected);
+                    restarts += 1;
+                    match error {
+                        Some(error) if restarts > self.core.settings.max_reruns => {
+                            return Err(error.into());
+                        }
+                        Some(_) => tokio::time::sleep(jitter(restarts)).await,
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn asked(&self, row: Option<&KeyRow>) -> Asked<'_> {
+        Asked {
+            definition: &self.definition,
+            request_id: self.request_id,
+            same_request: row.map_or(Some(true), |row| self.fingerprint.matches(&row.fingerprint)),
+        }
+    }
+
+    fn answer(&self, decision: Decision, row: Option<KeyRow>) -> Result<Outcome, ExecuteError> {
+        Ok(match decision {
+            Decision::Mismatch => Outcome::Mismatch,
+            Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
+            Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
+            Decision::DeadLetter => Outcome::DeadLetter,
+            Decision::NotKnownHere => self.not_known_here(),
+            Decision::Replay => {
+                let mut row = row.ok_or(unreadable("response"))?;
+                // Ours, where the commit that finished it got no answer.
+                let replayed = row.request_id != self.request_id;
+                match self.core.decode_reply(&self.scope, &self.key, &mut row, replayed)? {
+                    Ok(finished) => Outcome::Finished(finished),
+                    Err(status) => Outcome::ReplyNotRetained { status },
+                }
+            }
+            // Their rows are taken apart by the caller.
+            Decision::Create { .. } | Decision::TakeOver | Decision::Recover => {
+                return Err(unreadable("status"));
+            }
+        })
+    }
+
+    fn not_known_here(&self) -> Outcome {
+        let cause = FailureCause::NotKnownHere;
+        observe::stopped(&cause);
+        Outcome::Failed { cause, retry_after: self.core.settings.back_off(1) }
+    }
+
+    /// Whether there was time left to wait for somebody else, and it was waited for.
+    async fn wait_for_the_other(&self) -> bool {
+        const POLL: Duration = Duration::from_millis(50);
+        let Some(left) = self.patience.and_then(|until| until.checked_duration_since(Instant::now()))
+        else {
+            return false;
+        };
+        tokio::time::sleep(POLL.min(left)).await;
+        true
+    }
+
+    /// Creates the row and runs the request from its start; or, where an earlier round of this call
+    /// came to a rejection, creates the row finished.
+    async fn create(
+        &self,
+        replaces: Option<Uuid>,
+        rejected: &mut Option<Reply>,
+    ) -> Result<Looked, ExecuteError> {
+        let encode = |column, bytes| {
+            self.core
+                .encode(&self.scope, &self.key, column, bytes)
+                .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
+        };
+        let params = encode("params", &self.params)?;
+        let context =
+            self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
+        let settings = &self.core.settings;
+        let row = NewRow {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            definition: self.definition.name,
+            version: self.definition.version,
+            phases_hash: &self.phases_hash,
+            fingerprint: self.fingerprint.as_str(),
+            params: &params,
+            context: context.as_deref(),
+            lease: settings.lease,
+            retention: settings.retention,
+            lock_wait: settings.lock_wait,
+            replaces,
+        };
+        let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
+            Reserved::Exists => return Ok(Looked::Changed),
+            Reserved::Busy => {
+                return Ok(Looked::Ended(Outcome::InProgress { retry_after: settings.lock_wait }));
+            }
+            Reserved::Fresh { tx, created_at, expires_at } => (tx, created_at, expires_at),
+        };
+        let run = self.run(
+            &self.params,
+            RequestContext {
+                scope: self.scope.clone(),
+                request_id: self.request_id,
+                created_at,
+                attempt: 1,
+                context: self.context.clone(),
+            },
+            Outputs::default(),
+            STARTED.to_owned(),
+            Lease::new(1),
+            expires_at,
+        )?;
+        let ended = match rejected.take() {
+            Some(reply) => run.finish_fresh(tx, reply).await?,
+            None => run.fresh(tx).await?,
+        };
+        Ok(ended.into())
+    }
+
+    /// Acquires the lease of an existing row and resumes after its recovery point.
+    async fn take_over(&self, row: KeyRow, right: Right) -> Result<Looked, ExecuteError> {
+        let claim = Claim {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            right,
+        };
+        // A row that this process cannot continue is not touched (G14).
+        let work = row.work.ok_or(unreadable("params"))?;
+        let decoded = self.core.decode_work(&self.scope, &self.key, work)?;
+        if phases_done(&self.definition, &row.recovery_point, &decoded.outputs).is_none() {
+            return Ok(Looked::Ended(self.not_known_here()));
+        }
+        let Some(mut row) = self.core.store.take_over(&claim, self.core.settings.lease).await? else {
+            return Ok(Looked::Changed);
+        };
+        // The former holder may have gone on since the row was read.
+        let work = row.work.take().ok_or(unreadable("params"))?;
+        let decoded = self.core.decode_work(&self.scope, &self.key, work)?;
+        let settings = &self.core.settings;
+        let done = phases_done(&self.definition, &row.recovery_point, &decoded.outputs);
+        let next = match done {
+            Some(done) => {
+                plan(&row, &self.definition, done, settings.max_attempts, settings.window_margin)
+            }
+            None => return Ok(Looked::Ended(self.not_known_here())),
+        };
+        observe::resumed(&row.recovery_point, row.attempts);
+        let context = RequestContext {
+            scope: self.scope.clone(),
+            request_id: row.request_id,
+            created_at: row.created_at,
+            attempt: row.attempts,
+            context: decoded.context,
+        };
+        let lease = Lease::new(row.lease_token);
+        let mut run = self.run(
+            &decoded.params,
+            context,
+            decoded.outputs,
+            row.recovery_point,
+            lease,
+            row.expires_at,
+        )?;
+        run.fingerprint = row.fingerprint;
+        let ended = match next {
+            Plan::Run => run.resumed().await?,
+            Plan::OpenIntent => run.leave(Status::Unknown, row.open_intent.as_deref()).await?,
+            Plan::WindowPassed => {
+                let phase = done.and_then(|done| self.definition.phases.get(done));
+                run.leave(Status::Unknown, phase.map(|phase| phase.name)).await?
+            }
+            Plan::GiveUp => run.leave(Status::DeadLetter, None).await?,
+        };
+        Ok(ended.into())
+    }
+
+    fn run(
+        &self,
+        params: &[u8],
+        context: RequestContext,
+        outputs: Outputs,
+        point: String,
+        lease: Lease,
+        expires_at: chrono::DateTime<chrono::Utc>,
+    ) -> Result<Run<S, A>, ExecuteError> {
+        let (name, version) = (self.definition.name, self.definition.version);
+        let entry = self
+            .core
+            .registry
+            .get(name, version)
+            .ok_or(ExecuteError::NotRegistered { name, version })?;
+        let request = (entry.decode)(params).map_err(|_| unreadable("params"))?;
+        Ok(Run {
+            core: self.core.clone(),
+            definition: self.definition,
+            phases_hash: self.phases_hash.clone(),
+            request,
+            holder: Holder {
+                scope: self.scope.clone(),
+                key: self.key.clone(),
+                request_id: context.request_id,
+            },
+            fingerprint: self.fingerprint.as_str().to_owned(),
+            context,
+            outputs,
+            point,
+            lease,
+            expires_at,
+            heartbeat: None,
+            reruns: 0,
+        })
+    }
+}
+
+/// What one look at the row came to.
+enum Looked {
+    Ended(Outcome),
+    /// Somebody was faster: look again.
+    Changed,
+    /// The row was not committed, or nobody knows: look again, and go on from there.
+    Restart { reply: Option<Reply>, error: Option<StoreError> },
+}
+
+impl From<Ended> for Looked {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Outcome(outcome) => Self::Ended(outcome),
+            Ended::Lost => Self::Changed,
+            Ended::Rejected(reply) => Self::Restart { reply: Some(reply), error: None },
+            Ended::Again(error) => Self::Restart { reply: None, error: Some(error) },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Engine`]: runs requests, phase by phase.
+//!
+//! The way of a request: [`Engine::execute`] takes the fingerprint and asks the store for the key's
+//! row (`execute`); `decide` says what the row means; `run` drives the phases from the last recovery
+//! point on; an [`Outcome`] comes back. All SQL is the store's, all decisions are made here.
+
+mod builder;
+mod check;
+mod decide;
+mod execute;
+mod lease;
+mod moved;
+mod outcome;
+mod progress;
+mod registry;
+mod run;
+mod stored;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+pub use self::builder::{BuildError, EngineBuilder};
+pub use self::check::{CheckReport, Stranded, StrandedBecause};
+pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+
+use self::lease::Running;
+use self::registry::Registry;
+use crate::codec::Codec;
+use crate::config::{OnDuplicate, Settings};
+use crate::definition::RequestDefinition;
+use crate::derived_key::DerivedKeys;
+use crate::fingerprint::RequestOrigin;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::Store;
+
+/// Runs registered request definitions on a store. Cheap to clone; one for each process is enough.
+///
+/// `S` is the store, `A` the application's shared state that phases may ask for.
+pub struct Engine<S: Store, A = ()> {
+    core: Arc<Core<S, A>>,
+}
+
+pub(crate) struct Core<S: Store, A> {
+    pub(crate) store: S,
+    pub(crate) app: A,
+    pub(crate) settings: Settings,
+    pub(crate) codec: Arc<dyn Codec>,
+    pub(crate) derived_keys: DerivedKeys,
+    pub(crate) registry: Registry<S, A>,
+    pub(crate) running: Running,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Runs `request` under `key`, or answers what became of it (see [`Outcome`]).
+    ///
+    /// The work is detached from the returned future: a caller that stops waiting cancels nothing
+    /// (G13), and a later call with the same key meets the result.
+    ///
+    /// # Errors
+    /// [`ExecuteError`]: nothing was started, or what was started is safe to ask for again.
+    pub async fn execute<R: RequestDefinition<S, A>>(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request: R,
+    ) -> Result<Outcome, ExecuteError> {
+        self.call(scope, key, request).execute().await
+    }
+
+    /// As [`execute`](Self::execute), with more to say about the call.
+    pub fn call<R: RequestDefinition<S, A>>(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request: R,
+    ) -> Call<S, A, R> {
+        Call {
+            core: self.core.clone(),
+            scope: scope.clone(),
+            key: key.clone(),
+            request,
+            origin: RequestOrigin::default(),
+            context: Ok(None),
+            on_duplicate: self.core.settings.on_duplicate,
+        }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.core.store
+    }
+
+    /// The application's shared state.
+    #[must_use]
+    pub fn app(&self) -> &A {
+        &self.core.app
+    }
+
+    /// Drains the engine: takes no new request, lets each running one finish its current phase,
+    /// releases its lease, so that another node resumes it at once, and returns when none is left.
+    pub async fn shutdown(&self) {
+        self.core.running.close().await;
+    }
+}
+
+/// One call of [`Engine::call`], to be [executed](Self::execute).
+#[must_use = "a call does nothing until it is executed"]
+pub struct Call<S: Store, A, R> {
+    core: Arc<Core<S, A>>,
+    scope: Scope,
+    key: IdempotencyKey,
+    request: R,
+    origin: RequestOrigin,
+    context: Result<Option<Box<RawValue>>, ExecuteError>,
+    on_duplicate: OnDuplicate,
+}
+
+impl<S: Store, A, R> Call<S, A, R> {
+    /// Method, path and query that the request came by: part of its fingerprint.
+    pub fn origin(mut self, origin: RequestOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// What a resumed run has to know about the caller (principal, address, chosen headers). Stored
+    /// by the first call, no part of the fingerprint, and the same in each attempt: see
+    /// [`RequestContext::context`](crate::RequestContext::context).
+    pub fn context(mut self, context: &impl Serialize) -> Self {
+        self.context = serde_json::value::to_raw_value(context)
+            .map(Some)
+            .map_err(|_| ExecuteError::NotStorable { what: "context" });
+        self
+    }
+
+    /// What to do where somebody else is running the key.
+    pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
+        self.on_duplicate = on_duplicate;
+        self
+    }
+}
+
+impl<S: Store, A> Clone for Engine<S, A> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone() }
+    }
+}
+
+impl<S: Store, A> std::fmt::Debug for Engine<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("definitions", &self.core.registry).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store, A, R> std::fmt::Debug for Call<S, A, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,304 @@
+//! The next state of a row, how it is written, and how a commit that got no answer is resolved.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+
+use super::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+use super::run::{Ended, Run, jitter};
+use super::stored::Rule;
+use crate::definition::{FINISHED, Phase};
+use crate::observe;
+use crate::phase::Reply;
+use crate::store::{
+    Change, Claim, Commit, Guard, Right, Status, Store, StoreError, StoredResponse, Transaction,
+};
+
+/// A state that the row is to move to.
+pub(super) struct Moved {
+    status: Status,
+    point: String,
+    outputs: Option<Vec<u8>>,
+    intent: Option<String>,
+    hold: Duration,
+    finished: Option<(Reply, StoredResponse)>,
+}
+
+/// What became of a commit that got no answer.
+pub(super) enum Resolved {
+    Applied,
+    NotApplied,
+    /// Somebody else holds the row, so it does not matter to us.
+    Lost,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// After `phase`, with its output. The output is part of the run from here on; a caller whose
+    /// commit fails truncates it again.
+    pub(super) fn moved_by_output(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+    ) -> Result<Moved, Rule> {
+        let done = self.outputs.len();
+        if done + 1 == self.definition.phases.len() {
+            return Err("the last phase returned an output and no reply");
+        }
+        self.outputs.push(phase.name, output);
+        let encoded =
+            self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs);
+        match encoded {
+            Ok(outputs) => Ok(Moved {
+                outputs: Some(outputs),
+                ..self.moved(Status::InProgress, phase.name, self.core.settings.lease)
+            }),
+            Err(rule) => {
+                self.outputs.truncate(done);
+                Err(rule)
+            }
+        }
+    }
+
+    /// Finished with `reply`.
+    pub(super) fn moved_by_reply(&self, reply: Reply) -> Result<Moved, Rule> {
+        let stored = self.core.encode_reply(&self.holder.scope, &self.holder.key, &reply)?;
+        Ok(Moved {
+            finished: Some((reply, stored)),
+            ..self.moved(Status::Completed, FINISHED, Duration::ZERO)
+        })
+    }
+
+    /// Where it stands, with the intent to make `phase`'s call.
+    pub(super) fn moved_by_intent(&self, phase: &Phase) -> Moved {
+        Moved {
+            intent: Some(phase.name.to_owned()),
+            ..self.moved(Status::InProgress, &self.point, self.core.settings.lease)
+        }
+    }
+
+    fn moved(&self, status: Status, point: &str, hold: Duration) -> Moved {
+        Moved { status, point: point.to_owned(), outputs: None, intent: None, hold, finished: None }
+    }
+
+    pub(super) fn guard(&self) -> Guard<'_> {
+        self.holder.guard(self.lease.token(), &self.point)
+    }
+
+    pub(super) fn change<'a>(&'a self, moved: &'a Moved) -> Change<'a> {
+        Change {
+            status: moved.status,
+            recovery_point: &moved.point,
+            phases_hash: &self.phases_hash,
+            outputs: moved.outputs.as_deref(),
+            open_intent: moved.intent.as_deref(),
+            hold: moved.hold,
+            response: moved.finished.as_ref().map(|(_, stored)| stored),
+        }
+    }
+
+    /// The move is durable: only now may anybody hear of it (G8).
+    pub(super) fn arrive(&mut self, moved: Moved) -> Result<ControlFlow<Ended>, ExecuteError> {
+        observe::committed(&moved.point);
+        self.lease.confirm();
+        self.point = moved.point;
+        Ok(match moved.finished {
+            None => Continue(()),
+            Some((reply, _)) => Break(Ended::Outcome(Outcome::Finished(Finished {
+                reply,
+                replayed: false,
+                expires_at: self.expires_at,
+            }))),
+        })
+    }
+
+    /// Writes `moved` in a transaction of its own. `false` where the row is somebody else's.
+    pub(super) async fn write(&mut self, moved: &Moved) -> Result<bool, ExecuteError> {
+        loop {
+            match self.core.store.write(&self.guard(), &self.change(moved)).await {
+                Commit::Done => {
+                    self.lease.confirm();
+                    return Ok(true);
+                }
+                Commit::Fenced => return Ok(false),
+                Commit::Unknown(error) => match self.resolve(moved, error).await? {
+                    Resolved::Applied => return Ok(true),
+                    Resolved::Lost => return Ok(false),
+                    Resolved::NotApplied => {}
+                },
+                Commit::Failed(error)
+                    if error.is_worth_a_rerun() && self.reruns < self.core.settings.max_reruns =>
+                {
+                    self.reruns += 1;
+                    self.pause().await;
+                }
+                Commit::Failed(error) => return Err(error.into()),
+                Commit::Refused(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// Finds out what became of a commit that got no answer, before anything else happens (G7).
+    pub(super) async fn resolve(
+        &mut self,
+        moved: &Moved,
+        error: StoreError,
+    ) -> Result<Resolved, ExecuteError> {
+        observe::commit_unanswered();
+        // Past the lease somebody else may have the row; it is theirs to find out then.
+        let until = Instant::now() + self.core.settings.lease;
+        let mut last = error;
+        for tries in 1.. {
+            match self.ask(moved).await {
+                Ok(resolved) => return Ok(resolved),
+                Err(error) => last = error,
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(jitter(tries)).await;
+        }
+        Err(last.into())
+    }
+
+    async fn ask(&mut self, moved: &Moved) -> Result<Resolved, StoreError> {
+        let token = self.lease.token();
+        let claim = Claim {
+            scope: &self.holder.scope,
+            key: &self.holder.key,
+            request_id: self.holder.request_id,
+            lease_token: token,
+            right: Right::Own,
+        };
+        // A locking write: it waits for our commit if that is still under way, and fences it off if
+        // it never arrived. A plain read could miss it (H5).
+        if let Some(row) = self.core.store.take_over(&claim, self.core.settings.lease).await? {
+            self.lease.raise(row.lease_token);
+            let applied = moved.status == Status::InProgress
+                && row.recovery_point == moved.point
+                && row.open_intent == moved.intent;
+            return Ok(if applied { Resolved::Applied } else { Resolved::NotApplied });
+        }
+        // Not in progress under our token: our own commit ended it, or somebody took it over. The
+        // update above has waited for the row's lock, so this read is not early.
+        let row = self.core.store.read(&self.holder.scope, &self.holder.key).await?;
+        let ours = row.is_some_and(|row| {
+            row.request_id == self.holder.request_id
+                && row.lease_token == token
+                && row.status == moved.status
+        });
+        Ok(if ours { Resolved::Applied } else { Resolved::Lost })
+    }
+
+    /// Stores the reply and finishes.
+    pub(super) async fn finish(
+        &mut self,
+        phase: &Phase,
+        reply: Reply,
+    ) -> Result<ControlFlow<Ended>, ExecuteError> {
+        let moved = match self.moved_by_reply(reply) {
+            Ok(moved) => moved,
+            Err(rule) => {
+                let cause = FailureCause::Misuse { phase: phase.name, rule };
+                return self.stop(cause, None).await.map(Break);
+            }
+        };
+        match self.write(&moved).await? {
+            true => self.arrive(moved),
+            false => Ok(Break(Ended::Lost)),
+        }
+    }
+
+    /// Finishes a request whose first phase rejected it: `tx` has just created the row anew.
+    pub(super) async fn finish_fresh(
+        mut self,
+        tx: S::Transaction,
+        reply: Reply,
+    ) -> Result<Ended, ExecuteError> {
+        let moved = match self.moved_by_reply(reply.clone()) {
+            Ok(moved) => moved,
+            Err(rule) => {
+                tx.rollback().await;
+                let cause = FailureCause::Misuse { phase: self.first_phase_name(), rule };
+                observe::stopped(&cause);
+                let retry_after = self.core.settings.back_off(1);
+                return Ok(Ended::Outcome(Outcome::Failed { cause, retry_after }));
+            }
+        };
+        match tx.commit(&self.guard(), &self.change(&moved), &[]).await {
+            Commit::Done => match self.arrive(moved)? {
+                Break(ended) => Ok(ended),
+                Continue(()) => Ok(Ended::Lost),
+            },
+            Commit::Unknown(_) => Ok(Ended::Rejected(reply)),
+            Commit::Failed(error) => Err(error.into()),
+            Commit::Fenced | Commit::Refused(_) => Ok(Ended::Lost),
+        }
+    }
+
+    fn first_phase_name(&self) -> &'static str {
+        self.definition.phases.first().map_or("", |phase| phase.name)
+    }
+
+    /// Releases the row after a passing failure, with what is done so far, so that whoever comes
+    /// next resumes at once.
+    pub(super) async fn stop(
+        &mut self,
+        cause: FailureCause,
+        after: Option<Duration>,
+    ) -> Result<Ended, ExecuteError> {
+        observe::stopped(&cause);
+        let hold = after.unwrap_or(self.core.settings.back_off(self.context.attempt));
+        let released = self.standing(Status::FailedRetryable, hold);
+        Ok(match self.write(&released).await? {
+            true => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
+            false => Ended::Lost,
+        })
+    }
+
+    /// Leaves the row to a reconcile function or an operator.
+    pub(super) async fn leave(
+        mut self,
+        status: Status,
+        intent: Option<&str>,
+    ) -> Result<Ended, ExecuteError> {
+        self.leave_mut(status, intent).await
+    }
+
+    pub(super) async fn leave_mut(
+        &mut self,
+        status: Status,
+        intent: Option<&str>,
+    ) -> Result<Ended, ExecuteError> {
+        let hold = self.core.settings.reconcile_after;
+        let left = Moved { intent: intent.map(str::to_owned), ..self.standing(status, hold) };
+        if !self.write(&left).await? {
+            return Ok(Ended::Lost);
+        }
+        Ok(Ended::Outcome(match status {
+            Status::DeadLetter => {
+                observe::dead_letter();
+                Outcome::DeadLetter
+            }
+            _ => {
+                observe::unknown(intent.unwrap_or_default());
+                Outcome::Unknown { retry_after: hold }
+            }
+        }))
+    }
+
+    /// The row as it stands, with a foreign result that has not been committed yet.
+    fn standing(&self, status: Status, hold: Duration) -> Moved {
+        let last = self.outputs.phases().last();
+        let riding = last.filter(|last| *last != self.point);
+        let (holder, core) = (&self.holder, &self.core);
+        let outputs = riding
+            .and_then(|_| core.encode_outputs(&holder.scope, &holder.key, &self.outputs).ok());
+        match (riding, outputs) {
+            (Some(point), Some(outputs)) => {
+                Moved { outputs: Some(outputs), ..self.moved(status, point, hold) }
+            }
+            _ => self.moved(status, &self.point, hold),
+        }
+    }
+}

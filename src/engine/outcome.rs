@@ -1,0 +1,166 @@
+//! [`Outcome`]: what a caller is told, and [`ExecuteError`]: why nothing was tried.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::fingerprint::FingerprintError;
+use crate::phase::Reply;
+use crate::store::StoreError;
+
+/// What became of a request. Each variant says what the caller may do next; durations are measured
+/// by the database's clock.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Finished, now or earlier: its reply, durable before it was told (G8).
+    Finished(Finished),
+    /// Finished earlier, with a reply over [`Limits::reply_body`](crate::Limits) that was not
+    /// retained. The request never runs again.
+    ReplyNotRetained {
+        /// The reply's HTTP status.
+        status: u16,
+    },
+    /// The key was used for another request: other parameters, path or definition. Told before
+    /// anything else about the row (G9).
+    Mismatch,
+    /// Somebody else is running it. Ask again after `retry_after`, at the latest the end of the lease.
+    InProgress {
+        /// What is left of the holder's lease.
+        retry_after: Duration,
+    },
+    /// It stopped at a passing failure and is released. A retry with the same key resumes after the
+    /// last committed phase.
+    Failed {
+        /// What stopped it.
+        cause: FailureCause,
+        /// When a retry is worth its while.
+        retry_after: Duration,
+    },
+    /// A foreign effect may or may not have happened. Nobody repeats it; reconciliation or an
+    /// operator settles it.
+    Unknown {
+        /// Until the outcome is looked into.
+        retry_after: Duration,
+    },
+    /// Gave up at the attempt cap; only an operator moves it on.
+    DeadLetter,
+}
+
+/// The end of a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Finished {
+    /// Its answer.
+    pub reply: Reply,
+    /// Whether the reply was made by an earlier call.
+    pub replayed: bool,
+    /// Until when the key replays it.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// What stopped a request, without values (G19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The phase said so, with this reason.
+    Phase {
+        /// The phase's name.
+        phase: &'static str,
+        /// The reason it gave.
+        reason: &'static str,
+    },
+    /// The phase panicked.
+    Panic {
+        /// The phase's name.
+        phase: &'static str,
+    },
+    /// A database error ended the phase, after the re-runs that the engine allows.
+    Database {
+        /// The phase's name.
+        phase: &'static str,
+        /// What kind of error.
+        kind: &'static str,
+    },
+    /// The phase broke a rule of its transaction, or returned what cannot be stored; its writes were
+    /// undone.
+    Misuse {
+        /// The phase's name.
+        phase: &'static str,
+        /// Which rule, and what to do.
+        rule: &'static str,
+    },
+    /// This process is shutting down.
+    ShuttingDown,
+    /// This process does not know the row's definition version, recovery point or format; another
+    /// node does. The row was left as it is (G14).
+    NotKnownHere,
+}
+
+impl FailureCause {
+    /// A short name for logs and metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Phase { .. } => "phase",
+            Self::Panic { .. } => "panic",
+            Self::Database { .. } => "database",
+            Self::Misuse { .. } => "misuse",
+            Self::ShuttingDown => "shutting_down",
+            Self::NotKnownHere => "not_known_here",
+        }
+    }
+}
+
+/// Why a call could not be answered from the row of its key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
+    /// and the same call later meets it.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(#[from] StoreError),
+    /// The engine is shutting down and takes no new request.
+    #[error("the engine is shutting down; call another node")]
+    ShuttingDown,
+    /// The parameters have no canonical form.
+    #[error(transparent)]
+    Fingerprint(#[from] FingerprintError),
+    /// Larger than the configured cap; see [`Limits`](crate::Limits).
+    #[error("the {what} take {size} bytes; the limit is {limit}")]
+    TooLarge {
+        /// `parameters` or `context`.
+        what: &'static str,
+        /// Serialised size in bytes.
+        size: usize,
+        /// The cap in bytes.
+        limit: usize,
+    },
+    /// A value that does not serialise to JSON and back, so that a resumed run would not see what
+    /// this one sees.
+    #[error("the {what} cannot be stored: they do not serialise to JSON and back")]
+    NotStorable {
+        /// `parameters` or `context`.
+        what: &'static str,
+    },
+    /// The request's definition was not registered with this engine.
+    #[error("the definition {name} version {version} is not registered: add `.register::<…>()` to the engine's builder")]
+    NotRegistered {
+        /// The definition's name.
+        name: &'static str,
+        /// Its version.
+        version: u32,
+    },
+    /// A stored value is not readable here. The row was left as it is.
+    #[error("the stored {what} of the request are not readable: {why}")]
+    Unreadable {
+        /// Which value.
+        what: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The task that ran the request ended without an answer: the runtime is shutting down, or a
+    /// defect of this crate. As after a crash, a retry resumes.
+    #[error("the task that ran the request ended without an answer")]
+    TaskLost,
+}

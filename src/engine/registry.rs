@@ -1,0 +1,48 @@
+//! [`Registry`]: the definitions that this process can run, by name and version.
+
+use std::collections::BTreeMap;
+
+use crate::definition::{Definition, Phases, RequestDefinition};
+use crate::store::Store;
+
+/// How to bring a stored request of one definition back to life.
+pub(crate) struct Entry<S: Store, A> {
+    pub(crate) definition: Definition,
+    pub(crate) phases_hash: String,
+    pub(crate) decode: fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>,
+}
+
+pub(crate) struct Registry<S: Store, A>(BTreeMap<(&'static str, u32), Entry<S, A>>);
+
+impl<S: Store, A> Registry<S, A> {
+    pub(crate) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Adds `R`; `false` where its name and version are taken.
+    pub(crate) fn add<R: RequestDefinition<S, A>>(&mut self) -> bool {
+        let definition = R::DEFINITION;
+        let entry = Entry {
+            definition,
+            phases_hash: definition.phases_hash(),
+            decode: |json| {
+                serde_json::from_slice::<R>(json).map(|r| Box::new(r) as Box<dyn Phases<S, A>>)
+            },
+        };
+        self.0.insert((definition.name, definition.version), entry).is_none()
+    }
+
+    pub(crate) fn get(&self, name: &str, version: u32) -> Option<&Entry<S, A>> {
+        self.0.iter().find(|((n, v), _)| *n == name && *v == version).map(|(_, entry)| entry)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<S, A>> {
+        self.0.values()
+    }
+}
+
+impl<S: Store, A> std::fmt::Debug for Registry<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

@@ -1,0 +1,463 @@
+//! The phase loop: from a row whose lease is ours to its end, or to where it stops.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use serde_json::value::RawValue;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::Core;
+use super::lease::{Heartbeat, Holder, Lease};
+use super::moved::Resolved;
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, Step};
+use crate::error::DbError;
+use crate::observe;
+use crate::phase::{
+    ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene, StagedJob,
+    Staging, Tx,
+};
+use crate::store::{Commit, Refusal, Status, Store, StoreError, Transaction};
+
+/// A request that this process holds the lease of.
+pub(super) struct Run<S: Store, A> {
+    pub(super) core: Arc<Core<S, A>>,
+    pub(super) definition: Definition,
+    pub(super) phases_hash: String,
+    pub(super) request: Box<dyn Phases<S, A>>,
+    pub(super) holder: Holder,
+    pub(super) fingerprint: String,
+    pub(super) context: RequestContext,
+    /// Of the phases that are done, the last of which may not be committed yet: an idempotent
+    /// foreign result rides in the commit of the local phase behind it.
+    pub(super) outputs: Outputs,
+    /// The recovery point, as the row has it.
+    pub(super) point: String,
+    pub(super) lease: Lease,
+    pub(super) expires_at: DateTime<Utc>,
+    pub(super) heartbeat: Option<Heartbeat>,
+    /// How often a phase was run again by itself.
+    pub(super) reruns: u32,
+}
+
+/// How a run ends.
+pub(super) enum Ended {
+    Outcome(Outcome),
+    /// Somebody else holds the row: answer as anybody who comes second (G3).
+    Lost,
+    /// The first phase rejected the request; its row went away with its writes.
+    Rejected(Reply),
+    /// The row was not committed, or nobody knows: look again. Nothing runs meanwhile.
+    Again(StoreError),
+}
+
+/// How the body of a phase ended.
+enum Body<F> {
+    Output(Box<RawValue>),
+    Reply(Reply),
+    Failed(F),
+    Panicked,
+}
+
+type Flow = Result<ControlFlow<Ended>, ExecuteError>;
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Runs a request whose row was created in `tx` and is not committed yet.
+    pub(super) async fn fresh(mut self, mut tx: S::Transaction) -> Result<Ended, ExecuteError> {
+        match self.definition.phases.first() {
+            // Row and first phase share a commit: a first phase that fails leaves nothing behind.
+            Some(phase) if phase.kind == PhaseKind::Local(Isolation::ReadCommitted) => {
+                let (body, jobs) = self.local_body(0, phase, &mut tx).await?;
+                if let Break(ended) = self.first_phase(phase, body, jobs, tx).await? {
+                    return Ok(ended);
+                }
+            }
+            _ => match tx.commit_reservation().await {
+                Commit::Done => {}
+                Commit::Unknown(error) => return Ok(Ended::Again(error)),
+                Commit::Failed(error) => return Err(error.into()),
+                Commit::Fenced | Commit::Refused(_) => return Ok(Ended::Lost),
+            },
+        }
+        self.resumed().await
+    }
+
+    /// Runs a request whose row is committed, from its recovery point on.
+    pub(super) async fn resumed(mut self) -> Result<Ended, ExecuteError> {
+        self.heartbeat = Some(Heartbeat::start(
+            self.core.store.clone(),
+            self.holder.clone(),
+            self.lease.clone(),
+            self.core.settings.lease,
+        ));
+        loop {
+            if self.lease.is_lost() {
+                return Ok(Ended::Lost);
+            }
+            if self.core.running.is_closing() {
+                return self.stop(FailureCause::ShuttingDown, Some(Duration::ZERO)).await;
+            }
+            let index = self.outputs.len();
+            let Some(phase) = self.definition.phases.get(index) else {
+                let rule = "the last phase returned no reply";
+                return self.stop(FailureCause::Misuse { phase: "", rule }, None).await;
+            };
+            let flow = match phase.kind {
+                PhaseKind::Local(isolation) => self.local(index, phase, isolation).await?,
+                PhaseKind::Foreign(effect) => self.foreign(index, phase, effect).await?,
+            };
+            if let Break(ended) = flow {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// The end of a first phase that ran in the transaction which creates the row.
+    async fn first_phase(
+        &mut self,
+        phase: &'static Phase,
+        body: Body<PhaseFailure>,
+        jobs: Vec<StagedJob>,
+        tx: S::Transaction,
+    ) -> Flow {
+        // Nothing of a failure is stored, so nothing has to be released.
+        let back_off = self.core.settings.back_off(1);
+        let failed = |cause, after: Option<Duration>| {
+            observe::stopped(&cause);
+            let retry_after = after.unwrap_or(back_off);
+            Ok(Break(Ended::Outcome(Outcome::Failed { cause, retry_after })))
+        };
+        let moved = match body {
+            Body::Output(output) => self.moved_by_output(phase, output),
+            Body::Reply(reply) => self.moved_by_reply(reply),
+            Body::Failed(failure) => {
+                tx.rollback().await;
+                return match failure {
+                    PhaseFailure::Reject(reply) => Ok(Break(Ended::Rejected(reply))),
+                    PhaseFailure::Retryable { reason, after } => {
+                        failed(FailureCause::Phase { phase: phase.name, reason }, after)
+                    }
+                    PhaseFailure::Database(error) if self.may_rerun(phase, &error) => {
+                        Ok(Break(Ended::Again(StoreError::database("run the first phase", error))))
+                    }
+                    PhaseFailure::Database(error) => failed(database(phase, &error), None),
+                };
+            }
+            Body::Panicked => {
+                tx.rollback().await;
+                return failed(FailureCause::Panic { phase: phase.name }, None);
+            }
+        };
+        let moved = match moved {
+            Ok(moved) => moved,
+            Err(rule) => {
+                tx.rollback().await;
+                return failed(FailureCause::Misuse { phase: phase.name, rule }, None);
+            }
+        };
+        match tx.commit(&self.guard(), &self.change(&moved), &jobs).await {
+            Commit::Done => self.arrive(moved),
+            Commit::Fenced => Ok(Break(Ended::Lost)),
+            Commit::Refused(refusal) => failed(refused(phase, refusal), None),
+            Commit::Unknown(error) => {
+                observe::commit_unanswered();
+                Ok(Break(Ended::Again(error)))
+            }
+            Commit::Failed(error) if self.may_rerun_store(phase, &error) => {
+                Ok(Break(Ended::Again(error)))
+            }
+            Commit::Failed(error) => failed(store_failed(phase, &error), None),
+        }
+    }
+
+    /// One local phase: its writes, its output and the recovery point in one commit (G4).
+    async fn local(&mut self, index: usize, phase: &'static Phase, isolation: Isolation) -> Flow {
+        loop {
+            let mut tx = match self.core.store.begin(isolation).await {
+                Ok(tx) => tx,
+                Err(error) if self.may_rerun_store(phase, &error) => {
+                    self.pause().await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let (body, jobs) = self.local_body(index, phase, &mut tx).await?;
+            let moved = match body {
+                Body::Output(output) => self.moved_by_output(phase, output),
+                Body::Reply(reply) => self.moved_by_reply(reply),
+                Body::Panicked => {
+                    tx.rollback().await;
+                    return self.halt(FailureCause::Panic { phase: phase.name }, None).await;
+                }
+                Body::Failed(failure) => {
+                    tx.rollback().await;
+                    match failure {
+                        PhaseFailure::Reject(reply) => return self.finish(phase, reply).await,
+                        PhaseFailure::Retryable { reason, after } => {
+                            let cause = FailureCause::Phase { phase: phase.name, reason };
+                            return self.halt(cause, after).await;
+                        }
+                        PhaseFailure::Database(error) if self.may_rerun(phase, &error) => {
+                            self.pause().await;
+                            continue;
+                        }
+                        PhaseFailure::Database(error) => {
+                            return self.halt(database(phase, &error), None).await;
+                        }
+                    }
+                }
+            };
+            let moved = match moved {
+                Ok(moved) => moved,
+                Err(rule) => {
+                    tx.rollback().await;
+                    return self.halt(FailureCause::Misuse { phase: phase.name, rule }, None).await;
+                }
+            };
+            let commit = tx.commit(&self.guard(), &self.change(&moved), &jobs).await;
+            match commit {
+                Commit::Done => return self.arrive(moved),
+                Commit::Fenced => return Ok(Break(Ended::Lost)),
+                Commit::Unknown(error) => match self.resolve(&moved, error).await? {
+                    Resolved::Applied => return self.arrive(moved),
+                    Resolved::Lost => return Ok(Break(Ended::Lost)),
+                    Resolved::NotApplied => self.outputs.truncate(index),
+                },
+                Commit::Failed(error) => {
+                    self.outputs.truncate(index);
+                    if !self.may_rerun_store(phase, &error) {
+                        return self.halt(store_failed(phase, &error), None).await;
+                    }
+                    self.pause().await;
+                }
+                Commit::Refused(refusal) => {
+                    self.outputs.truncate(index);
+                    return self.halt(refused(phase, refusal), None).await;
+                }
+            }
+        }
+    }
+
+    async fn local_body(
+        &self,
+        index: usize,
+        phase: &'static Phase,
+        tx: &mut S::Transaction,
+    ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), ExecuteError> {
+        let mut staging = Staging::new(self.context.request_id, index);
+        let mut handle = Tx::new(tx.connection()?, &mut staging);
+        let scene = Scene {
+            app: &self.core.app,
+            context: &self.context,
+            outputs: &self.outputs,
+            derived_key: None,
+        };
+        let running = self.request.run_local(index, &mut handle, &scene);
+        let ended = AssertUnwindSafe(running)
+            .catch_unwind()
+            .instrument(observe::phase(phase.name))
+            .await;
+        let body = Body::of(ended);
+        let mut jobs = staging.into_jobs();
+        for job in &mut jobs {
+            match self.core.encode(&self.holder.scope, &self.holder.key, "args", &job.args) {
+                Ok(args) => job.args = args.into_owned(),
+                Err(error) => {
+                    let failure = PhaseFailure::Retryable { reason: error.0, after: None };
+                    return Ok((Body::Failed(failure), Vec::new()));
+                }
+            }
+        }
+        Ok((body, jobs))
+    }
+
+    /// One foreign phase: no transaction is open and no connection is held while it runs (G20).
+    async fn foreign(&mut self, index: usize, phase: &'static Phase, effect: EffectClass) -> Flow {
+        let at_most_once = effect == EffectClass::AtMostOnce;
+        let still_ours = if at_most_once {
+            // Whoever finds this intent open knows that the call may have been made (G2).
+            let intent = self.moved_by_intent(phase);
+            self.write(&intent).await?
+        } else {
+            self.confirm_lease().await?
+        };
+        if !still_ours {
+            return Ok(Break(Ended::Lost));
+        }
+        let key = self.core.derived_keys.derive(
+            &self.holder.scope,
+            &self.holder.key,
+            self.definition.name,
+            phase.key_name(),
+            &self.fingerprint,
+            self.context.request_id,
+        );
+        let (call, made) = ForeignCall::new(key.clone());
+        let scene = Scene {
+            app: &self.core.app,
+            context: &self.context,
+            outputs: &self.outputs,
+            derived_key: Some(&key),
+        };
+        let running = self.request.run_foreign(index, call, &scene);
+        let ended = AssertUnwindSafe(running)
+            .catch_unwind()
+            .instrument(observe::phase(phase.name))
+            .await;
+        // Where the provider honours no key, whatever is not certain is unknown once the call began.
+        let uncertain = at_most_once && made.get();
+        let name = phase.name;
+        match Body::of(ended) {
+            Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
+            Body::Output(output) => {
+                let moved = match self.moved_by_output(phase, output) {
+                    Ok(moved) => moved,
+                    Err(_) if uncertain => return self.unknown(phase).await,
+                    Err(rule) => {
+                        return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
+                    }
+                };
+                let next = self.definition.phases.get(index + 1).map(|next| next.kind);
+                let rides = !at_most_once
+                    && !phase.commit
+                    && matches!(next, Some(PhaseKind::Local(_)));
+                if rides {
+                    return Ok(Continue(()));
+                }
+                match self.write(&moved).await? {
+                    true => self.arrive(moved),
+                    false => Ok(Break(Ended::Lost)),
+                }
+            }
+            Body::Panicked if uncertain => self.unknown(phase).await,
+            Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
+            Body::Failed(ForeignFailure::Unknown { .. }) => self.unknown(phase).await,
+            Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
+                self.halt(FailureCause::Phase { phase: name, reason }, after).await
+            }
+            Body::Failed(ForeignFailure::Phase(failure)) => match failure {
+                PhaseFailure::Reject(reply) => self.finish_foreign(phase, reply, uncertain).await,
+                _ if uncertain => self.unknown(phase).await,
+                PhaseFailure::Retryable { reason, after } => {
+                    self.halt(FailureCause::Phase { phase: name, reason }, after).await
+                }
+                PhaseFailure::Database(error) => self.halt(database(phase, &error), None).await,
+            },
+        }
+    }
+
+    async fn finish_foreign(&mut self, phase: &Phase, reply: Reply, uncertain: bool) -> Flow {
+        if uncertain && self.moved_by_reply(reply.clone()).is_err() {
+            return self.unknown_named(phase.name).await;
+        }
+        self.finish(phase, reply).await
+    }
+
+    async fn unknown(&mut self, phase: &Phase) -> Flow {
+        self.unknown_named(phase.name).await
+    }
+
+    async fn unknown_named(&mut self, phase: &'static str) -> Flow {
+        self.leave_mut(Status::Unknown, Some(phase)).await.map(Break)
+    }
+
+    async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {
+        self.stop(cause, after).await.map(Break)
+    }
+
+    /// Before a call: a process that was stopped for longer than its lease must not begin one.
+    async fn confirm_lease(&self) -> Result<bool, ExecuteError> {
+        let length = self.core.settings.lease;
+        if self.lease.unconfirmed_for() < length * 2 / 3 {
+            return Ok(true);
+        }
+        let ours = self.core.store.renew(&self.guard(), length).await?;
+        if ours {
+            self.lease.confirm();
+        }
+        Ok(ours)
+    }
+
+    fn may_rerun(&mut self, phase: &'static Phase, error: &DbError) -> bool {
+        let may = error.is_worth_a_rerun() && self.reruns < self.core.settings.max_reruns;
+        if may {
+            self.reruns += 1;
+            observe::rerun(phase.name, error.kind());
+        }
+        may
+    }
+
+    fn may_rerun_store(&mut self, phase: &'static Phase, error: &StoreError) -> bool {
+        let may = error.is_worth_a_rerun() && self.reruns < self.core.settings.max_reruns;
+        if may {
+            self.reruns += 1;
+            observe::rerun(phase.name, error.kind());
+        }
+        may
+    }
+
+    pub(super) async fn pause(&self) {
+        tokio::time::sleep(jitter(self.reruns)).await;
+    }
+}
+
+impl<F> Body<F> {
+    fn of<E: Into<BodyError<F>>>(
+        ended: Result<Result<Step, E>, Box<dyn std::any::Any + Send>>,
+    ) -> Self {
+        match ended {
+            Ok(Ok(Step::Output(output))) => Self::Output(output),
+            Ok(Ok(Step::Reply(reply))) => Self::Reply(reply),
+            Ok(Err(error)) => Self::Failed(error.into().0),
+            // The panic's message went to the panic hook already; it may hold anything (G19).
+            Err(_) => Self::Panicked,
+        }
+    }
+}
+
+struct BodyError<F>(F);
+
+impl From<crate::phase::PhaseError> for BodyError<PhaseFailure> {
+    fn from(error: crate::phase::PhaseError) -> Self {
+        Self(error.0)
+    }
+}
+
+impl From<crate::phase::ForeignError> for BodyError<ForeignFailure> {
+    fn from(error: crate::phase::ForeignError) -> Self {
+        Self(error.0)
+    }
+}
+
+fn database(phase: &Phase, error: &DbError) -> FailureCause {
+    FailureCause::Database { phase: phase.name, kind: error.kind() }
+}
+
+fn store_failed(phase: &Phase, error: &StoreError) -> FailureCause {
+    FailureCause::Database { phase: phase.name, kind: error.kind() }
+}
+
+fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
+    let rule = match refusal {
+        Refusal::SwallowedError => {
+            "a statement failed and the phase went on: return the error, or use a savepoint"
+        }
+        Refusal::LeftTransaction => {
+            "the phase ended the transaction (a raw COMMIT or ROLLBACK): the engine commits"
+        }
+    };
+    FailureCause::Misuse { phase: phase.name, rule }
+}
+
+/// 5 ms, doubling, up to about 1.3 s; half of it by chance, so that two that collided do not do so
+/// again.
+pub(super) fn jitter(tries: u32) -> Duration {
+    let longest = 5_u64 << tries.min(8);
+    let chance = Uuid::new_v4().as_u128() as u64 % (longest / 2 + 1);
+    Duration::from_millis(longest / 2 + chance)
+}

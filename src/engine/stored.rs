@@ -1,0 +1,133 @@
+//! Between the engine's values and the bytes of a row: the codec, the caps, and the form of a reply.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::outcome::ExecuteError;
+use super::{Core, Finished};
+use crate::codec::{CodecError, Place};
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::{Outputs, Reply};
+use crate::store::{KeyRow, Store, StoredResponse, Work};
+
+/// Why a value of a phase cannot be stored: which rule it breaks.
+pub(super) type Rule = &'static str;
+
+/// What a run needs, decoded.
+pub(super) struct Decoded {
+    pub(super) params: Vec<u8>,
+    pub(super) context: Option<Box<RawValue>>,
+    pub(super) outputs: Outputs,
+}
+
+impl<S: Store, A> Core<S, A> {
+    pub(super) fn encode<'v>(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        column: &'static str,
+        plain: &'v [u8],
+    ) -> Result<Cow<'v, [u8]>, CodecError> {
+        self.codec.encode(Place { scope, key, column }, Cow::Borrowed(plain))
+    }
+
+    fn decode(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        column: &'static str,
+        stored: Vec<u8>,
+    ) -> Result<Vec<u8>, ExecuteError> {
+        self.codec
+            .decode(Place { scope, key, column }, Cow::Owned(stored))
+            .map(Cow::into_owned)
+            .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
+    }
+
+    pub(super) fn decode_work(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        work: Work,
+    ) -> Result<Decoded, ExecuteError> {
+        let params = self.decode(scope, key, "params", work.params)?;
+        let context = work
+            .context
+            .map(|stored| {
+                let json = self.decode(scope, key, "context", stored)?;
+                serde_json::from_slice(&json).map_err(|_| unreadable("context"))
+            })
+            .transpose()?;
+        let outputs = match work.outputs {
+            None => Outputs::default(),
+            Some(stored) => {
+                let json = self.decode(scope, key, "outputs", stored)?;
+                Outputs::from_json(&json).map_err(|_| unreadable("outputs"))?
+            }
+        };
+        Ok(Decoded { params, context, outputs })
+    }
+
+    pub(super) fn encode_outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        outputs: &Outputs,
+    ) -> Result<Vec<u8>, Rule> {
+        let json = outputs.to_json().map_err(|_| "an output has no JSON form")?;
+        if json.len() > self.settings.limits.outputs {
+            return Err("the outputs together are over Limits::outputs: return less, or raise it");
+        }
+        self.encode(scope, key, "outputs", &json).map(Cow::into_owned).map_err(|CodecError(why)| why)
+    }
+
+    /// A reply over its cap is stored as a marker: it finishes the key all the same, because its
+    /// effects happened.
+    pub(super) fn encode_reply(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        reply: &Reply,
+    ) -> Result<StoredResponse, Rule> {
+        if !(200..=599).contains(&reply.status) {
+            return Err("a reply's status must be 200 to 599");
+        }
+        let headers = serde_json::to_vec(&reply.headers).map_err(|_| "a header has no JSON form")?;
+        let limits = &self.settings.limits;
+        if headers.len() > limits.reply_headers || reply.body.len() > limits.reply_body {
+            return Ok(StoredResponse { status: reply.status, headers: Vec::new(), body: None });
+        }
+        let encode = |column, bytes| {
+            self.encode(scope, key, column, bytes).map(Cow::into_owned).map_err(|CodecError(why)| why)
+        };
+        Ok(StoredResponse {
+            status: reply.status,
+            headers: encode("response_headers", &headers)?,
+            body: Some(encode("response_body", &reply.body)?),
+        })
+    }
+
+    /// The reply of a finished row; `None` where it was not retained.
+    pub(super) fn decode_reply(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &mut KeyRow,
+        replayed: bool,
+    ) -> Result<Result<Finished, u16>, ExecuteError> {
+        let response = row.response.take().ok_or(unreadable("response"))?;
+        let Some(body) = response.body else { return Ok(Err(response.status)) };
+        let headers = self.decode(scope, key, "response_headers", response.headers)?;
+        let reply = Reply {
+            status: response.status,
+            headers: serde_json::from_slice(&headers).map_err(|_| unreadable("response_headers"))?,
+            body: self.decode(scope, key, "response_body", body)?,
+        };
+        Ok(Ok(Finished { reply, replayed, expires_at: row.expires_at }))
+    }
+}
+
+pub(super) fn unreadable(what: &'static str) -> ExecuteError {
+    ExecuteError::Unreadable { what, why: "written by a newer version, or by hand" }
+}
