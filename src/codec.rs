@@ -27,14 +27,22 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`CodecError`]; nothing is written then.
-    fn encode<'v>(&self, place: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError>;
+    fn encode<'v>(
+        &self,
+        place: Place<'_>,
+        plain: Cow<'v, [u8]>,
+    ) -> Result<Cow<'v, [u8]>, CodecError>;
 
     /// From what is stored to what the engine had.
     ///
     /// # Errors
     /// [`CodecError`] where the value is not readable here (another key, a row that was tampered
     /// with). The row is left alone, never restarted.
-    fn decode<'v>(&self, place: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError>;
+    fn decode<'v>(
+        &self,
+        place: Place<'_>,
+        stored: Cow<'v, [u8]>,
+    ) -> Result<Cow<'v, [u8]>, CodecError>;
 }
 
 /// A stored value could not be encoded or decoded. Says nothing about the value (G19).

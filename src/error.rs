@@ -28,8 +28,9 @@ impl DbError {
                 DatabaseErrorKind::CheckViolation => "check violation",
                 DatabaseErrorKind::SerializationFailure => "serialization failure",
                 DatabaseErrorKind::ReadOnlyTransaction => "read-only transaction",
-                DatabaseErrorKind::ClosedConnection
-                | DatabaseErrorKind::UnableToSendCommand => "connection lost",
+                DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
+                    "connection lost"
+                }
                 _ => "an error that the database reported",
             },
             _ => "an error of the query or the driver",
@@ -60,10 +61,7 @@ impl DbError {
     }
 
     pub(crate) fn is_serialization_failure(&self) -> bool {
-        matches!(
-            self.0,
-            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _)
-        )
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _))
     }
 
     /// Whether the connection itself is gone.

@@ -72,11 +72,9 @@ impl IdempotencyKey {
         let key = checked_length(key.into(), WHAT)?;
         match key.bytes().position(|byte| !byte.is_ascii_graphic()) {
             None => Ok(Self(key)),
-            Some(at) => Err(InvalidKey::Character {
-                what: WHAT,
-                at,
-                allowed: "visible ASCII ('!' to '~')",
-            }),
+            Some(at) => {
+                Err(InvalidKey::Character { what: WHAT, at, allowed: "visible ASCII ('!' to '~')" })
+            }
         }
     }
 
@@ -97,11 +95,9 @@ impl Scope {
         let scope = checked_length(scope.into(), WHAT)?;
         match scope.char_indices().find(|(_, c)| c.is_control()) {
             None => Ok(Self(scope)),
-            Some((at, _)) => Err(InvalidKey::Character {
-                what: WHAT,
-                at,
-                allowed: "printable text",
-            }),
+            Some((at, _)) => {
+                Err(InvalidKey::Character { what: WHAT, at, allowed: "printable text" })
+            }
         }
     }
 
@@ -196,7 +192,11 @@ mod tests {
 
     #[test]
     fn g19_debug_shows_a_hash_and_never_the_text() {
-        let shown = format!("{:?} {:?}", IdempotencyKey::new("canary").unwrap(), Scope::new("canary").unwrap());
+        let shown = format!(
+            "{:?} {:?}",
+            IdempotencyKey::new("canary").unwrap(),
+            Scope::new("canary").unwrap()
+        );
         assert!(!shown.contains("canary"), "{shown}");
         assert!(shown.contains('#'), "{shown}");
         let error = IdempotencyKey::new("canary with spaces").unwrap_err();

@@ -14,15 +14,13 @@ mod observe;
 mod phase;
 mod store;
 
-pub use atomic_phases_macros::atomic_phases;
+pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
 pub use codec::{Codec, CodecError, Place, PlainCodec};
 pub use config::{Limits, OnDuplicate};
+pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
     Outcome, Stranded, StrandedBecause,
-};
-pub use definition::{
-    Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition,
 };
 pub use error::DbError;
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};

@@ -10,11 +10,11 @@ mod outcome;
 mod tx;
 
 pub use call::{DerivedKey, ForeignCall};
-pub use context::{RequestContext, Scene};
 pub(crate) use context::Outputs;
+pub use context::{RequestContext, Scene};
 pub use outcome::{
     Flow, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, ReplyTooUnusual,
 };
 pub(crate) use outcome::{ForeignFailure, PhaseFailure};
-pub(crate) use tx::{StagedJob, Staging};
 pub use tx::{JobId, Tx};
+pub(crate) use tx::{StagedJob, Staging};

@@ -29,7 +29,9 @@ pub struct EngineBuilder<S: Store, A = ()> {
 #[non_exhaustive]
 pub enum BuildError {
     /// Two request types share a name and a version.
-    #[error("two definitions are called {name} version {version}: rename one, or raise its version")]
+    #[error(
+        "two definitions are called {name} version {version}: rename one, or raise its version"
+    )]
     Twice {
         /// Their name.
         name: &'static str,
@@ -172,7 +174,12 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         let settings = &self.settings;
         let bounds = [
             ("lease", settings.lease, Duration::from_millis(100), "it must be 100 ms at least"),
-            ("retention", settings.retention, settings.lease, "it must not be shorter than the lease"),
+            (
+                "retention",
+                settings.retention,
+                settings.lease,
+                "it must not be shorter than the lease",
+            ),
             ("lock_wait", settings.lock_wait, Duration::from_millis(1), "it must be 1 ms at least"),
         ];
         for (setting, value, least, rule) in bounds {

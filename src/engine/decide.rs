@@ -18,18 +18,24 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Create the row, in place of a finished and expired one if there is one.
-    Create { replaces: Option<uuid::Uuid> },
+    Create {
+        replaces: Option<uuid::Uuid>,
+    },
     /// Another request under this key.
     Mismatch,
     /// Tell the stored reply.
     Replay,
     /// Somebody holds the lease.
-    InProgress { retry_after: Duration },
+    InProgress {
+        retry_after: Duration,
+    },
     /// Nobody runs it: acquire the lease.
     TakeOver,
     /// This very call created it, in a commit that got no answer: go on.
     Recover,
-    Unknown { retry_after: Duration },
+    Unknown {
+        retry_after: Duration,
+    },
     DeadLetter,
     /// Left to a node that knows it (G14).
     NotKnownHere,
@@ -196,9 +202,17 @@ mod tests {
         for status in EVERY_STATUS {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
                 let row = KeyRow { lease_left, version, ..row(status) };
-                assert_eq!(decide(Some(&row), &asked(Some(false))), Decision::Mismatch, "{status:?}");
+                assert_eq!(
+                    decide(Some(&row), &asked(Some(false))),
+                    Decision::Mismatch,
+                    "{status:?}"
+                );
                 let row = KeyRow { definition: "rides.cancel".into(), ..row };
-                assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::Mismatch, "{status:?}");
+                assert_eq!(
+                    decide(Some(&row), &asked(Some(true))),
+                    Decision::Mismatch,
+                    "{status:?}"
+                );
             }
         }
     }
@@ -251,7 +265,11 @@ mod tests {
         let aged = |hours: u32| KeyRow { since_advance: HOUR * hours, ..row(Status::InProgress) };
         assert_eq!(plan(&aged(22), &DEFINITION, 1, 20, HOUR), Plan::Run);
         assert_eq!(plan(&aged(23), &DEFINITION, 1, 20, HOUR), Plan::WindowPassed);
-        assert_eq!(plan(&aged(23), &DEFINITION, 0, 20, HOUR), Plan::Run, "a local phase has no window");
+        assert_eq!(
+            plan(&aged(23), &DEFINITION, 0, 20, HOUR),
+            Plan::Run,
+            "a local phase has no window"
+        );
     }
 
     #[test]

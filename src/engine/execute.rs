@@ -185,7 +185,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// Whether there was time left to wait for somebody else, and it was waited for.
     async fn wait_for_the_other(&self) -> bool {
         const POLL: Duration = Duration::from_millis(50);
-        let Some(left) = self.patience.and_then(|until| until.checked_duration_since(Instant::now()))
+        let Some(left) =
+            self.patience.and_then(|until| until.checked_duration_since(Instant::now()))
         else {
             return false;
         };
@@ -267,7 +268,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         if phases_done(&self.definition, &row.recovery_point, &decoded.outputs).is_none() {
             return Ok(Looked::Ended(self.not_known_here()));
         }
-        let Some(mut row) = self.core.store.take_over(&claim, self.core.settings.lease).await? else {
+        let Some(mut row) = self.core.store.take_over(&claim, self.core.settings.lease).await?
+        else {
             return Ok(Looked::Changed);
         };
         // The former holder may have gone on since the row was read.
@@ -355,7 +357,10 @@ enum Looked {
     /// Somebody was faster: look again.
     Changed,
     /// The row was not committed, or nobody knows: look again, and go on from there.
-    Restart { reply: Option<Reply>, error: Option<StoreError> },
+    Restart {
+        reply: Option<Reply>,
+        error: Option<StoreError>,
+    },
 }
 
 impl From<Ended> for Looked {

@@ -46,8 +46,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             return Err("the last phase returned an output and no reply");
         }
         self.outputs.push(phase.name, output);
-        let encoded =
-            self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs);
+        let encoded = self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs);
         match encoded {
             Ok(outputs) => Ok(Moved {
                 outputs: Some(outputs),

@@ -144,7 +144,9 @@ pub enum ExecuteError {
         what: &'static str,
     },
     /// The request's definition was not registered with this engine.
-    #[error("the definition {name} version {version} is not registered: add `.register::<…>()` to the engine's builder")]
+    #[error(
+        "the definition {name} version {version} is not registered: add `.register::<…>()` to the engine's builder"
+    )]
     NotRegistered {
         /// The definition's name.
         name: &'static str,

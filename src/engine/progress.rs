@@ -12,13 +12,14 @@ pub(crate) fn phases_done(
     outputs: &Outputs,
 ) -> Option<usize> {
     let done = outputs.len();
-    let known = outputs
-        .phases()
-        .enumerate()
-        .all(|(index, name)| definition.phases.get(index).is_some_and(|phase| phase.is_called(name)));
+    let known = outputs.phases().enumerate().all(|(index, name)| {
+        definition.phases.get(index).is_some_and(|phase| phase.is_called(name))
+    });
     let stands_there = match done.checked_sub(1) {
         None => recovery_point == STARTED,
-        Some(last) => definition.phases.get(last).is_some_and(|phase| phase.is_called(recovery_point)),
+        Some(last) => {
+            definition.phases.get(last).is_some_and(|phase| phase.is_called(recovery_point))
+        }
     };
     // The last phase has a reply and no output: a row that has all outputs is of another list.
     (known && stands_there && done < definition.phases.len()).then_some(done)
@@ -53,13 +54,15 @@ mod tests {
     fn g14_renamed_and_added_phases_do_not_strand_a_row() {
         const RENAMED: &[Phase] = &[local("first", &["a"]), local("b", &[]), local("c", &[])];
         assert_eq!(done(RENAMED, "a", &["a"]), Some(1));
-        const LONGER: &[Phase] = &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
+        const LONGER: &[Phase] =
+            &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
         assert_eq!(done(LONGER, "a", &["a"]), Some(1));
     }
 
     #[test]
     fn g14_a_row_that_this_list_cannot_explain_is_left_alone() {
-        const LIST: &[Phase] = &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
+        const LIST: &[Phase] =
+            &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
         assert_eq!(done(LIST, "b", &["a", "b"]), None, "a phase was put before its recovery point");
         assert_eq!(done(LIST, "gone", &["a", "gone"]), None, "its phase was removed");
         assert_eq!(done(LIST, "b", &["a"]), None, "edited by hand");

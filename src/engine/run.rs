@@ -258,10 +258,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             derived_key: None,
         };
         let running = self.request.run_local(index, &mut handle, &scene);
-        let ended = AssertUnwindSafe(running)
-            .catch_unwind()
-            .instrument(observe::phase(phase.name))
-            .await;
+        let ended =
+            AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
         let body = Body::of(ended);
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
@@ -305,10 +303,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             derived_key: Some(&key),
         };
         let running = self.request.run_foreign(index, call, &scene);
-        let ended = AssertUnwindSafe(running)
-            .catch_unwind()
-            .instrument(observe::phase(phase.name))
-            .await;
+        let ended =
+            AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
         // Where the provider honours no key, whatever is not certain is unknown once the call began.
         let uncertain = at_most_once && made.get();
         let name = phase.name;
@@ -323,9 +319,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     }
                 };
                 let next = self.definition.phases.get(index + 1).map(|next| next.kind);
-                let rides = !at_most_once
-                    && !phase.commit
-                    && matches!(next, Some(PhaseKind::Local(_)));
+                let rides =
+                    !at_most_once && !phase.commit && matches!(next, Some(PhaseKind::Local(_)));
                 if rides {
                     return Ok(Continue(()));
                 }

@@ -79,7 +79,9 @@ impl<S: Store, A> Core<S, A> {
         if json.len() > self.settings.limits.outputs {
             return Err("the outputs together are over Limits::outputs: return less, or raise it");
         }
-        self.encode(scope, key, "outputs", &json).map(Cow::into_owned).map_err(|CodecError(why)| why)
+        self.encode(scope, key, "outputs", &json)
+            .map(Cow::into_owned)
+            .map_err(|CodecError(why)| why)
     }
 
     /// A reply over its cap is stored as a marker: it finishes the key all the same, because its
@@ -93,13 +95,16 @@ impl<S: Store, A> Core<S, A> {
         if !(200..=599).contains(&reply.status) {
             return Err("a reply's status must be 200 to 599");
         }
-        let headers = serde_json::to_vec(&reply.headers).map_err(|_| "a header has no JSON form")?;
+        let headers =
+            serde_json::to_vec(&reply.headers).map_err(|_| "a header has no JSON form")?;
         let limits = &self.settings.limits;
         if headers.len() > limits.reply_headers || reply.body.len() > limits.reply_body {
             return Ok(StoredResponse { status: reply.status, headers: Vec::new(), body: None });
         }
         let encode = |column, bytes| {
-            self.encode(scope, key, column, bytes).map(Cow::into_owned).map_err(|CodecError(why)| why)
+            self.encode(scope, key, column, bytes)
+                .map(Cow::into_owned)
+                .map_err(|CodecError(why)| why)
         };
         Ok(StoredResponse {
             status: reply.status,
@@ -121,7 +126,8 @@ impl<S: Store, A> Core<S, A> {
         let headers = self.decode(scope, key, "response_headers", response.headers)?;
         let reply = Reply {
             status: response.status,
-            headers: serde_json::from_slice(&headers).map_err(|_| unreadable("response_headers"))?,
+            headers: serde_json::from_slice(&headers)
+                .map_err(|_| unreadable("response_headers"))?,
             body: self.decode(scope, key, "response_body", body)?,
         };
         Ok(Ok(Finished { reply, replayed, expires_at: row.expires_at }))

@@ -94,8 +94,9 @@ impl<'a, A> Scene<'a, A> {
             .outputs
             .get(index)
             .ok_or(PhaseError::retryable("the output of an earlier phase is not stored"))?;
-        serde_json::from_str(raw.get())
-            .map_err(|_| PhaseError::retryable("the stored output of an earlier phase has another type now"))
+        serde_json::from_str(raw.get()).map_err(|_| {
+            PhaseError::retryable("the stored output of an earlier phase has another type now")
+        })
     }
 
     /// The derived key of the foreign phase at hand.

@@ -96,7 +96,13 @@ impl Reply {
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // G19: neither header values nor the body.
-        write!(f, "Reply({}, {} header lines, {} bytes)", self.status, self.headers.len(), self.body.len())
+        write!(
+            f,
+            "Reply({}, {} header lines, {} bytes)",
+            self.status,
+            self.headers.len(),
+            self.body.len()
+        )
     }
 }
 

@@ -93,8 +93,9 @@ impl<'c, S: Store> Tx<'c, S> {
         if name.is_empty() || name.len() > MAX_JOB_NAME {
             return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
         }
-        let args = serde_json::to_vec(args)
-            .map_err(|_| PhaseError::retryable("a staged job's arguments do not serialise to JSON"))?;
+        let args = serde_json::to_vec(args).map_err(|_| {
+            PhaseError::retryable("a staged job's arguments do not serialise to JSON")
+        })?;
         let position = ((self.staging.phase as i64) << 32) + self.staging.jobs.len() as i64;
         let id = job_id(self.staging.request_id, position);
         self.staging.jobs.push(StagedJob { id, name: name.to_owned(), position, args });

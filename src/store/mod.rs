@@ -5,10 +5,10 @@
 
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(feature = "sqlite")]
-pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod row;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod statement;
 
@@ -86,11 +86,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Writes `change` in a transaction of its own: one guarded statement.
     #[doc(hidden)]
-    fn write(
-        &self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-    ) -> impl Future<Output = Commit> + Send;
+    fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> impl Future<Output = Commit> + Send;
 
     /// Extends the lease. `false` where it is not ours any more.
     #[doc(hidden)]
@@ -355,7 +351,9 @@ pub enum StoreError {
         error: DbError,
     },
     /// A stored value that this version of the crate does not understand.
-    #[error("column {column} of a stored row is not readable; was it written by a newer version, or by hand?")]
+    #[error(
+        "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
+    )]
     Unreadable {
         /// The column's name.
         column: &'static str,

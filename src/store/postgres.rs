@@ -19,8 +19,8 @@ pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
 use super::row::{Row, SurveyRow, key_row, standing};
 use super::{
-    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store,
-    StoreError, Transaction,
+    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError,
+    Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -155,7 +155,9 @@ impl<P: Pool> Postgres<P> {
         .await;
         match inserted {
             Ok(rows) => match rows.into_iter().next() {
-                Some((created_at, expires_at)) => Ok(Reserved::Fresh { tx, created_at, expires_at }),
+                Some((created_at, expires_at)) => {
+                    Ok(Reserved::Fresh { tx, created_at, expires_at })
+                }
                 None => {
                     tx.rollback().await;
                     Ok(Reserved::Exists)
@@ -185,7 +187,8 @@ impl<P: Pool> Postgres<P> {
         let answer = answered(async {
             let (begun, set, rows, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(TAKE_OVER_LOCK_WAIT), IDLE_IN_TRANSACTION).execute(&mut &*conn),
+                sql::Settings::new(Some(TAKE_OVER_LOCK_WAIT), IDLE_IN_TRANSACTION)
+                    .execute(&mut &*conn),
                 sql::TakeOver::new(claim, lease).load::<Row>(&mut &*conn),
                 sql::CommitTx {}.execute(&mut &*conn),
             )

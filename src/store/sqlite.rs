@@ -61,12 +61,14 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError::NoConnection`] where the file cannot be opened.
     pub async fn open(path: &str) -> Result<Self, StoreError> {
-        let mut worker = Worker::start().map_err(|error| StoreError::NoConnection(error.to_string()))?;
+        let mut worker =
+            Worker::start().map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let swallowed = Swallowed::default();
         let (path, watch) = (path.to_owned(), swallowed.clone());
         let opened = worker
             .run(move || {
-                let mut conn = SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
+                let mut conn =
+                    SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
                 conn.set_instrumentation(watch);
                 Ok(conn)
@@ -200,7 +202,8 @@ impl Store for Sqlite {
     }
 
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
-        let rows = self.run("survey the keys", |conn| sql::Survey {}.load::<SurveyRow>(conn)).await?;
+        let rows =
+            self.run("survey the keys", |conn| sql::Survey {}.load::<SurveyRow>(conn)).await?;
         rows.into_iter().map(standing).collect()
     }
 }
@@ -229,7 +232,12 @@ impl Transaction<Sqlite> for SqliteTransaction {
         })
     }
 
-    async fn commit(mut self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+    async fn commit(
+        mut self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        jobs: &[StagedJob],
+    ) -> Commit {
         let write = sql::Write::new(guard, change);
         let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
         let swallowed = self.swallowed.clone();
@@ -249,7 +257,9 @@ impl Transaction<Sqlite> for SqliteTransaction {
             match write.execute(conn) {
                 Ok(1) => commit(conn),
                 Ok(_) => Commit::Fenced,
-                Err(error) => Commit::Failed(StoreError::database("write the recovery point", error)),
+                Err(error) => {
+                    Commit::Failed(StoreError::database("write the recovery point", error))
+                }
             }
         })
         .await

@@ -6,7 +6,9 @@
 //! closes the connection, and the server rolls back at once.
 
 use diesel::result::Error;
-use diesel_async::{AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager};
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager,
+};
 
 use super::{Pool, is_lost};
 use crate::store::StoreError;

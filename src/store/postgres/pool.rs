@@ -4,10 +4,10 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use deadpool::managed::{Object, Timeouts};
+use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
 };
-use diesel_async::AsyncPgConnection;
 #[cfg(feature = "bb8")]
 use diesel_async::{AnsiTransactionManager, TransactionManager};
 

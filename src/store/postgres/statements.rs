@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::definition::Isolation;
 use crate::phase::StagedJob;
-use crate::store::statement::{Bind, statement};
 use crate::store::row::millis;
+use crate::store::statement::{Bind, statement};
 use crate::store::{Change, Claim, Guard, NewRow, Right, Status};
 
 macro_rules! bind {
