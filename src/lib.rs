@@ -1,5 +1,7 @@
 //! Atomic phases: API requests that survive a crash between a charge, a booking and a mail.
 
+#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
+
 extern crate self as atomic_phases;
 
 mod codec;
@@ -18,11 +20,13 @@ pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
 pub use codec::{Codec, CodecError, Place, PlainCodec};
 pub use config::{Limits, OnDuplicate};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
+pub use derived_key::DerivedKeys;
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
     Outcome, Stranded, StrandedBecause,
 };
 pub use error::DbError;
+pub use fingerprint::{Fingerprint, FingerprintError, RequestOrigin, Unfingerprinted};
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{
     DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,

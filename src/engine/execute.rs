@@ -17,7 +17,7 @@ use super::{Call, Core};
 use crate::codec::CodecError;
 use crate::config::OnDuplicate;
 use crate::definition::{Definition, RequestDefinition, STARTED};
-use crate::fingerprint::{Fingerprint, fingerprint};
+use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
@@ -48,7 +48,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             .ok_or(ExecuteError::NotRegistered { name, version })?;
         let phases_hash = entry.phases_hash.clone();
         let limits = self.core.settings.limits;
-        let fingerprint = fingerprint(&self.origin, &self.request)?;
+        let fingerprint = Fingerprint::of(&self.origin, &self.request)?;
         let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
         let params = serde_json::to_vec(&self.request).map_err(not_storable)?;
         within("parameters", params.len(), limits.params)?;

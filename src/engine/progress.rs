@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(done(LIST, "gone", &["a", "gone"]), None, "its phase was removed");
         assert_eq!(done(LIST, "b", &["a"]), None, "edited by hand");
         assert_eq!(done(LIST, "a", &[]), None, "outputs are missing");
-        assert_eq!(done(&[local("a", &[])], "a", &["a"]), None, "nothing is left to reply");
+        const SHORT: &[Phase] = &[local("a", &[])];
+        assert_eq!(done(SHORT, "a", &["a"]), None, "nothing is left to reply");
     }
 }
