@@ -37,6 +37,14 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         task.await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
+    /// As [`execute`](Self::execute), on the caller's own task: whoever drops the future drops the
+    /// work, which then looks as after a crash there (G13). For tests.
+    #[doc(hidden)]
+    pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered)?.settle().await
+    }
+
     /// Everything that can be refused before anything is stored.
     fn prepare(self, entered: Entered) -> Result<Attempt<S, A>, ExecuteError> {
         let definition = R::DEFINITION;

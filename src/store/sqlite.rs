@@ -128,7 +128,13 @@ impl Store for Sqlite {
     type Transaction = SqliteTransaction;
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        self.migrations(super::run_migrations(&MIGRATIONS)).await
+        // As in the other store: of two that start at once, the loser looks a second time.
+        match self.migrations(super::run_migrations(&MIGRATIONS)).await {
+            Err(StoreError::Migration(_)) => {
+                self.migrations(super::run_migrations(&MIGRATIONS)).await
+            }
+            done => done,
+        }
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {

@@ -307,15 +307,17 @@ impl<'a> Renew<'a> {
 }
 
 statement! {
-    /// A staged job, in the transaction of the phase that stages it (G18).
+    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
+    /// COMMIT of the phase it would be committed by itself (G18).
     InsertJob<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
         name: &'a str, args: &'a [u8],
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
-    position, ", ", name, ", ", args, ", clock_timestamp())"
+     name, args, staged_at) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+    position, ", ", name, ", ", args, ", clock_timestamp() \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
 }
 
 impl<'a> InsertJob<'a> {

@@ -1,0 +1,436 @@
+//! A request from its first call to its replay, with every way for a phase to end in between.
+
+mod support;
+
+use atomic_phases::*;
+use support::*;
+
+on_both_stores! {
+    g8_a_replay_has_the_same_status_headers_and_bytes,
+    g4_a_first_phase_that_fails_leaves_nothing,
+    g1_a_retry_resumes_after_the_last_committed_phase,
+    a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_phases,
+    wire_22_a_rejection_is_stored_and_its_writes_are_not,
+    an_early_reply_keeps_the_writes_of_its_phase,
+    wire_27_a_panic_is_a_retryable_failure,
+    g4_h6_a_swallowed_sql_error_is_not_a_commit,
+    g4_h7_a_phase_that_ends_its_transaction_is_found_out,
+    a_nested_transaction_is_a_savepoint_and_may_fail,
+    g18_staged_jobs_exist_exactly_if_their_phase_committed,
+    g5_each_attempt_sees_the_same_request_context_and_outputs,
+    g9_another_request_under_the_key_is_told_in_every_state,
+    wire_70_scopes_are_independent,
+    wire_38_an_expired_key_begins_a_new_request,
+    wire_77_a_reply_over_the_cap_is_not_retained_and_not_run_again,
+    a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why,
+    caps_name_the_limit_and_nothing_runs,
+    g11_past_the_window_no_call_is_repeated,
+    g17_the_attempt_cap_ends_in_a_dead_letter,
+    g2_an_at_most_once_call_is_never_made_twice,
+    g2_what_certainly_did_not_happen_may_be_tried_again,
+    unknown_from_an_idempotent_phase_is_left_alone,
+    graceful_shutdown_releases_the_row_for_another_node,
+    migrations_go_up_and_down_and_up,
+}
+
+async fn g8_a_replay_has_the_same_status_headers_and_bytes<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(first.reply.status(), 201);
+    assert!(!first.replayed);
+    for _ in 0..3 {
+        let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+        assert!(again.replayed);
+        assert_eq!(again.reply, first.reply);
+        assert_eq!(again.expires_at, first.expires_at);
+    }
+    assert_eq!(app.provider.effects(), 1);
+    assert_eq!(app.bodies(), [1, 1, 1]);
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
+    assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "finished");
+}
+
+async fn g4_a_first_phase_that_fails_leaves_nothing<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for trouble in [Trouble::RetryFirst, Trouble::PanicFirst] {
+        let cause = failed(engine.execute(&scope(), &key("k"), troubled(trouble)).await);
+        assert!(matches!(
+            cause,
+            FailureCause::Phase { phase: "booked", reason: "asked for" }
+                | FailureCause::Panic { phase: "booked" }
+        ));
+        assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, 0);
+    }
+    // Nothing happened, so even other parameters are a first request.
+    finished(engine.execute(&scope(), &key("k"), book(77)).await);
+}
+
+async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
+    assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "booked");
+    // The retry comes without the switch, which is no part of the request.
+    let done = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(done.reply.status(), 201);
+    assert_eq!(app.bodies(), [1, 2, 1]);
+    let calls = app.provider.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], calls[1], "WIRE 37: the same derived key");
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_phases<S: TestDb>(db: S) {
+    for (trouble, name) in [(Trouble::RetryLastOnce, "a"), (Trouble::PanicLastOnce, "b")] {
+        let app = App::default();
+        let engine = engine(&db, &app);
+        failed(engine.execute(&scope(), &key(name), troubled(trouble)).await);
+        // The foreign result was to ride in the last phase's commit: the release took it along.
+        let point = format!("SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{name}'");
+        assert_eq!(db.text(&point).await, "charged");
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        assert_eq!(app.bodies(), [1, 1, 2]);
+        assert_eq!(app.provider.calls().len(), 1);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
+}
+
+async fn wire_22_a_rejection_is_stored_and_its_writes_are_not<S: TestDb>(db: S) {
+    let cases = [
+        (Trouble::RejectFirst, 402, 0, 0),
+        (Trouble::RejectForeign, 402, 1, 1),
+        (Trouble::RejectLast, 409, 1, 1),
+    ];
+    for (trouble, status, rides, effects) in cases {
+        db.sql("DELETE FROM rides").await;
+        let app = App::default();
+        let engine = engine(&db, &app);
+        let key = key(&format!("{trouble:?}"));
+        let first = finished(engine.execute(&scope(), &key, troubled(trouble)).await);
+        assert_eq!(first.reply.status(), status);
+        assert!(!first.replayed);
+        let bodies = app.bodies();
+        let again = finished(engine.execute(&scope(), &key, book(20)).await);
+        assert!(again.replayed);
+        assert_eq!(again.reply, first.reply);
+        // A rejected first phase ran once: its second reservation only stores the reply.
+        assert_eq!(app.bodies(), bodies);
+        assert_eq!(bodies[0], 1);
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, rides, "{trouble:?}");
+        assert_eq!(app.provider.effects(), effects);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+}
+
+async fn an_early_reply_keeps_the_writes_of_its_phase<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let done = finished(engine.execute(&scope(), &key("k"), troubled(Trouble::FinishEarly)).await);
+    assert_eq!((done.reply.status(), done.reply.bytes()), (200, &b"enough"[..]));
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
+    assert_eq!(app.bodies(), [1, 0, 0]);
+    assert!(finished(engine.execute(&scope(), &key("k"), book(20)).await).replayed);
+}
+
+async fn wire_27_a_panic_is_a_retryable_failure<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::PanicForeignOnce)).await);
+    assert_eq!(cause, FailureCause::Panic { phase: "charged" });
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn g4_h6_a_swallowed_sql_error_is_not_a_commit<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
+    let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
+    assert!(rule.contains("savepoint"), "{rule}");
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
+}
+
+async fn g4_h7_a_phase_that_ends_its_transaction_is_found_out<S: TestDb>(db: S) {
+    for trouble in [Trouble::RawCommit, Trouble::RawRollback] {
+        let app = App::default();
+        let engine = engine(&db, &app);
+        let key = key(&format!("{trouble:?}"));
+        let cause = failed(engine.execute(&scope(), &key, troubled(trouble)).await);
+        let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
+        assert!(rule.contains("the engine commits"), "{rule}");
+        let staged = "SELECT count(*) FROM atomic_phases_staged_jobs";
+        assert_eq!(db.number(staged).await, 0, "the jobs were not committed on their own");
+        let point = format!("SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{trouble:?}'");
+        assert_ne!(db.text(&point).await, "finished");
+    }
+}
+
+async fn a_nested_transaction_is_a_savepoint_and_may_fail<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), troubled(Trouble::NestedFailure)).await);
+    assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+async fn g18_staged_jobs_exist_exactly_if_their_phase_committed<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
+    assert_eq!(db.number(jobs).await, 0);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(db.number(jobs).await, 2);
+    let first = "SELECT name FROM atomic_phases_staged_jobs ORDER BY position LIMIT 1";
+    assert_eq!(db.text(first).await, "receipt");
+}
+
+async fn g5_each_attempt_sees_the_same_request_context_and_outputs<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |b| b.max_attempts(3));
+    for _ in 0..3 {
+        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+        // What the row holds decides, not what the retry says beside the request.
+    }
+    let other_engine = engine_with(&db.another().await, &app, |b| b.max_attempts(3));
+    assert!(matches!(
+        other_engine.execute(&scope(), &key("k"), book(20)).await,
+        Ok(Outcome::DeadLetter)
+    ));
+    assert_eq!(app.provider.calls().len(), 3);
+    assert_eq!(app.provider.effects(), 1, "one key, and the same parameters each time");
+}
+
+async fn g9_another_request_under_the_key_is_told_in_every_state<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mismatch = async |name: &str| {
+        let outcome = engine.execute(&scope(), &key(name), book(21)).await;
+        assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{name}: {outcome:?}");
+        let outcome = engine.execute(&scope(), &key(name), notify(Trouble::None)).await;
+        assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{name}: {outcome:?}");
+    };
+    finished(engine.execute(&scope(), &key("completed"), book(20)).await);
+    mismatch("completed").await;
+    failed(engine.execute(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await);
+    mismatch("retryable").await;
+    for status in ["pending", "in_progress", "unknown", "dead_letter"] {
+        db.sql(&format!(
+            "UPDATE atomic_phases_keys SET status = '{status}' WHERE idempotency_key = 'retryable'"
+        ))
+        .await;
+        mismatch("retryable").await;
+    }
+    assert_eq!(app.provider.effects(), 2);
+}
+
+async fn wire_70_scopes_are_independent<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let pairs = [("a:b", "c"), ("a", "b:c"), ("a", "c"), ("b", "c")];
+    for (scope, name) in pairs {
+        let done = engine.execute(&Scope::new(scope).unwrap(), &key(name), book(20)).await;
+        assert!(!finished(done).replayed, "{scope} {name}");
+    }
+    assert_eq!(app.provider.effects(), pairs.len());
+    let hostile = ["'; DROP TABLE rides; --", "%_", "$1", "\\", "\u{2019}"];
+    for scope in hostile {
+        finished(engine.execute(&Scope::new(scope).unwrap(), &key("';--"), book(20)).await);
+    }
+    assert_eq!(app.provider.effects(), pairs.len() + hostile.len());
+}
+
+async fn wire_38_an_expired_key_begins_a_new_request<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    // Even another request: to the client the key is unused.
+    let again = finished(engine.execute(&scope(), &key("k"), book(30)).await);
+    assert!(!again.replayed);
+    assert_eq!(app.provider.effects(), 2);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
+
+    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    let outcome = engine.execute(&scope(), &key("open"), book(99)).await;
+    assert!(matches!(outcome, Ok(Outcome::Mismatch)), "G15: an unfinished request does not expire");
+}
+
+async fn wire_77_a_reply_over_the_cap_is_not_retained_and_not_run_again<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let first = finished(engine.execute(&scope(), &key("k"), troubled(Trouble::HugeReply)).await);
+    assert_eq!(first.reply.bytes().len(), 3 << 20, "the first client gets it");
+    let again = engine.execute(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(again, Ok(Outcome::ReplyNotRetained { status: 200 })), "{again:?}");
+    assert_eq!(app.bodies(), [1, 1, 1]);
+}
+
+async fn a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for (trouble, says) in
+        [(Trouble::HugeOutput, "Limits::outputs"), (Trouble::BadStatus, "200 to 599")]
+    {
+        let key = key(&format!("{trouble:?}"));
+        let cause = failed(engine.execute(&scope(), &key, troubled(trouble)).await);
+        let FailureCause::Misuse { rule, .. } = cause else { panic!("{cause:?}") };
+        assert!(rule.contains(says), "{rule}");
+    }
+}
+
+async fn caps_name_the_limit_and_nothing_runs<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let huge = Notify { who: "x".repeat(1 << 20), trouble: Trouble::None.into() };
+    let refused = engine.execute(&scope(), &key("k"), huge).await.unwrap_err();
+    assert!(refused.to_string().contains("the limit is 262144"), "{refused}");
+    let call = engine.call(&scope(), &key("k"), book(20)).context(&"x".repeat(1 << 20));
+    let refused = call.execute().await.unwrap_err();
+    assert!(refused.to_string().contains("the limit is 16384"), "{refused}");
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+}
+
+async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let day_ago = match db.text("SELECT created_at FROM atomic_phases_keys").await.contains('-') {
+        true => "advanced_at - interval '24 hours'",
+        false => "advanced_at - 24 * 3600 * 1000",
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {day_ago}")).await;
+    for _ in 0..2 {
+        let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+        assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
+    }
+    assert_eq!(app.provider.calls().len(), 1);
+    assert_eq!(db.text("SELECT open_intent FROM atomic_phases_keys").await, "charged");
+}
+
+async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |b| b.max_attempts(2));
+    for _ in 0..2 {
+        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    }
+    for _ in 0..2 {
+        let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+        assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}");
+    }
+    assert_eq!(app.bodies()[1], 2);
+    let waiting = engine.check().await.unwrap().waiting;
+    assert_eq!((waiting.len(), waiting[0].rows), (1, 1), "and it is visible");
+}
+
+async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
+    for trouble in [
+        Trouble::RetryForeignOnce,
+        Trouble::PanicForeignOnce,
+        Trouble::UnknownForeign,
+        Trouble::HugeOutput,
+    ] {
+        let app = App::new(Provider::that_ignores_keys());
+        let engine = engine(&db, &app);
+        let key = key(&format!("{trouble:?}"));
+        for _ in 0..3 {
+            let outcome = engine.execute(&scope(), &key, notify(trouble)).await;
+            assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{trouble:?}: {outcome:?}");
+        }
+        assert_eq!(app.provider.calls().len(), 1, "{trouble:?}");
+    }
+    // The holder dies inside of the call: its intent is what the next one finds.
+    let app = App::new(Provider::that_ignores_keys());
+    let mut gate = app.provider.stop_after_the_effect();
+    let dying = engine(&db, &app);
+    let call = tokio::spawn(async move {
+        let _ = dying.call(&scope(), &key("dead"), notify(Trouble::None)).__execute_in_place().await;
+    });
+    let waiting = gate.recv().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    drop(waiting);
+    app.provider.stop_no_more();
+    db.let_leases_expire().await;
+    let heir = engine(&db, &app);
+    for _ in 0..2 {
+        let outcome = heir.execute(&scope(), &key("dead"), notify(Trouble::None)).await;
+        assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
+    }
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn g2_what_certainly_did_not_happen_may_be_tried_again<S: TestDb>(db: S) {
+    for trouble in [Trouble::RetryFirst, Trouble::NotExecutedOnce] {
+        let app = App::default();
+        let engine = engine(&db, &app);
+        let key = key(&format!("{trouble:?}"));
+        failed(engine.execute(&scope(), &key, notify(trouble)).await);
+        finished(engine.execute(&scope(), &key, notify(trouble)).await);
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let rejected = engine.execute(&scope(), &key("r"), notify(Trouble::RejectForeign)).await;
+    assert_eq!(finished(rejected).reply.status(), 404);
+}
+
+async fn unknown_from_an_idempotent_phase_is_left_alone<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for _ in 0..3 {
+        let outcome = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+        assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
+    }
+    assert_eq!(app.provider.calls().len(), 1);
+}
+
+async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
+    let app = App::default();
+    let mut gate = app.provider.stop_after_the_effect();
+    let leaving = engine(&db, &app);
+    let caller = leaving.clone();
+    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let in_the_call = gate.recv().await.unwrap();
+    let shutdown = tokio::spawn({
+        let leaving = leaving.clone();
+        async move { leaving.shutdown().await }
+    });
+    // It takes no more work, and waits for what it has.
+    while !matches!(
+        leaving.execute(&scope(), &key("other"), book(20)).await,
+        Err(ExecuteError::ShuttingDown)
+    ) {
+        tokio::task::yield_now().await;
+    }
+    assert!(!shutdown.is_finished());
+    in_the_call.send(()).unwrap();
+    assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
+    shutdown.await.unwrap();
+    app.provider.stop_no_more();
+    // Another node resumes at once, behind the phase that was finished.
+    let staying = engine(&db.another().await, &app);
+    finished(staying.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.bodies()[1], 1 + u32::from(app.provider.calls().len() > 1));
+    assert_eq!(app.provider.calls().len(), 1);
+}
+
+async fn migrations_go_up_and_down_and_up<S: TestDb>(db: S) {
+    db.migrate().await.unwrap();
+    db.revert_migrations().await.unwrap();
+    let gone = engine(&db, &App::default()).execute(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(gone, Err(ExecuteError::Unavailable(_))), "G12: {gone:?}");
+    let (one, two) = (db.another().await, db.another().await);
+    let (a, b) = tokio::join!(one.migrate(), two.migrate());
+    a.unwrap();
+    b.unwrap();
+    finished(engine(&db, &App::default()).execute(&scope(), &key("k"), book(20)).await);
+}

@@ -1,0 +1,236 @@
+//! Both stores behind one trait: a fresh database, a second process' view of it, plain SQL.
+
+use std::future::Future;
+use std::sync::Mutex;
+
+use atomic_phases::{Postgres, Sqlite, Store, Tx};
+use diesel::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+
+use super::cluster;
+
+/// Business tables, and a trigger that keeps G6 in every test: a recovery point never moves back, a
+/// finished row never changes, a fencing token never falls.
+const TABLES: &str = "
+    CREATE TABLE rides (id TEXT NOT NULL, amount BIGINT NOT NULL);
+    CREATE TABLE steps (request TEXT NOT NULL, step TEXT NOT NULL);
+    CREATE TABLE unique_things (name TEXT PRIMARY KEY);
+    CREATE TABLE phase_order (definition TEXT NOT NULL, point TEXT NOT NULL, place BIGINT NOT NULL);
+";
+
+const PG_TRIGGER: &str = "
+    CREATE FUNCTION forward_only() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE was bigint; now_at bigint;
+    BEGIN
+        SELECT place INTO was FROM phase_order WHERE definition = OLD.definition AND point = OLD.recovery_point;
+        SELECT place INTO now_at FROM phase_order WHERE definition = NEW.definition AND point = NEW.recovery_point;
+        IF now_at < was THEN RAISE EXCEPTION 'G6: % moves back to %', OLD.recovery_point, NEW.recovery_point; END IF;
+        IF OLD.status = 'completed' AND NEW.response_body IS DISTINCT FROM OLD.response_body THEN RAISE EXCEPTION 'G8: a finished row changes'; END IF;
+        IF NEW.lease_token < OLD.lease_token THEN RAISE EXCEPTION 'G3: the token falls'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER forward_only BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW EXECUTE FUNCTION forward_only();
+";
+
+const SQLITE_TRIGGER: &str = "
+    CREATE TRIGGER forward_only BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN
+        SELECT RAISE(ABORT, 'G6: a recovery point moves back') WHERE
+            (SELECT place FROM phase_order WHERE definition = NEW.definition AND point = NEW.recovery_point)
+          < (SELECT place FROM phase_order WHERE definition = OLD.definition AND point = OLD.recovery_point);
+        SELECT RAISE(ABORT, 'G8: a finished row changes') WHERE OLD.status = 'completed' AND NEW.response_body IS NOT OLD.response_body;
+        SELECT RAISE(ABORT, 'G3: the token falls') WHERE NEW.lease_token < OLD.lease_token;
+    END;
+";
+
+fn phase_order() -> String {
+    let lists: &[(&str, &[&str])] = &[
+        ("book", &["started", "booked", "charged", "finished"]),
+        ("notify", &["started", "noted", "notified", "finished"]),
+    ];
+    let rows: Vec<String> = lists
+        .iter()
+        .flat_map(|(definition, points)| {
+            points.iter().enumerate().map(move |(place, point)| format!("('{definition}','{point}',{place})"))
+        })
+        .collect();
+    format!("INSERT INTO phase_order VALUES {}", rows.join(","))
+}
+
+pub trait TestDb: Store {
+    /// A store on a new database, migrated, with the tests' tables and triggers.
+    fn fresh() -> impl Future<Output = Self> + Send;
+    /// Another store on the same database, as another process would open it.
+    fn another(&self) -> impl Future<Output = Self> + Send;
+    fn sql(&self, sql: &str) -> impl Future<Output = ()> + Send;
+    fn number(&self, sql: &str) -> impl Future<Output = i64> + Send;
+    fn text(&self, sql: &str) -> impl Future<Output = String> + Send;
+
+    /// The lease of each running row is over, and each back-off.
+    fn let_leases_expire(&self) -> impl Future<Output = ()> + Send {
+        async {
+            self.sql("UPDATE atomic_phases_keys SET locked_until = created_at WHERE locked_until IS NOT NULL").await;
+        }
+    }
+
+    fn insert_ride(
+        tx: &mut Tx<'_, Self>,
+        id: &str,
+        amount: i64,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    fn insert_step(
+        tx: &mut Tx<'_, Self>,
+        request: &str,
+        step: &str,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    fn insert_unique(tx: &mut Tx<'_, Self>, name: &str)
+    -> impl Future<Output = QueryResult<usize>> + Send;
+
+    /// The same in a nested `transaction()`, which fails.
+    fn insert_unique_nested(
+        tx: &mut Tx<'_, Self>,
+        name: &str,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+}
+
+#[derive(diesel::QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    n: i64,
+}
+
+#[derive(diesel::QueryableByName)]
+struct Word {
+    #[diesel(sql_type = Text)]
+    t: String,
+}
+
+diesel::table! { rides (id) { id -> Text, amount -> BigInt, } }
+diesel::table! { steps (request) { request -> Text, step -> Text, } }
+diesel::table! { unique_things (name) { name -> Text, } }
+
+macro_rules! test_db {
+    ($store:ty, $db:ident, $conn:ident => $connect:expr, fresh $fresh:block, another $another:block) => {
+        impl TestDb for $store {
+            async fn fresh() -> Self $fresh
+
+            async fn another(&self) -> Self {
+                let $db = self;
+                $another
+            }
+
+            async fn sql(&self, sql: &str) {
+                let $db = self;
+                let mut $conn = $connect;
+                $conn.batch_execute(sql).await.unwrap();
+            }
+
+            async fn number(&self, sql: &str) -> i64 {
+                let $db = self;
+                let mut $conn = $connect;
+                let sql = format!("SELECT CAST(({sql}) AS BIGINT) AS n");
+                diesel::sql_query(sql).get_result::<Number>(&mut *$conn).await.unwrap().n
+            }
+
+            async fn text(&self, sql: &str) -> String {
+                let $db = self;
+                let mut $conn = $connect;
+                let sql = format!("SELECT CAST(({sql}) AS TEXT) AS t");
+                diesel::sql_query(sql).get_result::<Word>(&mut *$conn).await.unwrap().t
+            }
+
+            async fn insert_ride(tx: &mut Tx<'_, Self>, id: &str, amount: i64) -> QueryResult<usize> {
+                use diesel::ExpressionMethods;
+                diesel::insert_into(rides::table)
+                    .values((rides::id.eq(id), rides::amount.eq(amount)))
+                    .execute(tx)
+                    .await
+            }
+
+            async fn insert_step(tx: &mut Tx<'_, Self>, request: &str, step: &str) -> QueryResult<usize> {
+                use diesel::ExpressionMethods;
+                diesel::insert_into(steps::table)
+                    .values((steps::request.eq(request), steps::step.eq(step)))
+                    .execute(tx)
+                    .await
+            }
+
+            async fn insert_unique(tx: &mut Tx<'_, Self>, name: &str) -> QueryResult<usize> {
+                use diesel::ExpressionMethods;
+                diesel::insert_into(unique_things::table)
+                    .values(unique_things::name.eq(name))
+                    .execute(tx)
+                    .await
+            }
+
+            async fn insert_unique_nested(tx: &mut Tx<'_, Self>, name: &str) -> QueryResult<usize> {
+                use diesel::ExpressionMethods;
+                let name = name.to_owned();
+                tx.conn()
+                    .transaction(async move |conn| {
+                        diesel::insert_into(unique_things::table)
+                            .values(unique_things::name.eq(name))
+                            .execute(conn)
+                            .await
+                    })
+                    .await
+            }
+        }
+    };
+}
+
+test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
+    fresh {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let path = dir.join("test.db").to_str().unwrap().to_owned();
+        let db = Sqlite::open(&path).await.unwrap();
+        db.migrate().await.unwrap();
+        for sql in [TABLES, SQLITE_TRIGGER, &phase_order()] {
+            db.sql(sql).await;
+        }
+        db
+    },
+    another { Sqlite::open(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
+);
+
+/// A connection of the test's own: the pool may be what is tested.
+pub async fn pg(url: &str) -> Box<AsyncPgConnection> {
+    Box::new(AsyncPgConnection::establish(url).await.unwrap())
+}
+
+/// The URL that a store was opened with, by the name of its database.
+/// Keeps the pools, so that no other takes the address by which one is known.
+static URLS: Mutex<Vec<(atomic_phases::DeadPool, String)>> = Mutex::new(Vec::new());
+
+pub fn url_of(db: &Postgres) -> String {
+    let urls = URLS.lock().unwrap();
+    let known = urls.iter().find(|(pool, _)| std::ptr::eq(pool.manager(), db.pool().manager()));
+    known.unwrap().1.clone()
+}
+
+pub async fn open_pg(url: &str, max_size: usize) -> Postgres {
+    let mut settings = atomic_phases::PoolSettings::default();
+    settings.max_size = max_size;
+    let db = Postgres::connect_with(url, settings).await.unwrap();
+    URLS.lock().unwrap().push((db.pool().clone(), url.to_owned()));
+    db
+}
+
+pub async fn prepare_pg(db: &Postgres) {
+    db.migrate().await.unwrap();
+    for sql in [TABLES, PG_TRIGGER, &phase_order()] {
+        db.sql(sql).await;
+    }
+}
+
+test_db!(Postgres, db, conn => pg(&url_of(db)).await,
+    fresh {
+        let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
+        let db = open_pg(&url, 16).await;
+        prepare_pg(&db).await;
+        db
+    },
+    another { open_pg(&url_of(db), 16).await }
+);

@@ -1,0 +1,35 @@
+//! What the integration tests stand on: a throwaway PostgreSQL cluster, both stores behind one
+//! trait, a provider whose ledger is outside of the engine, and a proxy that cuts.
+
+#![allow(dead_code, unused_imports, unused_macros, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod cluster;
+pub mod db;
+pub mod provider;
+pub mod proxy;
+pub mod requests;
+
+pub use db::TestDb;
+pub use provider::Provider;
+pub use requests::*;
+
+/// Runs each named test, a generic `async fn(S: TestDb)`, over both stores.
+macro_rules! on_both_stores {
+    ($($name:ident),* $(,)?) => {
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let db = <atomic_phases::Sqlite as crate::support::TestDb>::fresh().await;
+                super::$name(db).await;
+            })*
+        }
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let db = <atomic_phases::Postgres as crate::support::TestDb>::fresh().await;
+                super::$name(db).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_stores;

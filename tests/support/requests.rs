@@ -1,0 +1,271 @@
+//! The requests of the tests: `Book` (local, foreign, local) and `Notify` (an at-most-once call).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use atomic_phases::*;
+use serde::{Deserialize, Serialize};
+
+use super::{Provider, TestDb};
+
+/// Shared state of the requests under test.
+#[derive(Clone, Default)]
+pub struct App {
+    pub provider: Provider,
+    /// How often each phase body was begun.
+    pub bodies: Arc<[AtomicU32; 3]>,
+}
+
+impl App {
+    pub fn new(provider: Provider) -> Self {
+        Self { provider, ..Self::default() }
+    }
+
+    pub fn bodies(&self) -> [u32; 3] {
+        [0, 1, 2].map(|index| self.bodies[index].load(Ordering::SeqCst))
+    }
+
+    fn begin(&self, phase: usize) -> u32 {
+        self.bodies[phase].fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// What is to go wrong, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    #[default]
+    None,
+    RejectFirst,
+    PanicFirst,
+    RetryFirst,
+    RetryForeignOnce,
+    RetryForeignAlways,
+    PanicForeignOnce,
+    RejectForeign,
+    UnknownForeign,
+    NotExecutedOnce,
+    RejectLast,
+    RetryLastOnce,
+    PanicLastOnce,
+    FinishEarly,
+    SwallowError,
+    RawCommit,
+    RawRollback,
+    NestedFailure,
+    HugeReply,
+    HugeOutput,
+    BadStatus,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Book {
+    pub amount: i64,
+    #[serde(default)]
+    pub trouble: Unfingerprinted<Trouble>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ride {
+    pub id: String,
+    pub seen: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Charge {
+    pub id: String,
+    pub padding: String,
+}
+
+pub fn book(amount: i64) -> Book {
+    Book { amount, trouble: Trouble::None.into() }
+}
+
+pub fn troubled(trouble: Trouble) -> Book {
+    Book { amount: 20, trouble: trouble.into() }
+}
+
+#[atomic_phases(name = "book", version = 1)]
+impl<Db: TestDb> Book {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext, app: &App) -> PhaseResult<Flow<Ride>> {
+        app.begin(0);
+        let id = ctx.uuid(0).to_string();
+        Db::insert_ride(tx, &id, self.amount).await?;
+        match *self.trouble {
+            Trouble::RejectFirst => return Err(PhaseError::reject(Reply::text(402, "no credit"))),
+            Trouble::PanicFirst => panic!("as asked for, canary-in-panic"),
+            Trouble::RetryFirst => return Err(PhaseError::retryable("asked for")),
+            Trouble::FinishEarly => return Ok(Flow::Finish(Reply::text(200, "enough"))),
+            Trouble::HugeOutput => return Ok(Flow::Continue(Ride { id, seen: "x".repeat(3 << 20) })),
+            _ => {}
+        }
+        Ok(Flow::Continue(Ride { id, seen: ctx.created_at().to_rfc3339() }))
+    }
+
+    #[phase(foreign(idempotent, window = "24h"))]
+    async fn charged(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ride: &Ride,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let time = app.begin(1);
+        // Everything that every attempt must see the same goes to the provider (G5).
+        let what = format!("{} {} {} {}", self.amount, ride.id, ride.seen, ctx.uuid(7));
+        let id = call
+            .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &what).await))
+            .await?;
+        match *self.trouble {
+            Trouble::RetryForeignOnce if time == 1 => return Err(ForeignError::retryable("asked for")),
+            Trouble::RetryForeignAlways => return Err(ForeignError::retryable("asked for")),
+            Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
+            Trouble::RejectForeign => return Err(ForeignError::reject(Reply::text(402, "declined"))),
+            Trouble::UnknownForeign => return Err(ForeignError::unknown("asked for")),
+            _ => {}
+        }
+        Ok(Charge { id, padding: String::new() })
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        tx: &mut Tx<'_, Db>,
+        ctx: &RequestContext,
+        app: &App,
+        ride: &Ride,
+        charge: &Charge,
+    ) -> PhaseResult<Reply> {
+        let time = app.begin(2);
+        Db::insert_step(tx, &ctx.uuid(0).to_string(), "answered").await?;
+        tx.stage_job("receipt", &charge.id)?;
+        tx.stage_job("thanks", &ride.id)?;
+        match *self.trouble {
+            Trouble::RejectLast => return Err(PhaseError::reject(Reply::text(409, "sold out"))),
+            Trouble::RetryLastOnce if time == 1 => return Err(PhaseError::retryable("asked for")),
+            Trouble::PanicLastOnce if time == 1 => panic!("as asked for"),
+            Trouble::SwallowError => {
+                let _ = Db::insert_unique(tx, "twice").await;
+                let _ = Db::insert_unique(tx, "twice").await;
+            }
+            Trouble::RawCommit => {
+                let _ = diesel_async::SimpleAsyncConnection::batch_execute(tx, "COMMIT").await;
+            }
+            Trouble::RawRollback => {
+                let _ = diesel_async::SimpleAsyncConnection::batch_execute(tx, "ROLLBACK").await;
+            }
+            Trouble::NestedFailure => {
+                Db::insert_unique(tx, "twice").await?;
+                assert!(Db::insert_unique_nested(tx, "twice").await.is_err());
+            }
+            Trouble::HugeReply => return Ok(Reply::text(200, "x".repeat(3 << 20))),
+            Trouble::BadStatus => return Ok(Reply::text(99, "")),
+            _ => {}
+        }
+        let reply = serde_json::json!({ "ride": ride.id, "charge": charge.id });
+        Ok(Reply::json(201, &reply)?.header("location", format!("/rides/{}", ride.id)))
+    }
+}
+
+/// A request whose call the provider does not recognise when it is repeated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Notify {
+    pub who: String,
+    #[serde(default)]
+    pub trouble: Unfingerprinted<Trouble>,
+}
+
+pub fn notify(trouble: Trouble) -> Notify {
+    Notify { who: "pilot".into(), trouble: trouble.into() }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Noted(pub String);
+
+#[atomic_phases(name = "notify", version = 1)]
+impl<Db: TestDb> Notify {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Noted> {
+        Db::insert_step(tx, &ctx.uuid(0).to_string(), "noted").await?;
+        Ok(Noted(self.who.clone()))
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn notified(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        noted: &Noted,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let time = app.begin(1);
+        if *self.trouble == Trouble::RetryFirst && time == 1 {
+            return Err(ForeignError::retryable("before the call"));
+        }
+        let id = call
+            .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &noted.0).await))
+            .await?;
+        match *self.trouble {
+            Trouble::RetryForeignOnce if time == 1 => Err(ForeignError::retryable("timed out")),
+            Trouble::NotExecutedOnce if time == 1 => Err(ForeignError::not_executed("refused")),
+            Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
+            Trouble::UnknownForeign => Err(ForeignError::unknown("asked for")),
+            Trouble::RejectForeign => Err(ForeignError::reject(Reply::text(404, "no such pilot"))),
+            Trouble::HugeOutput => Ok(Charge { id, padding: "x".repeat(3 << 20) }),
+            _ => Ok(Charge { id, padding: String::new() }),
+        }
+    }
+
+    #[reconcile(notified)]
+    async fn find_notification(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charge>> {
+        let _ = (key, app);
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, charge: &Charge) -> PhaseResult<Reply> {
+        Db::insert_step(tx, &charge.id, "answered").await?;
+        Ok(Reply::text(200, format!("notified {}", charge.id)))
+    }
+}
+
+pub type TestEngine<S> = Engine<S, App>;
+
+pub fn engine_with<S: TestDb>(
+    db: &S,
+    app: &App,
+    set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
+) -> TestEngine<S> {
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Book>().register::<Notify>();
+    set(builder).build().unwrap()
+}
+
+/// An engine with a long lease: tests end it by SQL.
+pub fn engine<S: TestDb>(db: &S, app: &App) -> TestEngine<S> {
+    engine_with(db, app, |builder| builder.lease(Duration::from_secs(60)))
+}
+
+pub fn scope() -> Scope {
+    Scope::new("tenant-1").unwrap()
+}
+
+pub fn key(name: &str) -> IdempotencyKey {
+    IdempotencyKey::new(name).unwrap()
+}
+
+/// The reply of an outcome that has to be one.
+#[track_caller]
+pub fn finished(outcome: Result<Outcome, ExecuteError>) -> Finished {
+    match outcome {
+        Ok(Outcome::Finished(finished)) => finished,
+        other => panic!("not finished: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn failed(outcome: Result<Outcome, ExecuteError>) -> FailureCause {
+    match outcome {
+        Ok(Outcome::Failed { cause, .. }) => cause,
+        other => panic!("not failed: {other:?}"),
+    }
+}
