@@ -71,7 +71,8 @@ async fn g4_a_first_phase_that_fails_leaves_nothing<S: TestDb>(db: S) {
 async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let cause =
+        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "booked");
@@ -85,13 +86,17 @@ async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 1);
 }
 
-async fn a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_phases<S: TestDb>(db: S) {
+async fn a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_phases<S: TestDb>(
+    db: S,
+) {
     for (trouble, name) in [(Trouble::RetryLastOnce, "a"), (Trouble::PanicLastOnce, "b")] {
         let app = App::default();
         let engine = engine(&db, &app);
         failed(engine.execute(&scope(), &key(name), troubled(trouble)).await);
         // The foreign result was to ride in the last phase's commit: the release took it along.
-        let point = format!("SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{name}'");
+        let point = format!(
+            "SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{name}'"
+        );
         assert_eq!(db.text(&point).await, "charged");
         finished(engine.execute(&scope(), &key(name), book(20)).await);
         assert_eq!(app.bodies(), [1, 1, 2]);
@@ -141,7 +146,8 @@ async fn an_early_reply_keeps_the_writes_of_its_phase<S: TestDb>(db: S) {
 async fn wire_27_a_panic_is_a_retryable_failure<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::PanicForeignOnce)).await);
+    let cause =
+        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::PanicForeignOnce)).await);
     assert_eq!(cause, FailureCause::Panic { phase: "charged" });
     finished(engine.execute(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
@@ -168,7 +174,9 @@ async fn g4_h7_a_phase_that_ends_its_transaction_is_found_out<S: TestDb>(db: S) 
         assert!(rule.contains("the engine commits"), "{rule}");
         let staged = "SELECT count(*) FROM atomic_phases_staged_jobs";
         assert_eq!(db.number(staged).await, 0, "the jobs were not committed on their own");
-        let point = format!("SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{trouble:?}'");
+        let point = format!(
+            "SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{trouble:?}'"
+        );
         assert_ne!(db.text(&point).await, "finished");
     }
 }
@@ -220,7 +228,9 @@ async fn g9_another_request_under_the_key_is_told_in_every_state<S: TestDb>(db: 
     };
     finished(engine.execute(&scope(), &key("completed"), book(20)).await);
     mismatch("completed").await;
-    failed(engine.execute(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(
+        engine.execute(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await,
+    );
     mismatch("retryable").await;
     for status in ["pending", "in_progress", "unknown", "dead_letter"] {
         db.sql(&format!(
@@ -353,7 +363,8 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_after_the_effect();
     let dying = engine(&db, &app);
     let call = tokio::spawn(async move {
-        let _ = dying.call(&scope(), &key("dead"), notify(Trouble::None)).__execute_in_place().await;
+        let _ =
+            dying.call(&scope(), &key("dead"), notify(Trouble::None)).__execute_in_place().await;
     });
     let waiting = gate.recv().await.unwrap();
     call.abort();

@@ -103,13 +103,13 @@ impl Cluster {
 }
 
 fn create_database(server: &str) -> String {
-    let name = format!(
-        "t_{}_{}",
-        std::process::id(),
-        DATABASES.fetch_add(1, Ordering::Relaxed)
-    );
-    run(Command::new(binaries().join("psql"))
-        .args([server, "-q", "-c", &format!("CREATE DATABASE {name}")]));
+    let name = format!("t_{}_{}", std::process::id(), DATABASES.fetch_add(1, Ordering::Relaxed));
+    run(Command::new(binaries().join("psql")).args([
+        server,
+        "-q",
+        "-c",
+        &format!("CREATE DATABASE {name}"),
+    ]));
     let (base, _) = server.rsplit_once('/').expect("a URL with a database in it");
     format!("{base}/{name}")
 }

@@ -51,7 +51,10 @@ fn phase_order() -> String {
     let rows: Vec<String> = lists
         .iter()
         .flat_map(|(definition, points)| {
-            points.iter().enumerate().map(move |(place, point)| format!("('{definition}','{point}',{place})"))
+            points
+                .iter()
+                .enumerate()
+                .map(move |(place, point)| format!("('{definition}','{point}',{place})"))
         })
         .collect();
     format!("INSERT INTO phase_order VALUES {}", rows.join(","))
@@ -85,8 +88,10 @@ pub trait TestDb: Store {
         step: &str,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
-    fn insert_unique(tx: &mut Tx<'_, Self>, name: &str)
-    -> impl Future<Output = QueryResult<usize>> + Send;
+    fn insert_unique(
+        tx: &mut Tx<'_, Self>,
+        name: &str,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
 
     /// The same in a nested `transaction()`, which fails.
     fn insert_unique_nested(

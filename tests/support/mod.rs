@@ -1,7 +1,14 @@
 //! What the integration tests stand on: a throwaway PostgreSQL cluster, both stores behind one
 //! trait, a provider whose ledger is outside of the engine, and a proxy that cuts.
 
-#![allow(dead_code, unused_imports, unused_macros, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod cluster;
 pub mod db;

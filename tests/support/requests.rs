@@ -88,7 +88,12 @@ pub fn troubled(trouble: Trouble) -> Book {
 #[atomic_phases(name = "book", version = 1)]
 impl<Db: TestDb> Book {
     #[phase]
-    async fn booked(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext, app: &App) -> PhaseResult<Flow<Ride>> {
+    async fn booked(
+        &self,
+        tx: &mut Tx<'_, Db>,
+        ctx: &RequestContext,
+        app: &App,
+    ) -> PhaseResult<Flow<Ride>> {
         app.begin(0);
         let id = ctx.uuid(0).to_string();
         Db::insert_ride(tx, &id, self.amount).await?;
@@ -97,7 +102,9 @@ impl<Db: TestDb> Book {
             Trouble::PanicFirst => panic!("as asked for, canary-in-panic"),
             Trouble::RetryFirst => return Err(PhaseError::retryable("asked for")),
             Trouble::FinishEarly => return Ok(Flow::Finish(Reply::text(200, "enough"))),
-            Trouble::HugeOutput => return Ok(Flow::Continue(Ride { id, seen: "x".repeat(3 << 20) })),
+            Trouble::HugeOutput => {
+                return Ok(Flow::Continue(Ride { id, seen: "x".repeat(3 << 20) }));
+            }
             _ => {}
         }
         Ok(Flow::Continue(Ride { id, seen: ctx.created_at().to_rfc3339() }))
@@ -118,10 +125,14 @@ impl<Db: TestDb> Book {
             .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &what).await))
             .await?;
         match *self.trouble {
-            Trouble::RetryForeignOnce if time == 1 => return Err(ForeignError::retryable("asked for")),
+            Trouble::RetryForeignOnce if time == 1 => {
+                return Err(ForeignError::retryable("asked for"));
+            }
             Trouble::RetryForeignAlways => return Err(ForeignError::retryable("asked for")),
             Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
-            Trouble::RejectForeign => return Err(ForeignError::reject(Reply::text(402, "declined"))),
+            Trouble::RejectForeign => {
+                return Err(ForeignError::reject(Reply::text(402, "declined")));
+            }
             Trouble::UnknownForeign => return Err(ForeignError::unknown("asked for")),
             _ => {}
         }
@@ -203,7 +214,9 @@ impl<Db: TestDb> Notify {
             return Err(ForeignError::retryable("before the call"));
         }
         let id = call
-            .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &noted.0).await))
+            .make(async |key| {
+                Ok::<_, ForeignError>(app.provider.call(key.as_str(), &noted.0).await)
+            })
             .await?;
         match *self.trouble {
             Trouble::RetryForeignOnce if time == 1 => Err(ForeignError::retryable("timed out")),
@@ -217,7 +230,11 @@ impl<Db: TestDb> Notify {
     }
 
     #[reconcile(notified)]
-    async fn find_notification(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charge>> {
+    async fn find_notification(
+        &self,
+        key: &DerivedKey,
+        app: &App,
+    ) -> PhaseResult<Reconciled<Charge>> {
         let _ = (key, app);
         Ok(Reconciled::StillUnknown)
     }
@@ -236,7 +253,8 @@ pub fn engine_with<S: TestDb>(
     app: &App,
     set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
 ) -> TestEngine<S> {
-    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Book>().register::<Notify>();
+    let builder =
+        Engine::builder(db.clone()).app(app.clone()).register::<Book>().register::<Notify>();
     set(builder).build().unwrap()
 }
 

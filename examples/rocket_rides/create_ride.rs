@@ -1,0 +1,95 @@
+//! The request: book a ride, charge the card, stage the receipt. This is all that an application
+//! writes; everything around it makes these three phases survive a crash.
+
+use atomic_phases::{
+    ForeignCall, ForeignError, PhaseError, PhaseResult, Reply, RequestContext, Tx, Unfingerprinted,
+    atomic_phases, phase,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::charge_api::{ChargeApi, ChargeParams};
+use crate::db::RidesDb;
+
+/// 20 US dollars, in cents.
+const PRICE: u32 = 2000;
+
+/// The parameters of `POST /rides`, checked by the HTTP side.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CreateRide {
+    pub user_id: i64,
+    pub origin_lat: f64,
+    pub origin_lon: f64,
+    pub target_lat: f64,
+    pub target_lon: f64,
+    /// A switch for demonstrations: the charge fails once, after the card was charged. No part of
+    /// the request, so the retry may leave it out.
+    pub raise_error: Unfingerprinted<bool>,
+}
+
+/// What the phases share.
+pub struct App {
+    pub charges: ChargeApi,
+}
+
+/// Output of `ride_created`.
+#[derive(Serialize, Deserialize)]
+pub struct Ride {
+    id: String,
+    customer: String,
+}
+
+/// Output of `charge_created`.
+#[derive(Serialize, Deserialize)]
+pub struct Charge {
+    id: String,
+}
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl<Db: RidesDb> CreateRide {
+    /// Local: the ride, its audit record and the recovery point are one commit.
+    #[phase]
+    async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
+        let customer = Db::customer(tx, self.user_id).await?;
+        let id = ctx.uuid(0).to_string();
+        Db::insert_ride(tx, &id, self).await?;
+        Db::insert_audit_record(tx, &ctx.uuid(1).to_string(), self.user_id, &id).await?;
+        Ok(Ride { id, customer })
+    }
+
+    /// Foreign: no transaction is open while the card is charged, and a repeated call sends the same
+    /// key with the same parameters.
+    #[phase(foreign(idempotent, window = "24h"))]
+    async fn charge_created(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ctx: &RequestContext,
+        ride: &Ride,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let params = ChargeParams {
+            amount: PRICE,
+            currency: "usd",
+            customer: &ride.customer,
+            description: &format!("Charge for ride {}", ride.id),
+        };
+        let id = call.make(|key| app.charges.create(key, params)).await?;
+        if *self.raise_error && ctx.attempt() == 1 {
+            return Err(PhaseError::retryable("raise_error was asked for").into());
+        }
+        Ok(Charge { id })
+    }
+
+    /// Local, and the last: the charge, the receipt to be sent and the answer are one commit.
+    #[phase]
+    async fn receipt_staged(
+        &self,
+        tx: &mut Tx<'_, Db>,
+        ride: &Ride,
+        charge: &Charge,
+    ) -> PhaseResult<Reply> {
+        Db::set_charge(tx, &ride.id, &charge.id).await?;
+        tx.stage_job("send_receipt", &serde_json::json!({ "ride": ride.id, "amount": PRICE }))?;
+        let body = serde_json::json!({ "id": ride.id, "charge": charge.id, "amount": PRICE });
+        Ok(Reply::json(201, &body)?.header("location", format!("/rides/{}", ride.id)))
+    }
+}

@@ -1,0 +1,131 @@
+//! The business tables, for both stores. The phases say `Db: RidesDb` and do not know which.
+
+use std::future::Future;
+
+use atomic_phases::{Postgres, Sqlite, Store, Tx};
+use diesel::prelude::*;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+
+use crate::create_ride::CreateRide;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+diesel::table! { users (id) { id -> BigInt, email -> Text, stripe_customer_id -> Text, } }
+
+diesel::table! {
+    rides (id) {
+        id -> Text, user_id -> BigInt,
+        origin_lat -> Double, origin_lon -> Double, target_lat -> Double, target_lon -> Double,
+        charge_id -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    audit_records (id) { id -> Text, user_id -> BigInt, action -> Text, ride_id -> Text, }
+}
+
+/// What the example asks of its database.
+pub trait RidesDb: Store {
+    /// Creates the tables and the two users, where they are missing.
+    fn prepare(&self) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The user who says to be `email`, for authentication; outside of any phase.
+    fn user_id(&self, email: &str) -> impl Future<Output = Result<Option<i64>, Failure>> + Send;
+
+    fn customer(
+        tx: &mut Tx<'_, Self>,
+        user_id: i64,
+    ) -> impl Future<Output = QueryResult<String>> + Send;
+
+    fn insert_ride(
+        tx: &mut Tx<'_, Self>,
+        id: &str,
+        ride: &CreateRide,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    fn insert_audit_record(
+        tx: &mut Tx<'_, Self>,
+        id: &str,
+        user_id: i64,
+        ride_id: &str,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    fn set_charge(
+        tx: &mut Tx<'_, Self>,
+        ride_id: &str,
+        charge_id: &str,
+    ) -> impl Future<Output = QueryResult<usize>> + Send;
+}
+
+/// The same diesel DSL, once for each backend.
+macro_rules! rides_db {
+    ($store:ty, $schema:literal, |$db:ident| $conn:expr) => {
+        impl RidesDb for $store {
+            async fn prepare(&self) -> Result<(), Failure> {
+                self.migrate().await?;
+                let $db = self;
+                Ok($conn.batch_execute(include_str!($schema)).await?)
+            }
+
+            async fn user_id(&self, email: &str) -> Result<Option<i64>, Failure> {
+                let $db = self;
+                let mut conn = $conn;
+                let user = users::table.filter(users::email.eq(email)).select(users::id);
+                Ok(user.first(&mut *conn).await.optional()?)
+            }
+
+            async fn customer(tx: &mut Tx<'_, Self>, user_id: i64) -> QueryResult<String> {
+                users::table.find(user_id).select(users::stripe_customer_id).first(tx).await
+            }
+
+            async fn insert_ride(
+                tx: &mut Tx<'_, Self>,
+                id: &str,
+                ride: &CreateRide,
+            ) -> QueryResult<usize> {
+                diesel::insert_into(rides::table)
+                    .values((
+                        rides::id.eq(id),
+                        rides::user_id.eq(ride.user_id),
+                        rides::origin_lat.eq(ride.origin_lat),
+                        rides::origin_lon.eq(ride.origin_lon),
+                        rides::target_lat.eq(ride.target_lat),
+                        rides::target_lon.eq(ride.target_lon),
+                    ))
+                    .execute(tx)
+                    .await
+            }
+
+            async fn insert_audit_record(
+                tx: &mut Tx<'_, Self>,
+                id: &str,
+                user_id: i64,
+                ride_id: &str,
+            ) -> QueryResult<usize> {
+                diesel::insert_into(audit_records::table)
+                    .values((
+                        audit_records::id.eq(id),
+                        audit_records::user_id.eq(user_id),
+                        audit_records::action.eq("created"),
+                        audit_records::ride_id.eq(ride_id),
+                    ))
+                    .execute(tx)
+                    .await
+            }
+
+            async fn set_charge(
+                tx: &mut Tx<'_, Self>,
+                ride_id: &str,
+                charge_id: &str,
+            ) -> QueryResult<usize> {
+                diesel::update(rides::table.find(ride_id))
+                    .set(rides::charge_id.eq(charge_id))
+                    .execute(tx)
+                    .await
+            }
+        }
+    };
+}
+
+rides_db!(Sqlite, "migrations/sqlite.sql", |db| db.connection().await?);
+rides_db!(Postgres, "migrations/postgres.sql", |db| db.pool().get().await?);

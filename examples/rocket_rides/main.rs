@@ -1,0 +1,160 @@
+//! Brandur Leach's Rocket Rides on atomic phases: a ride is booked, a card is charged at a provider
+//! in another process, a receipt is staged, and the process may be killed at any moment.
+//!
+//! `cargo run --example rocket_rides` needs no server: SQLite in the working directory, a provider
+//! of its own, and a `curl` command to paste.
+
+mod api;
+mod charge_api;
+mod create_ride;
+mod db;
+mod provider;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use atomic_phases::{Engine, Postgres, Sqlite};
+use clap::{Args, Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::charge_api::ChargeApi;
+use crate::create_ride::{App, CreateRide};
+use crate::db::RidesDb;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Parser)]
+#[command(
+    about = "Book a ride, charge a card, survive a crash",
+    args_conflicts_with_subcommands = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the API (what happens without a subcommand)
+    Serve(Serve),
+    /// Run the Stripe-shaped charge provider as a process of its own
+    Provider {
+        #[arg(long, default_value = "127.0.0.1:5400")]
+        listen: String,
+        /// Where its charges are kept
+        #[arg(long, default_value = "rocket_rides.ledger")]
+        ledger: PathBuf,
+        /// Be a provider that knows no idempotency keys
+        #[arg(long)]
+        ignore_keys: bool,
+    },
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Address; API_PORT sets the port alone
+    #[arg(long)]
+    listen: Option<String>,
+    #[arg(long, env = "API_PORT", hide = true, default_value_t = 5000)]
+    api_port: u16,
+    /// postgres://… or sqlite://PATH; without it, sqlite://rocket_rides.db
+    #[arg(long, env = "DATABASE_URL")]
+    database_url: Option<String>,
+    /// Base URL of the charge API; without it, a provider is started here
+    #[arg(long, env = "CHARGE_API_URL")]
+    charge_api: Option<String>,
+    /// Seconds that a process which gives no sign keeps a request
+    #[arg(long, default_value_t = 30.0)]
+    lease: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let cli = Cli::parse();
+    match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Provider { listen, ledger, ignore_keys } => {
+            let listener = TcpListener::bind(listen).await?;
+            println!("provider is ready on http://{}", listener.local_addr()?);
+            Ok(provider::serve(listener, &ledger, ignore_keys).await?)
+        }
+        Command::Serve(options) => match options.database_url.clone() {
+            Some(url) if url.starts_with("postgres") => {
+                serve(Postgres::connect(&url).await?, options).await
+            }
+            Some(url) => match url.strip_prefix("sqlite://") {
+                Some(path) => serve(Sqlite::open(path).await?, options).await,
+                None => Err("the database URL starts with postgres:// or sqlite://".into()),
+            },
+            None => {
+                println!("no --database-url: using the SQLite file rocket_rides.db here");
+                serve(Sqlite::open("rocket_rides.db").await?, options).await
+            }
+        },
+    }
+}
+
+async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
+    // Two servers that start at once may both create the tables; the second look finds them.
+    if store.prepare().await.is_err() {
+        store.prepare().await?;
+    }
+    let charge_api = match options.charge_api {
+        Some(url) => url,
+        None => start_provider().await?,
+    };
+    let engine = Engine::builder(store)
+        .app(App { charges: ChargeApi::new(&charge_api, "sk_test_rocket_rides")? })
+        .register::<CreateRide>()
+        .lease(Duration::from_secs_f64(options.lease))
+        .build()?;
+    let report = engine.check().await?;
+    for stranded in &report.stranded {
+        println!("left to another version of this program: {stranded:?}");
+    }
+    let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
+    let listener = TcpListener::bind(listen).await?;
+    let address = listener.local_addr()?;
+    println!("rocket_rides is ready on http://{address}");
+    println!(
+        "try: curl -i http://{address}/rides -H 'Authorization: user@example.com' \
+         -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324' \
+         -d origin_lat=37.77 -d origin_lon=-122.42 -d target_lat=37.79 -d target_lon=-122.39"
+    );
+    axum::serve(listener, api::router(engine.clone()))
+        .with_graceful_shutdown(asked_to_stop(engine))
+        .await?;
+    println!("drained");
+    Ok(())
+}
+
+/// Waits for SIGTERM or ctrl-c, then lets each request finish its phase and give its lease back, so
+/// that their clients are answered before the listener's connections are waited for.
+async fn asked_to_stop<Db: RidesDb>(engine: Engine<Db, App>) {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => terminate.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    engine.shutdown().await;
+}
+
+async fn start_provider() -> Result<String, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    println!("no --charge-api: started a provider on {url}, its ledger is rocket_rides.ledger");
+    tokio::spawn(async move {
+        let ledger = PathBuf::from("rocket_rides.ledger");
+        if let Err(error) = provider::serve(listener, &ledger, false).await {
+            eprintln!("the provider stopped: {error}");
+        }
+    });
+    Ok(url)
+}

@@ -1,0 +1,24 @@
+CREATE TABLE IF NOT EXISTS users (
+    id                 BIGINT PRIMARY KEY,
+    email              TEXT NOT NULL UNIQUE,
+    stripe_customer_id TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS rides (
+    id         TEXT PRIMARY KEY,
+    user_id    BIGINT NOT NULL REFERENCES users,
+    origin_lat DOUBLE NOT NULL,
+    origin_lon DOUBLE NOT NULL,
+    target_lat DOUBLE NOT NULL,
+    target_lon DOUBLE NOT NULL,
+    charge_id  TEXT
+);
+CREATE TABLE IF NOT EXISTS audit_records (
+    id      TEXT PRIMARY KEY,
+    user_id BIGINT NOT NULL REFERENCES users,
+    action  TEXT NOT NULL,
+    ride_id TEXT NOT NULL REFERENCES rides
+);
+INSERT INTO users VALUES
+    (1, 'user@example.com', 'cus_good'),
+    (2, 'user-bad-source@example.com', 'cus_declined')
+ON CONFLICT DO NOTHING;
