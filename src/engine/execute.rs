@@ -170,8 +170,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::NotKnownHere => self.not_known_here(),
             Decision::Replay => {
                 let mut row = row.ok_or(unreadable("response"))?;
-                // Ours, where the commit that finished it got no answer.
-                let replayed = row.request_id != self.request_id;
+                // Ours, where the commit that created and finished it got no answer: nobody else has
+                // held the row since.
+                let ours = row.request_id == self.request_id && row.lease_token == 1;
+                let replayed = !ours;
                 match self.core.decode_reply(&self.scope, &self.key, &mut row, replayed)? {
                     Ok(finished) => Outcome::Finished(finished),
                     Err(status) => Outcome::ReplyNotRetained { status },

@@ -58,6 +58,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// The work is detached from the returned future: a caller that stops waiting cancels nothing
     /// (G13), and a later call with the same key meets the result.
     ///
+    /// Where `diesel_async::RunQueryDsl` is imported, Rust takes `engine.execute(..)` for diesel's
+    /// method of that name, which exists for every type: write `engine.call(..).execute()` there.
+    ///
     /// # Errors
     /// [`ExecuteError`]: nothing was started, or what was started is safe to ask for again.
     pub async fn execute<R: RequestDefinition<S, A>>(

@@ -1,1 +1,199 @@
+//! A proxy in front of PostgreSQL that knows the protocol's frames: it cuts a connection right
+//! before a chosen statement, right after it, or swallows its acknowledgement.
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+/// What to do when the armed statement passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// It never arrives at the server.
+    Before,
+    /// The server gets it, and nobody waits for the answer.
+    After,
+    /// The server executes it; its answer is lost.
+    Answer,
+    /// The server gets it; the connection is cut when the test says so.
+    Hold,
+}
+
+#[derive(Clone)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    armed: Mutex<Option<(String, usize, Cut)>>,
+    fired: AtomicUsize,
+    refuse: AtomicBool,
+    held: Notify,
+}
+
+impl Proxy {
+    pub async fn start(upstream: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared::default());
+        let proxy = Self { port, shared: shared.clone() };
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                if shared.refuse.load(Ordering::SeqCst) {
+                    continue;
+                }
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
+                    client.set_nodelay(true).unwrap();
+                    server.set_nodelay(true).unwrap();
+                    tokio::spawn(connection(client, server, shared.clone()));
+                }
+            }
+        });
+        proxy
+    }
+
+    pub fn url(&self, url: &str) -> String {
+        let (head, tail) = url.rsplit_once(':').unwrap();
+        let (_, database) = tail.split_once('/').unwrap();
+        format!("{head}:{}/{database}", self.port)
+    }
+
+    /// Cuts at the `nth` (from 1) statement, from now on, whose text starts with `sql`.
+    pub fn arm(&self, sql: &str, nth: usize, cut: Cut) {
+        *self.shared.armed.lock().unwrap() = Some((sql.to_owned(), nth, cut));
+    }
+
+    /// How often it has cut.
+    pub fn fired(&self) -> usize {
+        self.shared.fired.load(Ordering::SeqCst)
+    }
+
+    /// Cuts the connection that is held.
+    pub fn cut_now(&self) {
+        self.shared.held.notify_one();
+    }
+
+    /// New connections are refused, or accepted again.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.refuse.store(refuse, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    fn passes(&self, sql: &str) -> Option<Cut> {
+        let mut armed = self.armed.lock().unwrap();
+        let (wanted, left, cut) = armed.as_mut()?;
+        if !sql.starts_with(wanted.as_str()) {
+            return None;
+        }
+        *left -= 1;
+        let cut = *cut;
+        if *left > 0 {
+            return None;
+        }
+        *armed = None;
+        self.fired.fetch_add(1, Ordering::SeqCst);
+        Some(cut)
+    }
+}
+
+async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
+    let (client_read, client_write) = client.into_split();
+    let (server_read, server_write) = server.into_split();
+    let mute = Arc::new(AtomicBool::new(false));
+    let answered = Arc::new(Notify::new());
+    let forward = forward(client_read, server_write, shared, mute.clone(), answered.clone());
+    let backward = backward(server_read, client_write, mute, answered);
+    // Whichever ends drops all four halves: both sides see a closed connection.
+    tokio::select! {
+        _ = forward => {}
+        _ = backward => {}
+    }
+}
+
+/// Client to server, frame by frame.
+async fn forward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: Arc<Shared>,
+    mute: Arc<AtomicBool>,
+    answered: Arc<Notify>,
+) -> std::io::Result<()> {
+    // The start-up message has no type byte.
+    let length = from.read_u32().await?;
+    let mut body = vec![0; length as usize - 4];
+    from.read_exact(&mut body).await?;
+    to.write_all(&[&length.to_be_bytes()[..], &body].concat()).await?;
+    let mut names: std::collections::HashMap<String, String> = Default::default();
+    let mut cutting = None;
+    loop {
+        let kind = from.read_u8().await?;
+        let length = from.read_u32().await?;
+        let mut body = vec![0; length as usize - 4];
+        from.read_exact(&mut body).await?;
+        let words: Vec<String> =
+            body.split(|b| *b == 0).take(2).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+        let sql = match kind {
+            b'P' => {
+                names.insert(words[0].clone(), words[1].clone());
+                None
+            }
+            b'B' => names.get(&words[1]).cloned(),
+            b'Q' => Some(words[0].clone()),
+            _ => None,
+        };
+        if let Some(cut) = sql.and_then(|sql| shared.passes(&sql)) {
+            match cut {
+                Cut::Before => return Ok(()),
+                Cut::After | Cut::Hold => {}
+                Cut::Answer => mute.store(true, Ordering::SeqCst),
+            }
+            cutting = Some(cut);
+        }
+        to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
+        // Sync (or a simple query) completes the statement.
+        if cutting.is_some() && (kind == b'S' || kind == b'Q') {
+            to.flush().await?;
+            match cutting {
+                Some(Cut::Answer) => answered.notified().await,
+                Some(Cut::Hold) => shared.held.notified().await,
+                _ => {}
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Server to client; while muted, it waits for the end of the statement and passes nothing on.
+async fn backward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mute: Arc<AtomicBool>,
+    answered: Arc<Notify>,
+) -> std::io::Result<()> {
+    let mut seen: HashSet<u8> = HashSet::new();
+    loop {
+        let kind = from.read_u8().await?;
+        let length = from.read_u32().await?;
+        let mut body = vec![0; length as usize - 4];
+        from.read_exact(&mut body).await?;
+        if mute.load(Ordering::SeqCst) {
+            seen.insert(kind);
+            // CommandComplete of the COMMIT or of the update, then ReadyForQuery.
+            let done = kind == b'C' && (body.starts_with(b"COMMIT") || body.starts_with(b"UPDATE"));
+            if done {
+                answered.notify_one();
+                std::future::pending::<()>().await;
+            }
+            continue;
+        }
+        to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
+    }
+}

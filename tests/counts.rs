@@ -1,0 +1,87 @@
+//! What a request costs: counted, not timed. Alone in its process, because it records the statements
+//! of every connection.
+
+mod support;
+
+use std::sync::Mutex;
+
+use atomic_phases::*;
+use diesel::connection::InstrumentationEvent;
+use support::db::{pg, url_of};
+use support::*;
+
+static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn record(event: InstrumentationEvent<'_>) {
+    if let InstrumentationEvent::StartQuery { query, .. } = event {
+        SENT.lock().unwrap().push(query.to_string());
+    }
+}
+
+/// The first words of what was sent since the last call.
+fn sent() -> Vec<String> {
+    let all = std::mem::take(&mut *SENT.lock().unwrap());
+    all.iter().map(|sql| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
+    diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("warm"), book(20)).await);
+
+    // Taken on a connection of its own: the last transaction id that the server handed out, and the
+    // place in its log.
+    let mut aside = pg(&url_of(&db)).await;
+    let mut look = async || {
+        use diesel::sql_types::{BigInt, Text};
+        let sql = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+        let xid = diesel_async::RunQueryDsl::get_result::<i64>(
+            diesel::select(diesel::dsl::sql::<BigInt>(&sql[7..])),
+            &mut *aside,
+        );
+        let xid = xid.await.unwrap();
+        let lsn = diesel_async::RunQueryDsl::get_result::<String>(
+            diesel::select(diesel::dsl::sql::<Text>("pg_current_wal_insert_lsn()::text")),
+            &mut *aside,
+        );
+        (xid, lsn.await.unwrap())
+    };
+
+    let before = look().await;
+    sent();
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    let fresh = sent();
+    assert_eq!(
+        fresh,
+        [
+            "SELECT request_id, definition,",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('lock_timeout', coalesce($1,",
+            "INSERT INTO atomic_phases_keys",
+            "SET LOCAL lock_timeout",
+            "INSERT INTO \"rides\"",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('lock_timeout', coalesce($1,",
+            "INSERT INTO \"steps\"",
+            "INSERT INTO atomic_phases_staged_jobs",
+            "INSERT INTO atomic_phases_staged_jobs",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+        ]
+    );
+    let after = look().await;
+    assert_eq!(after.0 - before.0, 2, "transactions that wrote");
+
+    sent();
+    assert!(finished(engine.execute(&scope(), &key("fresh"), book(20)).await).replayed);
+    assert_eq!(sent(), ["SELECT request_id, definition,"]);
+    let replayed = look().await;
+    assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
+    println!("wal before and after the replay: {} {}", after.1, replayed.1);
+}
