@@ -16,14 +16,11 @@ use crate::key::hex;
 use crate::phase::{ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
 use crate::store::Store;
 
-/// Longest name of a phase, and so of a recovery point, in characters (the column's width).
-pub const MAX_PHASE_NAME: usize = 50;
-
 /// The recovery point of a row before its first phase is committed.
-pub const STARTED: &str = "started";
+pub(crate) const STARTED: &str = "started";
 
 /// The recovery point of a row whose last phase is committed.
-pub const FINISHED: &str = "finished";
+pub(crate) const FINISHED: &str = "finished";
 
 /// A named, versioned list of phases.
 #[derive(Clone, Copy, Debug)]

@@ -60,10 +60,6 @@ impl DbError {
         )
     }
 
-    pub(crate) fn is_serialization_failure(&self) -> bool {
-        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _))
-    }
-
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(

@@ -44,8 +44,8 @@ pub(crate) fn stopped(cause: &FailureCause) {
     }
 }
 
-pub(crate) fn unknown(phase: &str) {
-    warn!(phase, "outcome unknown: not repeated");
+pub(crate) fn unknown(phase: &str, reason: &'static str) {
+    warn!(phase, reason, "outcome unknown: not repeated");
 }
 
 pub(crate) fn dead_letter() {

@@ -9,7 +9,7 @@ use atomic_phases::__private::{self as private};
 use atomic_phases::*;
 use diesel_async::SimpleAsyncConnection;
 use support::cluster::Cluster;
-use support::db::{open_pg, pg, prepare_pg, url_of};
+use support::db::{open_pg, prepare_pg, url_of};
 use support::proxy::{Cut, Proxy};
 use support::*;
 
@@ -141,7 +141,11 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
 async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
     let sleepers = [
         ("BEFORE INSERT ON steps", "CREATE TRIGGER", "%INSERT INTO \"steps\"%"),
-        ("AFTER INSERT ON steps DEFERRABLE INITIALLY DEFERRED", "CREATE CONSTRAINT TRIGGER", "COMMIT"),
+        (
+            "AFTER INSERT ON steps DEFERRABLE INITIALLY DEFERRED",
+            "CREATE CONSTRAINT TRIGGER",
+            "COMMIT",
+        ),
     ];
     for (when, create, query) in sleepers {
         let db = Postgres::fresh().await;
@@ -155,7 +159,8 @@ async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
         .await;
         let app = App::default();
         let running = engine(&db, &app);
-        let call = tokio::spawn(async move { running.execute(&scope(), &key("k"), book(20)).await });
+        let call =
+            tokio::spawn(async move { running.execute(&scope(), &key("k"), book(20)).await });
         let kill = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE datname = current_database() AND state = 'active' AND query LIKE '{query}' \
@@ -207,10 +212,13 @@ async fn g4_a_pipelined_transaction_is_one_transaction() {
     for name in ["cold", "warm"] {
         db.sql("TRUNCATE rides, steps, atomic_phases_staged_jobs").await;
         let caller = engine.clone();
-        let call = tokio::spawn(async move { caller.execute(&scope(), &key(name), book(20)).await });
+        let call =
+            tokio::spawn(async move { caller.execute(&scope(), &key(name), book(20)).await });
         let go = gate.recv().await.unwrap();
         let same = |tables: &str| {
-            format!("SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM atomic_phases_keys WHERE idempotency_key = '{name}' {tables}) AS t")
+            format!(
+                "SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM atomic_phases_keys WHERE idempotency_key = '{name}' {tables}) AS t"
+            )
         };
         assert_eq!(db.number(&same("UNION ALL SELECT xmin::text FROM rides")).await, 1);
         go.send(()).unwrap();
@@ -411,7 +419,10 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
     });
     for call in calls.collect::<Vec<_>>() {
         let outcome = call.await.unwrap().unwrap();
-        assert!(matches!(outcome, Outcome::Failed { .. } | Outcome::InProgress { .. }), "{outcome:?}");
+        assert!(
+            matches!(outcome, Outcome::Failed { .. } | Outcome::InProgress { .. }),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -465,7 +476,8 @@ async fn h10_sqlite_works_and_cancels_on_a_current_thread_runtime() {
     for polls in 1..10 {
         let mut statement = Box::pin(db.number("SELECT count(*) FROM rides"));
         for _ in 0..polls {
-            let once = std::future::poll_fn(|cx| std::task::Poll::Ready(statement.as_mut().poll(cx)));
+            let once =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(statement.as_mut().poll(cx)));
             if once.await.is_ready() {
                 statement = Box::pin(db.number("SELECT count(*) FROM rides"));
             }

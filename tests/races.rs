@@ -95,7 +95,8 @@ async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
     let caller = engine.clone();
     let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
-    let Ok(Outcome::InProgress { retry_after }) = engine.execute(&scope(), &key("k"), book(20)).await
+    let Ok(Outcome::InProgress { retry_after }) =
+        engine.execute(&scope(), &key("k"), book(20)).await
     else {
         panic!("a live lease");
     };
@@ -137,13 +138,16 @@ async fn g13_a_caller_that_goes_away_cancels_nothing<S: TestDb>(db: S) {
 
 /// Polls the request n times and drops it, for n = 1, 2, 3 … until it is done by then: each await of
 /// engine, store and phases is hit.
-async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays<S: TestDb>(db: S) {
+async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays<S: TestDb>(
+    db: S,
+) {
     let mut dropped = 0;
     for polls in 1.. {
         let app = App::default();
         let name = format!("dropped-{polls}");
         let first = engine(&db, &app);
-        let mut request = Box::pin(first.call(&scope(), &key(&name), book(20)).__execute_in_place());
+        let mut request =
+            Box::pin(first.call(&scope(), &key(&name), book(20)).__execute_in_place());
         let mut left = polls;
         let done = std::future::poll_fn(|cx| {
             left -= 1;

@@ -3,6 +3,9 @@
 //! `parse` reads what the user wrote, `check` decides whether it is a request, `expand` quotes.
 //! Nothing here knows a database.
 
+#![warn(unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod check;
 mod expand;
 mod options;

@@ -143,7 +143,6 @@ mod tests {
             request_id: Uuid::from_u128(1),
             definition: "rides.create".into(),
             version: 3,
-            phases_hash: DEFINITION.phases_hash(),
             fingerprint: "v1:".into(),
             status,
             recovery_point: "local".into(),

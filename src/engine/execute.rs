@@ -17,7 +17,7 @@ use super::{Call, Core};
 use crate::codec::CodecError;
 use crate::config::OnDuplicate;
 use crate::definition::{Definition, RequestDefinition, STARTED};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, FingerprintVersion, fingerprint, fingerprint_like};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
@@ -56,7 +56,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             .ok_or(ExecuteError::NotRegistered { name, version })?;
         let phases_hash = entry.phases_hash.clone();
         let limits = self.core.settings.limits;
-        let fingerprint = Fingerprint::of(&self.origin, &self.request)?;
+        let fingerprint = fingerprint(&self.origin, &self.request)?;
         let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
         let params = serde_json::to_vec(&self.request).map_err(not_storable)?;
         within("parameters", params.len(), limits.params)?;
@@ -66,6 +66,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         let context = self.context?;
         within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
         let on_duplicate = self.on_duplicate;
+        let (origin, request) = (self.origin, self.request);
         Ok(Attempt {
             core: self.core,
             scope: self.scope,
@@ -73,6 +74,9 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             definition,
             phases_hash,
             fingerprint,
+            fingerprint_like: Box::new(move |stored| {
+                fingerprint_like(stored, &origin, &request).ok().flatten()
+            }),
             params,
             context,
             request_id: Uuid::new_v4(),
@@ -92,6 +96,8 @@ fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteEr
     Ok(())
 }
 
+type FingerprintLike = Box<dyn Fn(&str) -> Option<Fingerprint> + Send + Sync>;
+
 /// One call on its way, detached from its caller.
 struct Attempt<S: Store, A> {
     core: Arc<Core<S, A>>,
@@ -100,6 +106,8 @@ struct Attempt<S: Store, A> {
     definition: Definition,
     phases_hash: String,
     fingerprint: Fingerprint,
+    /// The fingerprint in the version of a stored one.
+    fingerprint_like: FingerprintLike,
     params: Vec<u8>,
     context: Option<Box<RawValue>>,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
@@ -157,8 +165,18 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         Asked {
             definition: &self.definition,
             request_id: self.request_id,
-            same_request: row.map_or(Some(true), |row| self.fingerprint.matches(&row.fingerprint)),
+            same_request: row.map_or(Some(true), |row| self.is_same(&row.fingerprint)),
         }
+    }
+
+    /// Whether a stored fingerprint is this request's; `None` where this process does not know the
+    /// version that the row was written with.
+    fn is_same(&self, stored: &str) -> Option<bool> {
+        if FingerprintVersion::of(stored)? == FingerprintVersion::CURRENT {
+            return Some(self.fingerprint.matches(stored));
+        }
+        // An older row is compared in its own form (WIRE 59).
+        (self.fingerprint_like)(stored).map(|like| like.matches(stored))
     }
 
     fn answer(&self, decision: Decision, row: Option<KeyRow>) -> Result<Outcome, ExecuteError> {
@@ -311,14 +329,22 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             row.expires_at,
         )?;
         run.fingerprint = row.fingerprint;
+        let phase = done.and_then(|done| self.definition.phases.get(done)).map_or("", |p| p.name);
         let ended = match next {
             Plan::Run => run.resumed().await?,
-            Plan::OpenIntent => run.leave(Status::Unknown, row.open_intent.as_deref()).await?,
-            Plan::WindowPassed => {
-                let phase = done.and_then(|done| self.definition.phases.get(done));
-                run.leave(Status::Unknown, phase.map(|phase| phase.name)).await?
+            Plan::OpenIntent => {
+                let intent = row.open_intent.as_deref();
+                observe::unknown(phase, "its call was under way when the lease ended");
+                run.leave(Status::Unknown, intent).await?
             }
-            Plan::GiveUp => run.leave(Status::DeadLetter, None).await?,
+            Plan::WindowPassed => {
+                observe::unknown(phase, "the provider's window has passed");
+                run.leave(Status::Unknown, Some(phase)).await?
+            }
+            Plan::GiveUp => {
+                observe::dead_letter();
+                run.leave(Status::DeadLetter, None).await?
+            }
         };
         Ok(ended.into())
     }

@@ -257,14 +257,6 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// Leaves the row to a reconcile function or an operator.
     pub(super) async fn leave(
-        mut self,
-        status: Status,
-        intent: Option<&str>,
-    ) -> Result<Ended, ExecuteError> {
-        self.leave_mut(status, intent).await
-    }
-
-    pub(super) async fn leave_mut(
         &mut self,
         status: Status,
         intent: Option<&str>,
@@ -275,14 +267,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             return Ok(Ended::Lost);
         }
         Ok(Ended::Outcome(match status {
-            Status::DeadLetter => {
-                observe::dead_letter();
-                Outcome::DeadLetter
-            }
-            _ => {
-                observe::unknown(intent.unwrap_or_default());
-                Outcome::Unknown { retry_after: hold }
-            }
+            Status::DeadLetter => Outcome::DeadLetter,
+            _ => Outcome::Unknown { retry_after: hold },
         }))
     }
 

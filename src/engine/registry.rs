@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use crate::definition::{Definition, Phases, RequestDefinition};
 use crate::store::Store;
 
+/// From stored parameters to a request that can run.
+type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>;
+
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store, A> {
     pub(crate) definition: Definition,
     pub(crate) phases_hash: String,
-    pub(crate) decode: fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>,
+    pub(crate) decode: Decode<S, A>,
 }
 
 pub(crate) struct Registry<S: Store, A>(BTreeMap<(&'static str, u32), Entry<S, A>>);

@@ -313,7 +313,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Body::Output(output) => {
                 let moved = match self.moved_by_output(phase, output) {
                     Ok(moved) => moved,
-                    Err(_) if uncertain => return self.unknown(phase).await,
+                    Err(rule) if uncertain => return self.unknown(phase.name, rule).await,
                     Err(rule) => {
                         return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
                     }
@@ -329,15 +329,20 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     false => Ok(Break(Ended::Lost)),
                 }
             }
-            Body::Panicked if uncertain => self.unknown(phase).await,
+            Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
-            Body::Failed(ForeignFailure::Unknown { .. }) => self.unknown(phase).await,
+            Body::Failed(ForeignFailure::Unknown { reason }) => self.unknown(name, reason).await,
             Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
                 self.halt(FailureCause::Phase { phase: name, reason }, after).await
             }
             Body::Failed(ForeignFailure::Phase(failure)) => match failure {
                 PhaseFailure::Reject(reply) => self.finish_foreign(phase, reply, uncertain).await,
-                _ if uncertain => self.unknown(phase).await,
+                PhaseFailure::Retryable { reason, .. } if uncertain => {
+                    self.unknown(name, reason).await
+                }
+                PhaseFailure::Database(error) if uncertain => {
+                    self.unknown(name, error.kind()).await
+                }
                 PhaseFailure::Retryable { reason, after } => {
                     self.halt(FailureCause::Phase { phase: name, reason }, after).await
                 }
@@ -346,19 +351,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    async fn finish_foreign(&mut self, phase: &Phase, reply: Reply, uncertain: bool) -> Flow {
-        if uncertain && self.moved_by_reply(reply.clone()).is_err() {
-            return self.unknown_named(phase.name).await;
+    async fn finish_foreign(
+        &mut self,
+        phase: &'static Phase,
+        reply: Reply,
+        uncertain: bool,
+    ) -> Flow {
+        match self.moved_by_reply(reply.clone()) {
+            Err(rule) if uncertain => self.unknown(phase.name, rule).await,
+            _ => self.finish(phase, reply).await,
         }
-        self.finish(phase, reply).await
     }
 
-    async fn unknown(&mut self, phase: &Phase) -> Flow {
-        self.unknown_named(phase.name).await
-    }
-
-    async fn unknown_named(&mut self, phase: &'static str) -> Flow {
-        self.leave_mut(Status::Unknown, Some(phase)).await.map(Break)
+    async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
+        observe::unknown(phase, reason);
+        self.leave(Status::Unknown, Some(phase)).await.map(Break)
     }
 
     async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {

@@ -1,34 +1,59 @@
 //! [`Unfingerprinted`]: a field that is no part of what makes two requests the same.
 
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// By this name the canonical form knows the wrapper. Every other format sees a plain newtype, which
-/// serde formats write as their content.
-pub(super) const MARK: &str = "$atomic_phases::Unfingerprinted";
+/// The newtype name by which the canonical form recognises the wrapper.
+pub(super) const NAME: &str = "$atomic_phases::private::Unfingerprinted";
 
-/// A field of a request's parameters that its fingerprint leaves out, name and value: a client's
-/// clock, a tracing id, a debug switch. It is stored, and phases see it as the first attempt gave it.
+/// A field that may differ between a request and its retry: a client's timestamp, a trace id. The
+/// canonical form leaves the member out, name and value.
 ///
-/// For an optional field write `Unfingerprinted<Option<T>>`.
+/// The phases still see it, and they see the value of the *first* request: build nothing from it
+/// that has to differ in a retry.
+///
+/// To serde it is a newtype struct around `T`, which JSON, forms, CBOR, MessagePack and postcard
+/// all write as `T` alone (RON, which writes the parentheses, is the exception). An optional field
+/// is `Unfingerprinted<Option<T>>`; it may be absent from a body, just like an `Option<T>`.
+///
+/// Only a member can be left out. As an element, inside of an `Option`, as the content of an enum
+/// variant or as the parameters as a whole it is an error
+/// ([`FingerprintRule::NotAMember`](crate::FingerprintRule::NotAMember)). In a map each entry with
+/// such a value is left out, its key too. Do not `#[serde(flatten)]` one: serde then takes the
+/// wrapper off before we see it, and its fields count; wrap the fields inside instead.
 ///
 /// ```
-/// # use atomic_phases::{Fingerprint, RequestOrigin, Unfingerprinted};
-/// #[derive(serde::Serialize)]
-/// struct Order { item: u32, sent_at: Unfingerprinted<u64> }
+/// use atomic_phases::{RequestOrigin, Unfingerprinted, fingerprint};
 ///
-/// let origin = RequestOrigin::default();
-/// let first = Fingerprint::of(&origin, &Order { item: 7, sent_at: Unfingerprinted(100) })?;
-/// let retry = Fingerprint::of(&origin, &Order { item: 7, sent_at: Unfingerprinted(250) })?;
-/// assert_eq!(first, retry);
-/// # Ok::<(), atomic_phases::FingerprintError>(())
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Payment {
+///     amount: u64,
+///     sent_at: Unfingerprinted<Option<String>>,
+/// }
+///
+/// let origin = RequestOrigin::new("POST", "/payments", None);
+/// let first: Payment = serde_json::from_str(r#"{"amount":5,"sent_at":"10:00"}"#)?;
+/// let retry: Payment = serde_json::from_str(r#"{"amount":5}"#)?;
+/// assert_eq!(fingerprint(&origin, &first)?, fingerprint(&origin, &retry)?);
+/// assert_eq!(serde_json::to_string(&first)?, r#"{"amount":5,"sent_at":"10:00"}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unfingerprinted<T>(pub T);
 
-impl<T> std::ops::Deref for Unfingerprinted<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
+impl<T: Serialize> Serialize for Unfingerprinted<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_newtype_struct(NAME, &self.0)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unfingerprinted<T> {
+    /// Straight to `T`, not through a newtype visitor: only so does serde give an absent
+    /// `Unfingerprinted<Option<_>>` its `None`.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self)
     }
 }
 
@@ -38,14 +63,22 @@ impl<T> From<T> for Unfingerprinted<T> {
     }
 }
 
-impl<T: Serialize> Serialize for Unfingerprinted<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_newtype_struct(MARK, &self.0)
+impl<T> Deref for Unfingerprinted<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unfingerprinted<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Self)
+impl<T> DerefMut for Unfingerprinted<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// As `T` shows itself: a `T` that hides its value stays hidden.
+impl<T: fmt::Debug> fmt::Debug for Unfingerprinted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

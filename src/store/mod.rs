@@ -174,7 +174,6 @@ pub struct KeyRow {
     pub(crate) request_id: Uuid,
     pub(crate) definition: String,
     pub(crate) version: u32,
-    pub(crate) phases_hash: String,
     pub(crate) fingerprint: String,
     pub(crate) status: Status,
     pub(crate) recovery_point: String,
@@ -196,7 +195,7 @@ pub struct KeyRow {
 }
 
 /// What a run needs to go on.
-pub struct Work {
+pub(crate) struct Work {
     pub(crate) params: Vec<u8>,
     pub(crate) context: Option<Vec<u8>>,
     pub(crate) outputs: Option<Vec<u8>>,
@@ -204,7 +203,7 @@ pub struct Work {
 
 /// A reply as it is stored. `body: None` marks one that was over the cap and was not retained.
 #[derive(Clone)]
-pub struct StoredResponse {
+pub(crate) struct StoredResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<u8>,
     pub(crate) body: Option<Vec<u8>>,
@@ -263,7 +262,7 @@ pub struct Claim<'a> {
 
 /// By what right a lease is acquired.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Right {
+pub(crate) enum Right {
     /// The row is released, or its lease has run out.
     Free,
     /// The lease is ours, and a commit of ours got no answer: the guarded update waits for that
@@ -384,10 +383,6 @@ impl StoreError {
             Self::Migration(_) => "a migration failed",
             Self::Configuration(_) => "the configuration cannot work",
         }
-    }
-
-    pub(crate) fn is_serialization_failure(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_serialization_failure())
     }
 
     /// Whether the database itself said no, so that it is certain that nothing was written.

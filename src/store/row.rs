@@ -9,7 +9,7 @@ use super::{KeyRow, Standing, Status, StoreError, StoredResponse, Work};
 
 /// The columns of a key's row, in the order in which each store selects them.
 pub(super) type Row = (
-    (Uuid, String, i32, String, String),
+    (Uuid, String, i32, String),
     (String, String, Option<String>, i64, i32),
     (i64, i64, i64, DateTime<Utc>, DateTime<Utc>, bool),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -20,7 +20,7 @@ pub(super) type SurveyRow = (String, i32, String, String, String, i64);
 
 pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     let (
-        (request_id, definition, version, phases_hash, fingerprint),
+        (request_id, definition, version, fingerprint),
         (status, recovery_point, open_intent, lease_token, attempts),
         (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
         (params, context, outputs),
@@ -30,7 +30,6 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         request_id,
         definition,
         version: version.cast_unsigned(),
-        phases_hash,
         fingerprint,
         status: parsed(&status)?,
         recovery_point,

@@ -216,8 +216,7 @@ pub fn url_of(db: &Postgres) -> String {
 }
 
 pub async fn open_pg(url: &str, max_size: usize) -> Postgres {
-    let mut settings = atomic_phases::PoolSettings::default();
-    settings.max_size = max_size;
+    let settings = atomic_phases::PoolSettings { max_size, ..Default::default() };
     let db = Postgres::connect_with(url, settings).await.unwrap();
     URLS.lock().unwrap().push((db.pool().clone(), url.to_owned()));
     db

@@ -12,6 +12,7 @@
 
 pub mod cluster;
 pub mod db;
+pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod requests;

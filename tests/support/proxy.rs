@@ -138,8 +138,11 @@ async fn forward(
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
-        let words: Vec<String> =
-            body.split(|b| *b == 0).take(2).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+        let words: Vec<String> = body
+            .split(|b| *b == 0)
+            .take(2)
+            .map(|w| String::from_utf8_lossy(w).into_owned())
+            .collect();
         let sql = match kind {
             b'P' => {
                 names.insert(words[0].clone(), words[1].clone());

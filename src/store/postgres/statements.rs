@@ -102,7 +102,7 @@ impl Settings {
 }
 
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.
-const COLUMNS: &str = "request_id, definition, definition_version, phases_hash, fingerprint, \
+const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     coalesce(extract(epoch FROM locked_until - clock_timestamp()) * 1000, 0)::bigint, \
     coalesce(extract(epoch FROM run_after - clock_timestamp()) * 1000, 0)::bigint, \
@@ -114,7 +114,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, phases_hash, 
     response_status, response_headers, response_body";
 
 type RowSql = (
-    (SqlUuid, Text, Integer, Text, Text),
+    (SqlUuid, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
     (BigInt, BigInt, BigInt, Timestamptz, Timestamptz, Bool),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),

@@ -37,7 +37,7 @@ bind! {
 const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 
 /// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
-const COLUMNS: &str = "request_id, definition, definition_version, phases_hash, fingerprint, \
+const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     coalesce(locked_until - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
     coalesce(run_after - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
@@ -49,7 +49,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, phases_hash, 
     response_status, response_headers, response_body";
 
 type RowSql = (
-    (Binary, Text, Integer, Text, Text),
+    (Binary, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
     (BigInt, BigInt, BigInt, BigInt, BigInt, Bool),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
@@ -57,7 +57,7 @@ type RowSql = (
 );
 
 pub(super) type SqliteRow = (
-    (Vec<u8>, String, i32, String, String),
+    (Vec<u8>, String, i32, String),
     (String, String, Option<String>, i64, i32),
     (i64, i64, i64, i64, i64, bool),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -65,14 +65,14 @@ pub(super) type SqliteRow = (
 );
 
 pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
-    let ((request_id, definition, version, hash, fingerprint), state, times, work, response) = row;
+    let ((request_id, definition, version, fingerprint), state, times, work, response) = row;
     let (lease_left, back_off_left, since_advance, created_at, expires_at, expired) = times;
     let request_id = Uuid::from_slice(&request_id)
         .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
     let created_at = time(created_at, "created_at")?;
     let expires_at = time(expires_at, "expires_at")?;
     Ok((
-        (request_id, definition, version, hash, fingerprint),
+        (request_id, definition, version, fingerprint),
         state,
         (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
         work,

@@ -1,0 +1,134 @@
+//! [`FingerprintError`]: where in the parameters no fingerprint could be taken, and what to do.
+//!
+//! It names fields and positions. It never holds a value, and the key of a map is a value (G19).
+
+use std::fmt;
+
+/// The request's parameters have no fingerprint: a place, and the rule that is broken there.
+///
+/// ```
+/// use atomic_phases::{FingerprintRule, RequestOrigin, fingerprint};
+///
+/// #[derive(serde::Serialize)]
+/// struct Order { items: Vec<Item> }
+/// #[derive(serde::Serialize)]
+/// struct Item { price: f64 }
+///
+/// let order = Order { items: vec![Item { price: f64::NAN }] };
+/// let error = fingerprint(&RequestOrigin::default(), &order).unwrap_err();
+/// assert_eq!(error.path(), "items[0].price");
+/// assert_eq!(error.rule(), FingerprintRule::NotFinite);
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("no fingerprint of {}: {rule}", self.place())]
+pub struct FingerprintError {
+    /// From the innermost step outwards: pushed while the error travels up.
+    steps: Vec<Step>,
+    rule: FingerprintRule,
+}
+
+/// What keeps parameters from having a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FingerprintRule {
+    /// A float is NaN or infinite.
+    #[error(
+        "a float that is NaN or infinite has no JSON form, and a resumed run would see another \
+         value; refuse it where the request is parsed"
+    )]
+    NotFinite,
+    /// A `serde_json::Number` is no number that a 64-bit integer or float can hold.
+    #[error("a number is outside of what 64 bits can hold; refuse it where the request is parsed")]
+    NumberOutOfRange,
+    /// One member occurs twice in one object.
+    #[error(
+        "a member occurs twice in one object; look for a flattened field or a rename that repeats \
+         the name of another"
+    )]
+    DuplicateMember,
+    /// A map's key is no text.
+    #[error(
+        "a map's key has to be a string, a number, a bool, a char or a unit variant; use such a \
+         key or a list of pairs"
+    )]
+    MapKey,
+    /// Objects and arrays are nested deeper than 128.
+    #[error(
+        "objects and arrays are nested deeper than {}; flatten the parameters",
+        super::canonical::MAX_DEPTH
+    )]
+    TooDeep,
+    /// An `Unfingerprinted` that is no field of a struct.
+    #[error(
+        "`Unfingerprinted` leaves out a member and stands where none is; make it the type of a \
+         field, and write `Unfingerprinted<Option<T>>` for an optional one"
+    )]
+    NotAMember,
+    /// The value's own `Serialize` implementation reported an error. Its text is not kept.
+    #[error(
+        "its `Serialize` implementation failed; its message is withheld, it may quote the value"
+    )]
+    Refused,
+}
+
+/// One step of the way from the parameters to the place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A field or variant: a name from the source code.
+    Field(&'static str),
+    /// A member of a map: its name came with the request, so it is not kept.
+    Entry,
+    /// An element.
+    Index(usize),
+}
+
+impl FingerprintError {
+    pub(super) fn new(rule: FingerprintRule) -> Self {
+        Self { steps: Vec::new(), rule }
+    }
+
+    /// The same error, seen from one step further out.
+    pub(super) fn within(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// The rule that is broken.
+    #[must_use]
+    pub fn rule(&self) -> FingerprintRule {
+        self.rule
+    }
+
+    /// The place, as in `items[2].price`; empty for the parameters as a whole. A member of a map,
+    /// a flattened field among them, is shown as `[key]`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut path = String::new();
+        for step in self.steps.iter().rev() {
+            match step {
+                Step::Field(name) if path.is_empty() => path.push_str(name),
+                Step::Field(name) => {
+                    path.push('.');
+                    path.push_str(name);
+                }
+                Step::Entry => path.push_str("[key]"),
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        path
+    }
+
+    fn place(&self) -> String {
+        match self.path() {
+            path if path.is_empty() => "the request's parameters".to_owned(),
+            path => format!("`{path}`"),
+        }
+    }
+}
+
+impl serde::ser::Error for FingerprintError {
+    /// The message is dropped: nobody knows what a foreign `Serialize` puts into it.
+    fn custom<T: fmt::Display>(_message: T) -> Self {
+        Self::new(FingerprintRule::Refused)
+    }
+}

@@ -1,3 +1,0 @@
-//! WIRE 51: the fixture of fingerprints under arbitrary_precision and preserve_order.
-
-include!("../../fixtures/fingerprints.rs");

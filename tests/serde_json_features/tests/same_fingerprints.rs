@@ -1,0 +1,46 @@
+//! Fingerprint v1 under `arbitrary_precision` and `preserve_order`: the fixtures of the main
+//! tests, to the letter (G9).
+
+use atomic_phases::{FingerprintRule, RequestOrigin, fingerprint};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    method: String,
+    path: String,
+    query: Option<String>,
+    body: String,
+    fingerprint: String,
+}
+
+#[test]
+fn the_features_are_really_on() {
+    let value: Value = serde_json::from_str(r#"{"b":1.000,"a":1}"#).unwrap();
+    assert_eq!(value.to_string(), r#"{"b":1.000,"a":1}"#);
+}
+
+#[test]
+fn g9_v1_does_not_depend_on_the_features_of_serde_json() {
+    let cases: Vec<Case> =
+        serde_json::from_str(include_str!("../../fixtures/fingerprints.json")).unwrap();
+    assert!(cases.len() >= 40);
+    for case in cases {
+        let origin = RequestOrigin::new(case.method, case.path, case.query.as_deref());
+        let body: Value = serde_json::from_str(&case.body).unwrap();
+        let found = fingerprint(&origin, &body).unwrap();
+        assert_eq!(found.as_str(), case.fingerprint, "{}", case.name);
+    }
+}
+
+/// Without the feature the parser refuses it; with the feature it gets as far as the fingerprint.
+#[test]
+fn a_number_that_no_handler_can_hold_is_refused() {
+    let body: Value = serde_json::from_str(r#"{"a":[1e400]}"#).unwrap();
+    let error = fingerprint(&RequestOrigin::default(), &body).unwrap_err();
+    assert_eq!(
+        (error.path().as_str(), error.rule()),
+        ("[key][0]", FingerprintRule::NumberOutOfRange)
+    );
+}

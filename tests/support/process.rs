@@ -1,0 +1,67 @@
+//! Real processes: the flagship example as server and as provider, started, killed and restarted.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A running `rocket_rides`. Dropped, it is killed, by its own id.
+pub struct Process {
+    child: Child,
+    pub url: String,
+}
+
+fn program() -> PathBuf {
+    let mut dir = std::env::current_exe().unwrap();
+    dir.pop();
+    dir.pop();
+    let program = dir.join("examples/rocket_rides");
+    assert!(program.exists(), "not built: run `cargo build --example rocket_rides` first");
+    program
+}
+
+impl Process {
+    /// Starts it and waits for its ready line.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(program())
+            .args(arguments)
+            .env_remove("DATABASE_URL")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let url = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.split_once(" is ready on ").map(|(_, url)| url.to_owned()))
+            .unwrap_or_else(|| panic!("it ended before it was ready: {arguments:?}"));
+        // Whatever else it prints must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url }
+    }
+
+    pub fn kill_9(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn terminate(&mut self) -> ExitStatus {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nobody uses at the moment, for a server that has to come back on it.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
