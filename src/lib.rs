@@ -1,9 +1,114 @@
-//! Atomic phases: API requests that survive a crash between a charge, a booking and a mail.
+//! API requests that survive a crash between a charge, a booking and a mail.
+//!
+//! A request that touches a foreign system cannot be one transaction. So it is declared as an
+//! ordered list of **atomic phases**:
+//!
+//! * a *local* phase commits its business writes, its output and the next **recovery point** in one
+//!   database transaction, which is your own diesel transaction ([`Tx`]);
+//! * a *foreign* phase makes at most one foreign side effect ([`ForeignCall`]), with no transaction
+//!   open, and then commits its result and the next recovery point.
+//!
+//! The row of the client's **idempotency key** remembers how far the request came. Whoever holds the
+//! row's **lease** runs; a retry resumes after the last committed phase; a finished key replays its
+//! stored reply, byte for byte.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")] mod doc {
+//! use atomic_phases::*;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct CreateOrder { cents: u32 }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Order { id: String }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Charge { id: String }
+//!
+//! # struct Bank; impl Bank { async fn charge(&self, key: DerivedKey, cents: u32) -> Result<Charge, PhaseError> {
+//! #     Ok(Charge { id: format!("{cents} by {}", key.as_str().len()) }) } }
+//! struct App { bank: Bank }
+//!
+//! #[atomic_phases(name = "orders.create", version = 1)]
+//! impl CreateOrder {
+//!     #[phase]
+//!     async fn order_created(&self, tx: &mut Tx<'_, Sqlite>, ctx: &RequestContext) -> PhaseResult<Order> {
+//!         // diesel::insert_into(orders::table).values(..).execute(tx).await?;
+//! #       let _ = tx;
+//!         Ok(Order { id: ctx.uuid(0).to_string() })
+//!     }
+//!
+//!     #[phase(foreign(idempotent, window = "24h"))]
+//!     async fn charge_created(&self, call: ForeignCall, app: &App) -> PhaseResult<Charge> {
+//!         call.make(|key| app.bank.charge(key, self.cents)).await
+//!     }
+//!
+//!     #[phase]
+//!     async fn receipt_staged(&self, tx: &mut Tx<'_, Sqlite>, order: &Order, charge: &Charge) -> PhaseResult<Reply> {
+//!         tx.stage_job("send_receipt", &charge.id)?;
+//!         Ok(Reply::json(201, order)?)
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Sqlite::open(":memory:").await?;
+//! store.migrate().await?;
+//! let engine = Engine::builder(store).app(App { bank: Bank }).register::<CreateOrder>().build()?;
+//!
+//! let scope = Scope::new("tenant-1")?;
+//! let key = IdempotencyKey::new("8e03978e-40d5-43dd-bc93-6894a57f9324")?;
+//! let first = engine.execute(&scope, &key, CreateOrder { cents: 2000 }).await?;
+//! let retry = engine.execute(&scope, &key, CreateOrder { cents: 2000 }).await?;
+//! let (Outcome::Finished(first), Outcome::Finished(retry)) = (first, retry) else { panic!() };
+//! assert_eq!(first.reply, retry.reply);
+//! assert!(retry.replayed && !first.replayed);
+//!
+//! let other = engine.execute(&scope, &key, CreateOrder { cents: 9 }).await?;
+//! assert!(matches!(other, Outcome::Mismatch));
+//! # Ok(()) }
+//! # } #[cfg(feature = "sqlite")] fn main() { doc::main().unwrap() }
+//! # #[cfg(not(feature = "sqlite"))] fn main() {}
+//! ```
+//!
+//! # Which failures a phase may have
+//!
+//! | a phase returns | its writes | the request |
+//! |---|---|---|
+//! | `Ok(output)` | committed | goes on |
+//! | `Ok(Flow::Finish(reply))` | committed | is finished with this reply |
+//! | [`PhaseError::reject`] | rolled back | is finished with this reply |
+//! | [`PhaseError::retryable`], a panic | rolled back | is released; a retry runs the phase again |
+//! | a diesel error (`?`) | rolled back | the phase is run again a few times where that may help, then released |
+//! | [`ForeignError::not_executed`] | | is released: the call certainly had no effect |
+//! | [`ForeignError::unknown`] | | is [`Outcome::Unknown`]: nobody repeats the call |
+//!
+//! In an `at_most_once` phase, every end of a call that is not certain is *unknown*.
+//!
+//! # Which provider is which
+//!
+//! A foreign phase says what its provider does with a repeated call. `idempotent`: it honours an
+//! idempotency key; the engine hands out a [`DerivedKey`], equal in each attempt. With
+//! `window = "24h"`, the provider forgets keys after that time; past it the request is *unknown*
+//! rather than charged twice. `at_most_once`: it honours none; the engine commits the intent before
+//! the call, and whoever finds an open intent after a crash leaves the request *unknown*.
+//!
+//! # Time
+//!
+//! Leases, back-offs and expiry are the database's clock. The application's clock is never compared
+//! with a stored time, and no safety rests on either: each write is guarded by the lease's fencing
+//! token and the recovery point.
+//!
+//! # Cargo features
+//!
+//! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
+//! * `sqlite` (default): [`Sqlite`], bundled.
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
+#![cfg_attr(not(all(feature = "postgres", feature = "sqlite")), allow(dead_code))]
 
 extern crate self as atomic_phases;
 

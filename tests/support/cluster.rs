@@ -115,14 +115,15 @@ fn create_database(server: &str) -> String {
 }
 
 fn binaries() -> PathBuf {
-    let asked = Command::new("pg_config").arg("--bindir").output();
-    let bin = asked.ok().map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()));
-    match bin {
-        Some(bin) if bin.join("initdb").exists() => bin,
-        _ => panic!(
-            "no PostgreSQL server binaries: install the package `postgresql`, or let `sh tests/run` do it"
-        ),
-    }
+    let asked = Command::new("pg_config").arg("--bindir").output().ok();
+    let asked = asked.map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()));
+    // Where Debian puts each version's programs.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut known: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    known.sort();
+    asked.into_iter().chain(known.into_iter().rev()).find(|bin| bin.join("initdb").exists()).expect(
+        "no PostgreSQL server programs: install the package `postgresql`, or let `sh tests/run` do it",
+    )
 }
 
 fn is_root() -> bool {
