@@ -18,6 +18,16 @@ on_both_stores! {
 #[derive(Serialize, Deserialize)]
 struct Paid(String);
 
+async fn pay(call: ForeignCall, app: &App, ctx: &RequestContext, fail: bool) -> PhaseResult<Paid> {
+    let paid =
+        async |key: DerivedKey| Ok::<_, PhaseError>(app.provider.call(key.as_str(), "pay").await);
+    let id = call.make(paid).await?;
+    match fail && ctx.attempt() == 1 {
+        true => Err(PhaseError::retryable("asked for")),
+        false => Ok(Paid(id)),
+    }
+}
+
 /// The three deploys of one definition: `first`, the second phase, `answered`.
 macro_rules! deploy {
     ($name:ident, version $version:literal, $($phase:tt)*) => {
@@ -27,14 +37,6 @@ macro_rules! deploy {
         impl $name {
             fn new(fail: bool) -> Self {
                 Self { fail: fail.into() }
-            }
-
-            async fn pay(&self, call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<Paid> {
-                let id = call.make(async |key| Ok::<_, PhaseError>(app.provider.call(key.as_str(), "pay").await)).await?;
-                match *self.fail && ctx.attempt() == 1 {
-                    true => Err(PhaseError::retryable("asked for")),
-                    false => Ok(Paid(id)),
-                }
             }
         }
 
@@ -54,7 +56,7 @@ macro_rules! deploy {
 deploy!(Old, version 1,
     #[phase(foreign(idempotent))]
     async fn paid(&self, call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<Paid> {
-        self.pay(call, app, ctx).await
+        pay(call, app, ctx, *self.fail).await
     }
 
     #[phase]
@@ -67,7 +69,7 @@ deploy!(Old, version 1,
 deploy!(Renamed, version 1,
     #[phase(foreign(idempotent), was = "paid")]
     async fn charged(&self, call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<Paid> {
-        self.pay(call, app, ctx).await
+        pay(call, app, ctx, *self.fail).await
     }
 
     #[phase]

@@ -36,7 +36,7 @@ struct RideParams {
 async fn create_ride<Db: RidesDb>(
     State(engine): State<Arc<Engine<Db, App>>>,
     request: Request,
-) -> Result<Response, Response> {
+) -> Result<Response, Refused> {
     let headers = request.headers().clone();
     let user_id = authenticate(engine.store(), &headers).await?;
     let key = idempotency_key(&headers)?;
@@ -56,20 +56,18 @@ async fn create_ride<Db: RidesDb>(
     Ok(answer(call.execute().await))
 }
 
-async fn authenticate<Db: RidesDb>(db: &Db, headers: &HeaderMap) -> Result<i64, Response> {
-    let unauthorized = || {
-        error(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            "Say who you are: Authorization: user@example.com",
-        )
+async fn authenticate<Db: RidesDb>(db: &Db, headers: &HeaderMap) -> Result<i64, Refused> {
+    let unauthorized = || Refused {
+        status: StatusCode::UNAUTHORIZED,
+        code: "unauthorized",
+        message: "Say who you are: Authorization: user@example.com".into(),
     };
     let email = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let user = db.user_id(email.ok_or_else(unauthorized)?).await;
     user.map_err(|_| unavailable("The database is not reachable."))?.ok_or_else(unauthorized)
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Response> {
+fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Refused> {
     let mut lines = headers.get_all("idempotency-key").iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err(bad_request("Send one Idempotency-Key header, a UUID for example."));
@@ -79,7 +77,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Response> {
     IdempotencyKey::new(bare).map_err(|error| bad_request(&error.to_string()))
 }
 
-async fn parameters(request: Request) -> Result<RideParams, Response> {
+async fn parameters(request: Request) -> Result<RideParams, Refused> {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let is_form = content_type
         .and_then(|value| value.to_str().ok())
@@ -97,7 +95,7 @@ async fn parameters(request: Request) -> Result<RideParams, Response> {
     parsed.map_err(|text| bad_request(&text))
 }
 
-fn in_range(name: &str, degrees: f64, limit: f64) -> Result<f64, Response> {
+fn in_range(name: &str, degrees: f64, limit: f64) -> Result<f64, Refused> {
     match degrees.is_finite() && degrees.abs() <= limit {
         true => Ok(degrees),
         false => Err(bad_request(&format!("{name} must be from -{limit} to {limit} degrees."))),
@@ -111,8 +109,10 @@ fn answer(outcome: Result<Outcome, ExecuteError>) -> Response {
             refused @ (ExecuteError::Fingerprint(_)
             | ExecuteError::TooLarge { .. }
             | ExecuteError::NotStorable { .. }),
-        ) => return bad_request(&refused.to_string()),
-        Err(_) => return unavailable("Nothing was lost. Try again with the same key."),
+        ) => return bad_request(&refused.to_string()).into_response(),
+        Err(_) => {
+            return unavailable("Nothing was lost. Try again with the same key.").into_response();
+        }
     };
     match outcome {
         Outcome::Finished(finished) => {
@@ -160,9 +160,9 @@ fn answer(outcome: Result<Outcome, ExecuteError>) -> Response {
             ),
         ),
         Outcome::Failed { retry_after, .. } => {
-            later(retry_after, unavailable("Try again with the same key."))
+            later(retry_after, unavailable("Try again with the same key.").into_response())
         }
-        _ => unavailable("Try again with the same key."),
+        _ => unavailable("Try again with the same key.").into_response(),
     }
 }
 
@@ -183,12 +183,30 @@ fn later(retry_after: Duration, mut response: Response) -> Response {
     response
 }
 
-fn bad_request(message: &str) -> Response {
-    error(StatusCode::BAD_REQUEST, "bad_request", message)
+/// A request that is answered before the engine sees it, or instead of it.
+struct Refused {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
 }
 
-fn unavailable(message: &str) -> Response {
-    later(Duration::from_secs(1), error(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message))
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let response = error(self.status, self.code, &self.message);
+        match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => later(Duration::from_secs(1), response),
+            _ => response,
+        }
+    }
+}
+
+fn bad_request(message: &str) -> Refused {
+    Refused { status: StatusCode::BAD_REQUEST, code: "bad_request", message: message.into() }
+}
+
+fn unavailable(message: &str) -> Refused {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Refused { status, code: "unavailable", message: message.into() }
 }
 
 fn error(status: StatusCode, code: &str, message: &str) -> Response {

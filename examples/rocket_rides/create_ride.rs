@@ -3,7 +3,7 @@
 
 use atomic_phases::{
     ForeignCall, ForeignError, PhaseError, PhaseResult, Reply, RequestContext, Tx, Unfingerprinted,
-    atomic_phases, phase,
+    atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
