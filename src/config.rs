@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) max_back_off: Duration,
     /// How long an unknown outcome rests before it is looked into.
     pub(crate) reconcile_after: Duration,
+    /// How often it is looked into before it is a dead letter. 20, with back-off: half a day and more.
+    pub(crate) max_reconciles: u32,
     /// How long before the end of a provider's window a call is not repeated any more: the call may
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
@@ -83,6 +85,7 @@ impl Default for Settings {
             back_off: Duration::from_secs(1),
             max_back_off: Duration::from_secs(300),
             reconcile_after: Duration::from_secs(30),
+            max_reconciles: 20,
             window_margin: Duration::from_secs(300),
             limits: Limits::default(),
         }
@@ -92,7 +95,17 @@ impl Default for Settings {
 impl Settings {
     /// After `attempts` attempts: 1 s, 2 s, 4 s, …
     pub(crate) fn back_off(&self, attempts: u32) -> Duration {
-        let doublings = attempts.saturating_sub(1).min(31);
-        self.back_off.saturating_mul(1 << doublings).min(self.max_back_off)
+        doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off)
     }
+
+    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour.
+    pub(crate) fn reconcile_back_off(&self, times: u32) -> Duration {
+        doubled(self.reconcile_after, times).min(self.reconcile_after.max(HOUR))
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn doubled(duration: Duration, times: u32) -> Duration {
+    duration.saturating_mul(1 << times.min(31))
 }

@@ -123,6 +123,7 @@ mod key;
 mod observe;
 mod phase;
 mod store;
+mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
 pub use codec::{Codec, CodecError, Place, PlainCodec};
@@ -131,7 +132,7 @@ pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Reque
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
-    Outcome, Stranded, StrandedBecause,
+    Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded, StrandedBecause,
 };
 pub use error::DbError;
 pub use fingerprint::{
@@ -147,6 +148,10 @@ pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{Sqlite, SqliteConn};
 pub use store::{Standing, Status, Store, StoreError};
+pub use worker::{
+    Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
+    Swept, WorkerConfig, Workers,
+};
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:
 /// it changes with the macro, in any release.

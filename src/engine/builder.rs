@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::lease::Running;
 use super::registry::Registry;
-use super::{Core, Engine};
+use super::{Bells, Core, Engine};
 use crate::codec::{Codec, PlainCodec};
 use crate::config::{Limits, OnDuplicate, Settings};
 use crate::definition::RequestDefinition;
@@ -137,6 +137,13 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         self
     }
 
+    /// How often an unknown outcome is looked into, with a back-off that doubles up to an hour,
+    /// before the request is a dead letter; 20.
+    pub fn max_reconciles(mut self, max_reconciles: u32) -> Self {
+        self.settings.max_reconciles = max_reconciles;
+        self
+    }
+
     /// How long before the end of a provider's window a call is not repeated any more (G11); 5 min,
     /// and never more than a tenth of the window.
     pub fn window_margin(mut self, margin: Duration) -> Self {
@@ -198,6 +205,7 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
             derived_keys: self.derived_keys,
             registry: self.registry,
             running: Running::default(),
+            bells: Bells::default(),
         };
         Ok(Engine { core: Arc::new(core) })
     }

@@ -104,7 +104,7 @@ pub(crate) fn plan(
             return Plan::WindowPassed;
         }
     }
-    if row.attempts > max_attempts {
+    if row.attempts.saturating_sub(row.forgiven_attempts) > max_attempts {
         return Plan::GiveUp;
     }
     Plan::Run
@@ -149,6 +149,9 @@ mod tests {
             open_intent: None,
             lease_token: 7,
             attempts: 2,
+            forgiven_attempts: 0,
+            reconciles: 0,
+            resolution: None,
             lease_left: Duration::ZERO,
             back_off_left: Duration::ZERO,
             since_advance: Duration::ZERO,
@@ -276,5 +279,7 @@ mod tests {
         let tried = |attempts| KeyRow { attempts, ..row(Status::InProgress) };
         assert_eq!(plan(&tried(20), &DEFINITION, 1, 20, HOUR), Plan::Run);
         assert_eq!(plan(&tried(21), &DEFINITION, 1, 20, HOUR), Plan::GiveUp);
+        let forgiven = KeyRow { forgiven_attempts: 1, ..tried(21) };
+        assert_eq!(plan(&forgiven, &DEFINITION, 1, 20, HOUR), Plan::Run);
     }
 }

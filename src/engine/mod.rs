@@ -7,23 +7,32 @@
 mod builder;
 mod check;
 mod decide;
+mod drive;
 mod execute;
 mod lease;
 mod moved;
 mod outcome;
 mod progress;
+mod reconcile;
 mod registry;
+mod resolve;
+mod resume;
 mod run;
+mod status;
 mod stored;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 
 pub use self::builder::{BuildError, EngineBuilder};
 pub use self::check::{CheckReport, Stranded, StrandedBecause};
+pub(crate) use self::drive::Driven;
 pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+pub use self::resolve::{Resolution, ResolveError, Resolved};
+pub use self::status::RequestStatus;
 
 use self::lease::Running;
 use self::registry::Registry;
@@ -50,6 +59,14 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) derived_keys: DerivedKeys,
     pub(crate) registry: Registry<S, A>,
     pub(crate) running: Running,
+    pub(crate) bells: Bells,
+}
+
+/// Rung for the workers of this process; those of other nodes look by themselves.
+#[derive(Default)]
+pub(crate) struct Bells {
+    pub(crate) accepted: Notify,
+    pub(crate) staged: Notify,
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {

@@ -43,6 +43,8 @@ pub enum Outcome {
         /// Until the outcome is looked into.
         retry_after: Duration,
     },
+    /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::Call::accept).
+    Accepted,
     /// Gave up at the attempt cap; only an operator moves it on.
     DeadLetter,
 }

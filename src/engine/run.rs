@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Core;
 use super::lease::{Heartbeat, Holder, Lease};
-use super::moved::Resolved;
+use super::moved::Fate;
 use super::outcome::{ExecuteError, FailureCause, Outcome};
 use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, Step};
 use crate::error::DbError;
@@ -161,7 +161,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         };
         match tx.commit(&self.guard(), &self.change(&moved), &jobs).await {
-            Commit::Done => self.arrive(moved),
+            Commit::Done => {
+                self.ring(&jobs);
+                self.arrive(moved)
+            }
             Commit::Fenced => Ok(Break(Ended::Lost)),
             Commit::Refused(refusal) => failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
@@ -221,12 +224,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             };
             let commit = tx.commit(&self.guard(), &self.change(&moved), &jobs).await;
             match commit {
-                Commit::Done => return self.arrive(moved),
+                Commit::Done => {
+                    self.ring(&jobs);
+                    return self.arrive(moved);
+                }
                 Commit::Fenced => return Ok(Break(Ended::Lost)),
                 Commit::Unknown(error) => match self.resolve(&moved, error).await? {
-                    Resolved::Applied => return self.arrive(moved),
-                    Resolved::Lost => return Ok(Break(Ended::Lost)),
-                    Resolved::NotApplied => self.outputs.truncate(index),
+                    Fate::Applied => return self.arrive(moved),
+                    Fate::Lost => return Ok(Break(Ended::Lost)),
+                    Fate::NotApplied => self.outputs.truncate(index),
                 },
                 Commit::Failed(error) => {
                     self.outputs.truncate(index);
@@ -240,6 +246,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return self.halt(refused(phase, refusal), None).await;
                 }
             }
+        }
+    }
+
+    fn ring(&self, jobs: &[StagedJob]) {
+        if !jobs.is_empty() {
+            self.core.bells.staged.notify_one();
         }
     }
 
@@ -365,7 +377,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
         observe::unknown(phase, reason);
-        self.leave(Status::Unknown, Some(phase)).await.map(Break)
+        let hold = self.core.settings.reconcile_after;
+        self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
     }
 
     async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {
