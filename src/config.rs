@@ -43,6 +43,7 @@ pub(crate) struct Settings {
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
     pub(crate) limits: Limits,
+    pub(crate) quota: Quota,
 }
 
 /// Caps on what a caller may make the engine store, in bytes.
@@ -59,6 +60,31 @@ pub struct Limits {
     pub reply_headers: usize,
     /// Body of a reply; 1 MiB. A larger one reaches the first caller and is not retained.
     pub reply_body: usize,
+}
+
+/// Caps for each scope; see [`EngineBuilder::quota`](crate::EngineBuilder::quota).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Quota {
+    pub(crate) keys: Option<u32>,
+    pub(crate) rate: Option<(u32, Duration)>,
+}
+
+impl Quota {
+    /// At most `keys` keys that are stored: running, waiting, or finished and still replayed. Counted
+    /// in the database, by one more statement for each new key, which reads at most so many entries of
+    /// an index; two that are created at the same instant may pass together.
+    pub fn keys(mut self, keys: u32) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// At most `requests` new keys in each `period`, evenly filled up, with `requests` as the largest
+    /// burst. Counted by each process for itself: with four nodes, allow each a quarter.
+    pub fn rate(mut self, requests: u32, period: Duration) -> Self {
+        self.rate = Some((requests, period));
+        self
+    }
 }
 
 impl Default for Limits {
@@ -88,6 +114,7 @@ impl Default for Settings {
             max_reconciles: 20,
             window_margin: Duration::from_secs(300),
             limits: Limits::default(),
+            quota: Quota::default(),
         }
     }
 }

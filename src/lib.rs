@@ -127,7 +127,7 @@ mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
 pub use codec::{Codec, CodecError, Place, PlainCodec};
-pub use config::{Limits, OnDuplicate};
+pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{

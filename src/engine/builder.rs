@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::Running;
+use super::quota::Buckets;
 use super::registry::Registry;
 use super::{Bells, Core, Engine};
 use crate::codec::{Codec, PlainCodec};
-use crate::config::{Limits, OnDuplicate, Settings};
+use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::store::Store;
@@ -157,6 +158,12 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         self
     }
 
+    /// What one scope may create; anything (G16).
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.settings.quota = quota;
+        self
+    }
+
     /// How stored values look at rest; plain.
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.codec = Arc::new(codec);
@@ -206,6 +213,7 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
             registry: self.registry,
             running: Running::default(),
             bells: Bells::default(),
+            buckets: Buckets::default(),
         };
         Ok(Engine { core: Arc::new(core) })
     }

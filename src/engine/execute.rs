@@ -142,6 +142,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     async fn settle(self) -> Result<Outcome, ExecuteError> {
+        let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
         let mut looks = 0;
@@ -149,7 +150,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             let row = self.core.store.read(&self.scope, &self.key).await?;
             let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
             let ended = match (decision, row) {
-                (Decision::Create { replaces }, _) => self.create(replaces, &mut rejected).await?,
+                (Decision::Create { replaces }, _) => {
+                    if !std::mem::replace(&mut admitted, true) {
+                        self.core.admit(&self.scope).await?;
+                    }
+                    self.create(replaces, &mut rejected).await?
+                }
                 // Whoever wants it in the background leaves it to the workers.
                 (Decision::TakeOver, Some(_)) if self.background => {
                     Looked::Ended(Outcome::Accepted)

@@ -13,6 +13,7 @@ mod lease;
 mod moved;
 mod outcome;
 mod progress;
+mod quota;
 mod reconcile;
 mod registry;
 mod resolve;
@@ -35,6 +36,7 @@ pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
 
 use self::lease::Running;
+use self::quota::Buckets;
 use self::registry::Registry;
 use crate::codec::Codec;
 use crate::config::{OnDuplicate, Settings};
@@ -60,6 +62,7 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) registry: Registry<S, A>,
     pub(crate) running: Running,
     pub(crate) bells: Bells,
+    pub(crate) buckets: Buckets,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

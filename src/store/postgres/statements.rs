@@ -373,7 +373,7 @@ statement! {
     CountKeys<'a> for Pg, rows BigInt,
     { scope: &'a str, cap: i64 },
     "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope,
-    " LIMIT ", cap, ") AS some"
+    " LIMIT ", cap, ") AS these"
 }
 
 // The workers' looks compare with `statement_timestamp()`: an index can be searched for it, and not for
