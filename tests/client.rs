@@ -228,7 +228,9 @@ fn a_policy_without_keys_repeats_only_what_had_no_effect() {
 fn the_back_off_doubles_up_to_its_cap_and_attempts_end() {
     let end = End::Unanswered(Transport::Unknown);
     let waits: Vec<_> = (1..=6)
-        .map(|number| decide(&policy(), &Attempt { number, end, elapsed: secs(0), random: u32::MAX }))
+        .map(|number| {
+            decide(&policy(), &Attempt { number, end, elapsed: secs(0), random: u32::MAX })
+        })
         .collect();
     assert_eq!(waits, [1, 2, 4, 8, 8, 8].map(|wait| Decision::RetryAfter(secs(wait))));
     let mut call = KeyedCall::new(policy().attempts(2));
