@@ -145,7 +145,10 @@ async fn final_answers_are_taken_at_their_word() {
         (say!(302, "location: /elsewhere\r\n", ""), refused),
         // A failure that the provider keeps under the key: no repetition would tell more.
         (say!(500, "idempotent-replayed: true\r\n", ""), "unknown"),
+        (say!(500, "idempotency-expires: Sun, 06 Nov 1994 08:49:37 GMT\r\n", ""), "unknown"),
         (say!(500, "stripe-should-retry: false\r\n", ""), "unknown"),
+        (say!(409, "stripe-should-retry: false\r\n", ""), "unknown"),
+        (say!(409, "idempotent-replayed: true\r\n", ""), refused),
     ] {
         let (outcome, seen) = pay(Box::leak(Box::new([step, CHARGED]))).await;
         assert!(outcome.starts_with(expected), "{outcome} is not {expected}");

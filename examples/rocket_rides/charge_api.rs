@@ -152,8 +152,8 @@ impl ChargeApi {
 /// The charge's id, or what the answer means instead.
 fn charged(response: &Response) -> Result<String, ChargeError> {
     let error = serde_json::from_slice::<ErrorBody>(&response.body).ok().map(|body| body.error);
-    let (after, hopeless) =
-        (response.answer.retry_after, response.answer.should_retry == Some(false));
+    let answer = response.answer;
+    let (after, hopeless) = (answer.retry_after, answer.should_retry == Some(false));
     match response.status.as_u16() {
         200..=299 => match serde_json::from_slice::<Charge>(&response.body) {
             Ok(charge) => Ok(charge.id),
@@ -165,9 +165,10 @@ fn charged(response: &Response) -> Result<String, ChargeError> {
         400 | 422 if error.as_ref().is_some_and(|error| error.kind == "idempotency_error") => {
             Err(ChargeError::OtherParameters)
         }
-        500..=599 if response.answer.replayed || hopeless => Err(ChargeError::FailedForGood),
-        429 => Err(ChargeError::NotCharged { after }),
-        409 | 500..=599 => Err(ChargeError::NotNow { after }),
+        409 if hopeless => Err(ChargeError::FailedForGood),
+        500..=599 if hopeless || answer.stored => Err(ChargeError::FailedForGood),
+        429 if !answer.stored => Err(ChargeError::NotCharged { after }),
+        409 | 500..=599 if !answer.stored => Err(ChargeError::NotNow { after }),
         _ => Err(ChargeError::Refused),
     }
 }
