@@ -104,6 +104,8 @@
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
+//!   rest of [`client`], the decision when to try again, is always there.
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]
@@ -112,6 +114,7 @@
 
 extern crate self as atomic_phases;
 
+pub mod client;
 mod codec;
 mod config;
 mod definition;
