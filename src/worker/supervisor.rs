@@ -1,6 +1,5 @@
 //! [`Workers`]: all of them, restarted when one fails, stopped together.
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -70,10 +69,8 @@ fn supervise<W: Worker + 'static>(
 }
 
 /// Until it is set, or nobody can set it any more.
-fn until(mut stopped: watch::Receiver<bool>) -> impl Future<Output = ()> + Send {
-    async move {
-        let _ = stopped.wait_for(|stop| *stop).await;
-    }
+async fn until(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 impl Workers {
