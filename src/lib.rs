@@ -114,6 +114,10 @@
 
 extern crate self as atomic_phases;
 
+#[macro_use]
+#[cfg_attr(not(feature = "fault-injection"), doc(hidden))]
+pub mod fault;
+
 pub mod client;
 mod codec;
 mod config;

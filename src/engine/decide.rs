@@ -47,6 +47,10 @@ pub(crate) fn decide(row: Option<&KeyRow>, asked: &Asked<'_>) -> Decision {
     if row.status == Status::Completed && row.expired {
         return Decision::Create { replaces: Some(row.request_id) };
     }
+    #[cfg(feature = "fault-injection")]
+    if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() {
+        return Decision::InProgress { retry_after: row.lease_left };
+    }
     match asked.same_request {
         None => return Decision::NotKnownHere,
         Some(false) => return Decision::Mismatch,

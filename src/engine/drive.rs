@@ -29,24 +29,31 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
     /// is stopped cancels no phase.
     pub(crate) async fn drive(&self, scope: Scope, key: IdempotencyKey, right: Right) -> Driven {
-        let Some(entered) = self.core.running.enter() else { return Driven::Lost };
-        let core = self.core.clone();
         let span = observe::driven(&scope, &key);
-        let driving = async move {
-            let _entered = entered;
-            match core.drive(&scope, &key, right).await {
-                Ok(driven) => driven,
-                Err(error) => {
-                    observe::drive_failed(&error);
-                    match error {
-                        ExecuteError::Unreadable { .. } => Driven::Left,
-                        _ => Driven::Failed,
-                    }
+        let engine = self.clone();
+        let driving = async move { engine.drive_in_place(scope, key, right).await };
+        let task = tokio::spawn(carried!(tracing::Instrument::instrument(driving, span)));
+        task.await.unwrap_or(Driven::Failed)
+    }
+
+    /// As [`drive`](Self::drive), on the caller's own task.
+    pub(crate) async fn drive_in_place(
+        &self,
+        scope: Scope,
+        key: IdempotencyKey,
+        right: Right,
+    ) -> Driven {
+        let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
+        match self.core.drive(&scope, &key, right).await {
+            Ok(driven) => driven,
+            Err(error) => {
+                observe::drive_failed(&error);
+                match error {
+                    ExecuteError::Unreadable { .. } => Driven::Left,
+                    _ => Driven::Failed,
                 }
             }
-        };
-        let task = tokio::spawn(tracing::Instrument::instrument(driving, span));
-        task.await.unwrap_or(Driven::Failed)
+        }
     }
 
     pub(crate) fn settings(&self) -> &Settings {

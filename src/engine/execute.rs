@@ -16,7 +16,7 @@ use super::stored::unreadable;
 use super::{Call, Core};
 use crate::codec::CodecError;
 use crate::config::OnDuplicate;
-use crate::definition::{Definition, RequestDefinition};
+use crate::definition::{Definition, RequestDefinition, STARTED};
 use crate::fingerprint::{Fingerprint, FingerprintVersion, fingerprint, fingerprint_like};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
@@ -89,7 +89,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             params,
             context,
             background,
-            request_id: Uuid::new_v4(),
+            request_id: new_request_id(),
             patience: match on_duplicate {
                 OnDuplicate::Answer => None,
                 OnDuplicate::Wait(bound) => Some(Instant::now() + bound),
@@ -97,6 +97,14 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             _entered: entered,
         })
     }
+}
+
+fn new_request_id() -> Uuid {
+    #[cfg(feature = "fault-injection")]
+    if let Some(id) = crate::fault::request_id() {
+        return id;
+    }
+    Uuid::new_v4()
 }
 
 fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
@@ -137,7 +145,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
     async fn detached(self) -> Result<Outcome, ExecuteError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
-        let task = tokio::spawn(tracing::Instrument::instrument(self.settle(), span));
+        let task = tokio::spawn(carried!(tracing::Instrument::instrument(self.settle(), span)));
         task.await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
@@ -156,6 +164,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     }
                     self.create(replaces, &mut rejected).await?
                 }
+                #[cfg(feature = "fault-injection")]
+                (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
+                    self.resume(row, Right::Own).await?
+                }
                 // Whoever wants it in the background leaves it to the workers.
                 (Decision::TakeOver, Some(_)) if self.background => {
                     Looked::Ended(Outcome::Accepted)
@@ -170,7 +182,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                         return Ok(Outcome::InProgress { retry_after });
                     }
                 }
-                Looked::Ended(outcome) => return Ok(outcome),
+                Looked::Ended(outcome) => {
+                    #[cfg(feature = "fault-injection")]
+                    self.before_reply(&outcome).await;
+                    return Ok(outcome);
+                }
                 Looked::Changed if looks < LOOKS => looks += 1,
                 Looked::Changed => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
@@ -201,6 +217,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// Whether a stored fingerprint is this request's; `None` where this process does not know the
     /// version that the row was written with.
     fn is_same(&self, stored: &str) -> Option<bool> {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(SkipFingerprint) {
+            return Some(true);
+        }
         if FingerprintVersion::of(stored)? == FingerprintVersion::CURRENT {
             return Some(self.fingerprint.matches(stored));
         }
@@ -231,6 +251,15 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 return Err(unreadable("status"));
             }
         })
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn before_reply(&self, outcome: &Outcome) {
+        if let (Outcome::Finished(finished), Some(last)) = (outcome, self.definition.phases.last())
+            && !finished.replayed
+        {
+            reach!(last.name, BeforeReply);
+        }
     }
 
     async fn resume(&self, row: KeyRow, right: Right) -> Result<Looked, ExecuteError> {
@@ -283,6 +312,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             lock_wait: settings.lock_wait,
             replaces,
         };
+        reach!(STARTED, BeforePhase);
         let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
             Reserved::Exists => return Ok(Looked::Changed),
             Reserved::Busy => {

@@ -11,6 +11,8 @@ mod drive;
 mod execute;
 mod lease;
 mod moved;
+#[cfg(feature = "fault-injection")]
+mod mutants;
 mod outcome;
 mod progress;
 mod quota;

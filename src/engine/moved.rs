@@ -17,8 +17,8 @@ use crate::store::{
 
 /// A state that the row is to move to.
 pub(super) struct Moved {
-    status: Status,
-    point: String,
+    pub(super) status: Status,
+    pub(super) point: String,
     outputs: Option<Vec<u8>>,
     intent: Option<String>,
     hold: Duration,
@@ -114,6 +114,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Ok(match moved.finished {
             None => Continue(()),
             Some((reply, _)) => Break(Ended::Outcome(Outcome::Finished(Finished {
+                #[cfg(feature = "fault-injection")]
+                reply: super::mutants::told(reply),
+                #[cfg(not(feature = "fault-injection"))]
                 reply,
                 replayed: false,
                 expires_at: self.expires_at,
@@ -124,7 +127,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Writes `moved` in a transaction of its own. `false` where the row is somebody else's.
     pub(super) async fn write(&mut self, moved: &Moved) -> Result<bool, ExecuteError> {
         loop {
-            match self.core.store.write(&self.guard(), &self.change(moved)).await {
+            match self.write_once(moved).await {
                 Commit::Done => {
                     self.lease.confirm();
                     return Ok(true);
@@ -144,6 +147,32 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 Commit::Failed(error) => return Err(error.into()),
                 Commit::Refused(_) => return Ok(false),
             }
+        }
+    }
+
+    async fn write_once(&self, moved: &Moved) -> Commit {
+        #[cfg(feature = "fault-injection")]
+        return self.write_with_faults(moved).await;
+        #[cfg(not(feature = "fault-injection"))]
+        self.core.store.write(&self.guard(), &self.change(moved)).await
+    }
+
+    /// The same between the two points that fit what is written.
+    #[cfg(feature = "fault-injection")]
+    async fn write_with_faults(&self, moved: &Moved) -> Commit {
+        let moves = self.definition.phases.iter().find(|phase| phase.is_called(&moved.point));
+        let next = self.definition.phases.get(self.outputs.len()).or(self.definition.phases.last());
+        let advances = moved.status == Status::InProgress && moved.intent.is_none();
+        let phase = moves.filter(|_| advances).or(next).map_or("", |phase| phase.name);
+        let write = async { self.core.store.write(&self.guard(), &self.change(moved)).await };
+        match (moved.status, &moved.intent) {
+            (Status::InProgress, Some(_)) => {
+                committing!(phase, BeforeIntent to AfterIntent, write.await)
+            }
+            (Status::InProgress | Status::Completed, _) => {
+                committing!(phase, BeforeCommit to AfterCommit, write.await)
+            }
+            _ => committing!(phase, BeforeRelease to AfterRelease, write.await),
         }
     }
 

@@ -46,6 +46,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let ended = match (next, right) {
             (_, Right::Reconcile) => run.reconcile(row.open_intent, row.reconciles).await?,
             (Plan::Run, _) => run.resumed().await?,
+            #[cfg(feature = "fault-injection")]
+            (Plan::OpenIntent, _) if mutated!(RepeatOpenIntent) => run.resumed().await?,
             (Plan::OpenIntent, _) => {
                 let intent = row.open_intent.as_deref();
                 observe::unknown(phase, "its call was under way when the lease ended");
@@ -85,9 +87,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         if phases_done(&entry.definition, &row.recovery_point, &decoded.outputs).is_none() {
             return Ok(Err(Looked::Ended(self.not_known_here())));
         }
+        reach!(&row.recovery_point, BeforeTakeOver);
         let Some(mut row) = self.store.take_over(&claim, self.settings.lease).await? else {
             return Ok(Err(Looked::Changed));
         };
+        reach!(&row.recovery_point, AfterTakeOver);
         // The former holder may have gone on since the row was read.
         let work = row.work.take().ok_or(unreadable("params"))?;
         let decoded = self.decode_work(scope, key, work)?;

@@ -162,6 +162,25 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Whether others can work with the database while a transaction is open.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    const CONCURRENT: bool;
+
+    /// Moves the database's clock, as far as this row is concerned: its lease and its back-off are over.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn pass_time(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Cuts the connection of an open transaction, at the server.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
+
     /// Counts the unfinished rows by what a process must know to continue them.
     #[doc(hidden)]
     fn survey(&self) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;

@@ -409,6 +409,24 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(revived as u64)
     }
 
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = true;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        ask_again!(self, "pass time", |conn| {
+            sql::PassTime { scope: scope.as_str(), key: key.as_str() }.execute(&mut conn)
+        })?;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, tx: &mut PgTransaction<P>) {
+        if let Ok(conn) = tx.0.shared() {
+            let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
+        }
+    }
+
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
             sql::Survey {}.load::<SurveyRow>(&mut conn)

@@ -315,6 +315,20 @@ impl Store for Sqlite {
         Ok(self.run("revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn)).await? as u64)
     }
 
+    // One writer at a time, and in this process one connection.
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = false;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        let pass = sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
+        self.run("pass time", |conn| pass.execute(conn)).await?;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, _: &mut SqliteTransaction) {}
+
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
         let rows =
             self.run("survey the keys", |conn| sql::Survey {}.load::<SurveyRow>(conn)).await?;

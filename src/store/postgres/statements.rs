@@ -474,3 +474,20 @@ statement! {
     ReviveJobs for Pg, rows sql_types::Untyped, {},
     "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() WHERE run_after IS NULL"
 }
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The end of this connection, by the server's hand.
+    Terminate for Pg, rows Bool, {}, "SELECT pg_terminate_backend(pg_backend_pid())"
+}

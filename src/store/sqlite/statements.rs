@@ -386,6 +386,17 @@ statement! {
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " WHERE run_after IS NULL"
 }
 
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime for Db, rows sql_types::Untyped,
+    { scope: String, key: String },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
 pub(super) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {
     Uuid::from_slice(bytes).map_err(|_| StoreError::Unreadable { column })
 }
