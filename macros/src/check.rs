@@ -1,13 +1,15 @@
 //! Is it a request? Each mistake is an error on the user's own tokens that says what to write
 //! instead; all of them are told at once.
 
+mod arguments;
+
 use quote::ToTokens;
 use syn::{GenericParam, LitStr, Result, Type};
 
+pub(crate) use self::arguments::Argument;
 use crate::options::Effect;
 use crate::parse::{
-    Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request, is_called,
-    mentions,
+    Errors, Function, Parameter, ParameterKind, Phase, Reconcile, Request, mentions,
 };
 
 /// Longest name of a phase: the width of the column for recovery points.
@@ -25,18 +27,6 @@ pub(crate) struct Checked {
     pub(crate) phases: Vec<Vec<Argument>>,
     /// The arguments of each reconcile function, and the index of its phase.
     pub(crate) reconciles: Vec<(usize, Vec<Argument>)>,
-}
-
-/// What a parameter is given.
-#[derive(Clone)]
-pub(crate) enum Argument {
-    Tx,
-    Call,
-    Context,
-    Key,
-    App,
-    /// The output of the phase with this index, of this type.
-    Output(usize, Box<Type>),
 }
 
 pub(crate) fn check(request: &Request) -> Result<Checked> {
@@ -346,97 +336,6 @@ impl Checking<'_> {
             self.errors.at(&returns.written, text);
         }
     }
-
-    /// What each parameter of a function at phase `index` is given.
-    fn arguments(&mut self, function: &Function, index: usize, role: Role) -> Vec<Argument> {
-        let mut arguments = Vec::new();
-        for parameter in &function.parameters {
-            if let Some(text) = refusal(parameter, role) {
-                self.errors.at(&parameter.written, text);
-                continue;
-            }
-            arguments.extend(match &parameter.kind {
-                ParameterKind::Tx(_) => Some(Argument::Tx),
-                ParameterKind::Call => Some(Argument::Call),
-                ParameterKind::Context => Some(Argument::Context),
-                ParameterKind::Key => Some(Argument::Key),
-                ParameterKind::Value => self.value(parameter, index),
-            });
-        }
-        arguments
-    }
-
-    /// An output of an earlier phase, or the application's state.
-    fn value(&mut self, parameter: &Parameter, index: usize) -> Option<Argument> {
-        let request = self.request;
-        let ty = &parameter.ty;
-        let is_app = match &request.options.app {
-            Some(app) => same(app, ty),
-            None => is_called(ty, "App"),
-        };
-        if is_app {
-            self.app = Some(ty.clone());
-            return Some(Argument::App);
-        }
-        let matching: Vec<usize> =
-            (0..index).filter(|earlier| returns(&request.phases[*earlier], ty)).collect();
-        let named = |at: &&usize| {
-            parameter.name.as_ref().is_some_and(|name| request.phases[**at].function.name == *name)
-        };
-        let chosen = match matching.as_slice() {
-            [only] => Some(*only),
-            several => several.iter().find(named).copied(),
-        };
-        if chosen.is_none() {
-            self.not_found(parameter, index, &matching);
-        }
-        chosen.map(|chosen| Argument::Output(chosen, Box::new(ty.clone())))
-    }
-
-    fn not_found(&mut self, parameter: &Parameter, index: usize, matching: &[usize]) {
-        let phases = &self.request.phases;
-        let ty = &parameter.ty;
-        let wanted = shown(ty);
-        let name_of = |at: usize| phases[at].function.stored_name();
-        let mut later = index..phases.len();
-        let later = later.find(|at| returns(&phases[*at], ty));
-        let text = if !matching.is_empty() {
-            let names: Vec<String> =
-                matching.iter().map(|at| format!("`{}: &{wanted}`", name_of(*at))).collect();
-            format!(
-                "several earlier phases return `{wanted}`: name the parameter after the one you \
-                 mean, {}",
-                names.join(" or ")
-            )
-        } else if later == Some(index) {
-            format!("`{wanted}` is the output of this phase itself: remove this parameter")
-        } else if let Some(later) = later {
-            let by = name_of(later);
-            format!(
-                "`{wanted}` is the output of `{by}`, which runs later: move `{by}` before this phase"
-            )
-        } else {
-            let outputs: Vec<String> = phases[..index]
-                .iter()
-                .map(|phase| {
-                    format!("`&{}` (of `{}`), ", output_of(phase), phase.function.stored_name())
-                })
-                .collect();
-            let app = match self.request.options.app.as_ref().or(self.app.as_ref()) {
-                Some(app) => format!("the application's state is `&{}`", shown(app)),
-                None => format!(
-                    "if it is the application's state, say \
-                     `#[atomic_phases(.., app = {wanted})]`"
-                ),
-            };
-            format!(
-                "no earlier phase returns `{wanted}`: what can be asked for here is \
-                 {}`&RequestContext`; {app}",
-                outputs.concat()
-            )
-        };
-        self.errors.at(&parameter.written, text);
-    }
 }
 
 /// What a function is for.
@@ -455,45 +354,9 @@ impl Role {
     }
 }
 
-/// Why a parameter cannot be given like this.
-fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
-    let text = match (&parameter.kind, role, parameter.held) {
-        (ParameterKind::Tx(_), Role::Reconcile, _) => {
-            "a reconcile function asks the other side and has no transaction: return what it found"
-        }
-        (ParameterKind::Call, Role::Reconcile, _) => {
-            "a reconcile function must not call again: ask the other side what happened, by \
-             `key: &DerivedKey`"
-        }
-        (ParameterKind::Key, Role::Phase, _) => {
-            "a phase is given the derived key by its call: `call.make(async |key| ..)`"
-        }
-        (ParameterKind::Tx(_), Role::Phase, Held::Exclusively)
-        | (ParameterKind::Call, Role::Phase, Held::Owned)
-        | (ParameterKind::Key, Role::Reconcile, Held::Shared)
-        | (ParameterKind::Context | ParameterKind::Value, _, Held::Shared) => return None,
-        (ParameterKind::Tx(_), Role::Phase, _) => "take the transaction as `tx: &mut Tx<'_, Db>`",
-        (ParameterKind::Call, Role::Phase, _) => {
-            "a call can be made once, so it is taken by value: `call: ForeignCall`"
-        }
-        (ParameterKind::Key | ParameterKind::Context | ParameterKind::Value, _, _) => {
-            let ty = shown(&parameter.ty);
-            return Some(format!(
-                "{} is given everything else as it is stored, by shared reference: write `&{ty}`",
-                role.text()
-            ));
-        }
-    };
-    Some(text.to_owned())
-}
-
 /// The output of a phase as text, or dots where it has none (which is another mistake).
 fn output_of(phase: &Phase) -> String {
     phase.function.returns.output.as_ref().map_or("..".to_owned(), shown)
-}
-
-fn returns(phase: &Phase, ty: &Type) -> bool {
-    phase.function.returns.output.as_ref().is_some_and(|output| same(output, ty))
 }
 
 /// Whether two types are written alike.

@@ -1,6 +1,7 @@
 //! Procedural macros of `atomic-phases`; use them through that crate.
 //!
-//! `parse` reads what the user wrote, `check` decides whether it is a request, `expand` quotes.
+//! `parse` and `options` read what the user wrote, `check` decides whether it is a request, `expand`
+//! quotes. Each mistake that they tell of has a file in `tests/ui/fail`.
 //! Nothing here knows a database.
 
 #![warn(unreachable_pub)]

@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::visit::Visit;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Ident, ImplItem, ImplItemFn, ItemImpl, Pat, PatType,
-    PathArguments, Result, ReturnType, Type,
+    PathArguments, Result, ReturnType, Type, parse_quote,
 };
 
 use crate::options::{DefinitionOptions, PhaseOptions, phase_options, reconciled_phase};
@@ -106,7 +106,12 @@ fn methods(item: &mut ItemImpl) -> Result<(Vec<Phase>, Vec<Reconcile>)> {
     let (mut phases, mut reconciles, mut errors) = (Vec::new(), Vec::new(), Errors::default());
     for member in &mut item.items {
         let ImplItem::Fn(method) = member else { continue };
-        match take_marks(method).as_slice() {
+        let marks = take_marks(method);
+        if !marks.is_empty() {
+            // `async` and `&self` are ours to ask for, so no lint may blame the user for them.
+            method.attrs.push(parse_quote!(#[allow(clippy::unused_async, clippy::unused_self)]));
+        }
+        match marks.as_slice() {
             [] => {}
             [mark] if is_mark(mark, "phase") => {
                 if let Some(options) = errors.keep(phase_options(mark)) {

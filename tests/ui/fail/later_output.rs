@@ -23,6 +23,17 @@ impl CreateRide {
         Ok(Charge { id: 1 })
     }
 
+    // There is an earlier `Ride`, but this asks for another one by name.
+    #[phase]
+    async fn announced(&self, tx: &mut Tx<'_, Sqlite>, homeward: &Ride) -> PhaseResult<()> {
+        Ok(())
+    }
+
+    #[phase]
+    async fn homeward(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
         Ok(Reply::new(200))

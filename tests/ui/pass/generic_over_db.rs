@@ -1,6 +1,6 @@
 //! One request over several databases: the impl's parameters belong to the phases.
 
-#![deny(warnings)]
+#![deny(warnings, missing_docs, unreachable_pub, unused, unused_lifetimes, unused_qualifications)]
 
 use atomic_phases::{
     DerivedKey, ForeignCall, ForeignError, PhaseResult, Reconciled, Reply, RequestDefinition,
