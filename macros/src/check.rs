@@ -170,14 +170,20 @@ impl Checking<'_> {
     fn returns(&mut self, phase: &Phase, last: bool) {
         let returns = &phase.function.returns;
         let name = &phase.function.name;
-        let Some(_) = &returns.output else {
+        let Some(output) = &returns.output else {
             let wanted = if last { "Reply" } else { "Output" };
             self.errors.at(&returns.written, format!("a phase returns `PhaseResult<{wanted}>`"));
             return;
         };
+        if let Type::Reference(_) = output {
+            let text = "an output is stored and read back by later phases, so it owns its data: \
+                return `String` for `&str`, say";
+            self.errors.at(output, text);
+            return;
+        }
         if returns.is_wrapped_in("Reconciled") {
             self.errors
-                .at(&returns.written, "only a #[reconcile(..)] function returns `Reconciled`");
+                .at(&returns.written, "only a `#[reconcile(..)]` function returns `Reconciled`: return `PhaseResult<Output>`");
         } else if last && !(returns.is_reply() && returns.wrapper.is_none()) {
             let text = format!(
                 "`{name}` is the last phase, and the last phase answers: return `PhaseResult<Reply>`, \

@@ -1,4 +1,4 @@
-//! Phases return no result, or nothing.
+//! Phases return no result, nothing, or what only a reconcile function returns.
 
 #![allow(unused_variables)]
 
@@ -15,6 +15,11 @@ impl CreateRide {
 
     #[phase]
     async fn nothing(&self, tx: &mut Tx<'_, Sqlite>) {}
+
+    #[phase(foreign(idempotent))]
+    async fn charge_created(&self, call: ForeignCall) -> PhaseResult<Reconciled<Charge>> {
+        Ok(Reconciled::StillUnknown)
+    }
 
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
