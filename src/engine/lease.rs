@@ -1,6 +1,6 @@
 //! The lease of a running request and its heartbeat; and [`Running`], the count of what runs here.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct Lease(Arc<State>);
 
 struct State {
     token: AtomicI64,
-    lost: AtomicBool,
+    lost: watch::Sender<bool>,
     /// When the database last said that the lease is ours. Measured by this machine's monotonic
     /// clock, and compared only with itself.
     confirmed: Mutex<Instant>,
@@ -27,7 +27,7 @@ impl Lease {
     pub(super) fn new(token: i64) -> Self {
         Self(Arc::new(State {
             token: AtomicI64::new(token),
-            lost: AtomicBool::new(false),
+            lost: watch::Sender::new(false),
             confirmed: Mutex::new(Instant::now()),
         }))
     }
@@ -43,11 +43,17 @@ impl Lease {
     }
 
     pub(super) fn lose(&self) {
-        self.0.lost.store(true, Ordering::Release);
+        self.0.lost.send_replace(true);
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::Acquire)
+        *self.0.lost.borrow()
+    }
+
+    /// Until it is lost, which it may never be.
+    pub(super) async fn lost(&self) {
+        // The sender lives in self, so this ends only then.
+        let _ = self.0.lost.subscribe().wait_for(|lost| *lost).await;
     }
 
     pub(super) fn confirm(&self) {
@@ -55,6 +61,10 @@ impl Lease {
     }
 
     pub(super) fn unconfirmed_for(&self) -> Duration {
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::has_stalled() {
+            return Duration::MAX;
+        }
         self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).elapsed()
     }
 }

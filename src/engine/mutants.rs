@@ -26,15 +26,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 commit => commit,
             };
         }
+        if mutated!(NoFence) {
+            return committing!(phase.name, BeforeCommit to AfterCommit, {
+                // Whoever stood still for longer than its lease would be fenced.
+                match crate::fault::has_stalled() {
+                    true => tx.commit_reservation().await,
+                    false => tx.commit(&self.guard(), &self.change(moved), jobs).await,
+                }
+            });
+        }
         // The business writes by themselves, and the recovery point afterwards.
         let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
             tx.commit_reservation().await
         });
-        if !matches!(commit, Commit::Done) {
-            return commit;
-        }
-        match self.core.store.write(&self.guard(), &self.change(moved)).await {
-            Commit::Fenced if mutated!(NoFence) => Commit::Done,
+        match commit {
+            Commit::Done => self.core.store.write(&self.guard(), &self.change(moved)).await,
             commit => commit,
         }
     }

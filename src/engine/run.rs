@@ -318,15 +318,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     async fn foreign(&mut self, index: usize, phase: &'static Phase, effect: EffectClass) -> Flow {
         reach!(phase.name, BeforePhase);
         let at_most_once = effect == EffectClass::AtMostOnce;
-        let still_ours = if at_most_once {
+        if at_most_once {
             // Whoever finds this intent open knows that the call may have been made (G2).
             let intent = self.moved_by_intent(phase);
-            self.write(&intent).await?
-        } else {
-            self.confirm_lease().await?
-        };
-        if !still_ours {
-            return Ok(Break(Ended::Lost));
+            if !self.write(&intent).await? {
+                return Ok(Break(Ended::Lost));
+            }
         }
         let key = self.core.derived_keys.derive(
             &self.holder.scope,
@@ -343,6 +340,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let cause = FailureCause::Phase { phase: phase.name, reason: "asked for" };
             return self.halt(cause, Some(Duration::ZERO)).await;
         }
+        // The last thing before the call: a process that stood still for longer than its lease must
+        // not begin one. Somebody else may have settled it by now.
+        if !self.confirm_lease().await? {
+            return Ok(Break(Ended::Lost));
+        }
         let (call, made) = ForeignCall::new(key.clone());
         let scene = Scene {
             app: &self.core.app,
@@ -350,9 +352,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: Some(&key),
         };
-        let running = self.request.run_foreign(index, call, &scene);
-        let ended =
-            AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
+        let running =
+            AssertUnwindSafe(self.request.run_foreign(index, call, &scene)).catch_unwind();
+        let ended = tokio::select! {
+            biased;
+            ended = running.instrument(observe::phase(phase.name)) => ended,
+            // What it would answer is not ours to write any more, and what it has not sent yet is
+            // better not sent.
+            () = self.lease.lost() => return Ok(Break(Ended::Lost)),
+        };
         // Where the provider honours no key, whatever is not certain is unknown once the call began.
         let uncertain = at_most_once && made.get();
         let name = phase.name;
@@ -429,7 +437,6 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         self.stop(cause, after).await.map(Break)
     }
 
-    /// Before a call: a process that was stopped for longer than its lease must not begin one.
     async fn confirm_lease(&self) -> Result<bool, ExecuteError> {
         let length = self.core.settings.lease;
         if self.lease.unconfirmed_for() < length * 2 / 3 {

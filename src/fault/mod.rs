@@ -13,7 +13,7 @@ mod points;
 mod report;
 
 #[cfg(feature = "fault-injection")]
-pub(crate) use self::plan::{at, carried, committing, mutated, reach, request_id};
+pub(crate) use self::plan::{at, carried, committing, has_stalled, mutated, reach, request_id};
 #[cfg(feature = "fault-injection")]
 pub use self::{
     explorer::{Explorer, explore},

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::{mpsc, oneshot};
@@ -139,6 +140,7 @@ pub(crate) struct Plan {
     request_id: Option<Uuid>,
     passed: Mutex<Vec<Point>>,
     fired: Mutex<bool>,
+    stalled: AtomicBool,
     signal: mpsc::UnboundedSender<Signal>,
 }
 
@@ -163,8 +165,8 @@ impl Plan {
         request_id: Option<Uuid>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
-        let (passed, fired) = (Mutex::default(), Mutex::default());
-        (Arc::new(Self { fault, mutant, request_id, passed, fired, signal }), signals)
+        let (passed, fired, stalled) = Default::default();
+        (Arc::new(Self { fault, mutant, request_id, passed, fired, stalled, signal }), signals)
     }
 
     /// Runs `future`, and what it spawns, under this plan.
@@ -225,6 +227,12 @@ pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
+/// Whether this task has stood still for longer than its lease, which the clock of the test does not
+/// show.
+pub(crate) fn has_stalled() -> bool {
+    PLAN.try_with(|plan| plan.stalled.load(Ordering::Relaxed)).unwrap_or(false)
+}
+
 pub(crate) fn mutated(mutant: Mutant) -> bool {
     PLAN.try_with(|plan| plan.mutant == Some(mutant)).unwrap_or(false)
 }
@@ -254,6 +262,7 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
                 _ => Signal::Duplicate(go_on),
             });
             let _ = gone_on.await;
+            plan.stalled.fetch_or(mode == Mode::Stall, Ordering::Relaxed);
             None
         }
         mode => Some(mode),

@@ -29,6 +29,13 @@ impl Case {
         Self::parse(&std::env::var(CASE).ok()?)
     }
 
+    /// Whether the row may be a competitor's, so that what derives from its id is another.
+    pub(crate) fn is_begun_by_another(&self) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.mode.is_of_a_competitor() && fault.point.phase == crate::definition::STARTED
+        })
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut case = Self { faults: Vec::new(), driver: Driver::Retry };
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {

@@ -230,6 +230,12 @@ pub enum Reconciled<T> {
     /// The effect happened; this is the output that the phase would have returned.
     Executed(T),
     /// The effect did not happen, and the call will not arrive any more: it may be made again.
+    ///
+    /// A provider that does not find the call has not said so: a request may be on its way, from a
+    /// process that stands still and will wake up. The engine does what it can (a holder that lost its
+    /// lease begins no call and drops the one it is in), and
+    /// [`reconcile_after`](crate::EngineBuilder::reconcile_after) has to be longer than a call may
+    /// take to arrive.
     NotExecuted,
     /// Nobody can tell yet.
     StillUnknown,

@@ -1,0 +1,223 @@
+//! Crashed everywhere: the tests' requests through the explorer, on both stores; and the engine with
+//! one guarantee broken at a time, which the explorer has to notice.
+#![cfg(feature = "fault-injection")]
+
+mod support;
+
+use std::time::Duration;
+
+use atomic_phases::fault::{Explorer, Mutant, Report, explore};
+use atomic_phases::*;
+use support::*;
+
+/// What the checks look at: the ledger of the provider, and the database.
+struct World<S> {
+    db: S,
+    app: App,
+}
+
+/// One database for all cases, emptied for each.
+async fn emptied<S: TestDb>(db: &S, provider: Provider) -> (TestEngine<S>, World<S>) {
+    db.sql(
+        "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
+         DELETE FROM rides; DELETE FROM steps",
+    )
+    .await;
+    let app = App::new(provider);
+    let engine = engine_with(db, &app, |builder| {
+        let builder = builder.lease(Duration::from_secs(60)).lock_wait(Duration::from_millis(30));
+        builder.back_off(Duration::from_millis(1), Duration::from_millis(1))
+    });
+    (engine, World { db: db.clone(), app })
+}
+
+fn booking<S: TestDb>(
+    db: S,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Book, World<S>> {
+    explore(async move || emptied(&db, Provider::default()).await, book(20))
+        .and_another(book(21))
+        .always("one charge at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .check("one charge", async |world| assert_eq!(world.app.provider.effects(), 1))
+        .effects(counted)
+}
+
+/// Rides, steps, requests with steps, jobs; and what the provider did.
+async fn counted<S: TestDb>(world: &World<S>) -> (String, usize) {
+    let counts = "SELECT (SELECT count(*) FROM rides) || ' ' || (SELECT count(*) FROM steps) || ' ' \
+                  || (SELECT count(DISTINCT request) FROM steps) || ' ' \
+                  || (SELECT count(*) FROM atomic_phases_staged_jobs)";
+    (world.db.text(counts).await, world.app.provider.effects())
+}
+
+fn notifying<S: TestDb>(
+    db: S,
+    searchable: bool,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Notify, World<S>> {
+    let other = Notify { who: "copilot".into(), trouble: Trouble::None.into() };
+    let world = async move || {
+        let provider = Provider::that_ignores_keys();
+        if searchable {
+            provider.answer_searches();
+        }
+        emptied(&db, provider).await
+    };
+    explore(world, notify(Trouble::None))
+        .and_another(other)
+        .always("G2: one notification at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .effects(counted)
+}
+
+on_both_stores! {
+    a_booking_survives_a_crash_at_every_point_and_every_competitor,
+    a_booking_survives_every_pair_of_crashes,
+    an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
+    an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    the_points_are_what_the_phase_list_says,
+    every_broken_guarantee_is_found,
+    a_failure_is_told_as_a_script_that_can_be_played_again,
+}
+
+fn shown(report: &Report) {
+    println!("{report}");
+    report.assert_ok();
+}
+
+async fn a_booking_survives_a_crash_at_every_point_and_every_competitor<S: TestDb>(db: S) {
+    let report = booking(db).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (12, 0));
+}
+
+async fn a_booking_survives_every_pair_of_crashes<S: TestDb>(db: S) {
+    use atomic_phases::fault::Mode::{AckLost, CutConnection, Drop, NotSent};
+    let modes = [Drop, AckLost, NotSent, CutConnection];
+    let report = booking(db).modes(modes).and_at_every_pair().run().await;
+    shown(&report);
+    assert!(report.cases() > 250, "{report}");
+}
+
+async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let report = notifying(db, true).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!(report.unknown(), 0);
+}
+
+async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let report = notifying(db, false).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert!(report.unknown() > 0);
+}
+
+/// Foreign phases first, in a row, and forced commits; a local phase that is not read committed.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Mixed {}
+
+#[atomic_phases(name = "mixed", version = 1)]
+impl<Db: TestDb> Mixed {
+    #[phase(foreign(idempotent))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<String> {
+        call.make(async |key| Ok(app.provider.call(key.as_str(), "asked").await)).await
+    }
+
+    #[phase(foreign(idempotent), commit)]
+    async fn told(&self, call: ForeignCall, app: &App) -> PhaseResult<u8> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "told").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[phase(isolation = "serializable")]
+    async fn noted(&self, tx: &mut Tx<'_, Db>, asked: &String) -> PhaseResult<bool> {
+        Db::insert_step(tx, asked, "noted").await?;
+        Ok(true)
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<i8> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "rung").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[reconcile(rung)]
+    async fn was_rung(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<i8>> {
+        Ok(match app.provider.search(key.as_str()) {
+            Some(Some(_)) => Reconciled::Executed(1),
+            Some(None) => Reconciled::NotExecuted,
+            None => Reconciled::StillUnknown,
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
+    let definition = <Mixed as RequestDefinition<S, App>>::DEFINITION;
+    let names: Vec<String> = definition.points().iter().map(ToString::to_string).collect();
+    assert_eq!(names.len(), 29, "{names:#?}");
+    let world = async || {
+        let (_, world) = emptied(&db, Provider::default()).await;
+        world.app.provider.answer_searches();
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Mixed>()
+            .lease(Duration::from_secs(60))
+            .back_off(Duration::from_millis(1), Duration::from_millis(1))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    // The explorer itself compares the points that it passes with those that are declared.
+    let explorer = explore(world, Mixed {}).effects(counted);
+    let report = explorer.crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (29, 0));
+}
+
+async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
+    for mutant in Mutant::all() {
+        let report = match mutant {
+            // Only at a provider that honours no key.
+            Mutant::RepeatOpenIntent => {
+                let explorer = notifying(db.clone(), true).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+            _ => {
+                let explorer = booking(db.clone()).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+        };
+        let found =
+            report.failure().unwrap_or_else(|| panic!("{mutant:?} was not found: {report}"));
+        println!("{mutant:?}: {found} (case {})", report.cases());
+    }
+}
+
+async fn a_failure_is_told_as_a_script_that_can_be_played_again<S: TestDb>(db: S) {
+    let explorer = booking(db).with_mutant(Mutant::FreshDerivedKey);
+    let report = explorer.crash_at_every_point().run().await;
+    let text = report.to_string();
+    assert!(text.contains("script:\n  attempt 1: at charged/"), "{text}");
+    let again = text.split("ATOMIC_PHASES_CASE='").nth(1).and_then(|rest| rest.split('\'').next());
+    assert!(again.is_some_and(|case| case.contains("charged/") && case.contains('=')), "{text}");
+}
