@@ -41,6 +41,9 @@ pub(crate) struct Settings {
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
     pub(crate) limits: Limits,
+    /// Which header lines of a reply are stored and replayed, in lower case. The others (a cookie, a
+    /// date, a request id) belong to the one answer that they were made for.
+    pub(crate) stored_headers: Vec<String>,
 }
 
 /// Caps on what a caller may make the engine store, in bytes.
@@ -58,6 +61,17 @@ pub struct Limits {
     /// Body of a reply; 1 MiB. A larger one reaches the first caller and is not retained.
     pub reply_body: usize,
 }
+
+/// What a reply says about the result, and not about the exchange (WIRE 74).
+const STORED_HEADERS: [&str; 7] = [
+    "location",
+    "content-location",
+    "etag",
+    "last-modified",
+    "link",
+    "content-type",
+    "content-language",
+];
 
 impl Default for Limits {
     fn default() -> Self {
@@ -85,6 +99,7 @@ impl Default for Settings {
             reconcile_after: Duration::from_secs(30),
             window_margin: Duration::from_secs(300),
             limits: Limits::default(),
+            stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
         }
     }
 }

@@ -104,6 +104,7 @@
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `http`: the HTTP boundary, [`Idempotency`], on plain `http` types. `axum`: its extractors too.
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]
@@ -119,6 +120,8 @@ mod derived_key;
 mod engine;
 mod error;
 mod fingerprint;
+#[cfg(feature = "http")]
+mod http;
 mod key;
 mod observe;
 mod phase;
@@ -136,6 +139,13 @@ pub use engine::{
 pub use error::DbError;
 pub use fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, RequestOrigin, Unfingerprinted, fingerprint,
+};
+#[cfg(feature = "axum")]
+pub use http::Params;
+#[cfg(feature = "http")]
+pub use http::{
+    Answer, Bodies, Description, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, Idempotency, KeyHeaderError,
+    KeyRule, KeySyntax, Keyed, Policy, Profile, key_of, parse_key, single_tenant,
 };
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{

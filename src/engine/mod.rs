@@ -102,6 +102,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.app
     }
 
+    /// Its numbers, for the published policy.
+    #[cfg(feature = "http")]
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.core.settings
+    }
+
     /// Drains the engine: takes no new request, lets each running one finish its current phase,
     /// releases its lease, so that another node resumes it at once, and returns when none is left.
     pub async fn shutdown(&self) {
