@@ -145,7 +145,7 @@ pub use http::Params;
 #[cfg(feature = "http")]
 pub use http::{
     Answer, Bodies, Description, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, Idempotency, KeyHeaderError,
-    KeyRule, KeySyntax, Keyed, Policy, Profile, key_of, parse_key, single_tenant,
+    KeyRule, KeySyntax, Keyed, Policy, Profile, UnknownProfile, key_of, parse_key, single_tenant,
 };
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{

@@ -26,5 +26,5 @@ pub use describe::Description;
 pub use extract::Params;
 pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
 pub use policy::{Bodies, KeyRule, Policy};
-pub use profile::Profile;
+pub use profile::{Profile, UnknownProfile};
 pub use respond::{Answer, IDEMPOTENCY_EXPIRES};

@@ -26,6 +26,24 @@ pub enum Profile {
     Stripe,
 }
 
+/// `ietf` or `stripe`, as in a configuration.
+impl std::str::FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
+        match name {
+            "ietf" => Ok(Self::Ietf),
+            "stripe" => Ok(Self::Stripe),
+            _ => Err(UnknownProfile),
+        }
+    }
+}
+
+/// A name that is no [`Profile`]'s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a profile is `ietf` or `stripe`")]
+pub struct UnknownProfile;
+
 impl Profile {
     /// The status with which a kind of problem is told.
     pub(crate) fn status(self, facts: &Facts) -> u16 {

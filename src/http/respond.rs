@@ -21,7 +21,7 @@ use crate::phase::Reply;
 /// `idempotency-expires`: until when the key replays, as an HTTP date.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// An answer in plain `http` types: [`into_response`](Self::into_response) gives it to any server.
+/// An answer in plain `http` types: [`into_http`](Self::into_http) gives it to any server.
 /// With the feature `axum` it is an `IntoResponse`.
 #[derive(Debug)]
 pub struct Answer(pub(crate) Response<Bytes>);
@@ -29,7 +29,7 @@ pub struct Answer(pub(crate) Response<Bytes>);
 impl Answer {
     /// The response, complete but for what the server adds (`date`, `content-length`).
     #[must_use]
-    pub fn into_response(self) -> Response<Bytes> {
+    pub fn into_http(self) -> Response<Bytes> {
         self.0
     }
 
@@ -79,6 +79,13 @@ impl Policy {
             Err(error) => error.into(),
         };
         self.refuse(&problem)
+    }
+
+    /// The answer of a layer in front that cannot do its work now: 503, to be tried again with the
+    /// same key.
+    #[must_use]
+    pub fn unavailable(&self) -> Answer {
+        self.refuse(&Problem::unavailable())
     }
 
     pub(crate) fn refuse(&self, problem: &Problem) -> Answer {
