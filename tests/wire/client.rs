@@ -28,6 +28,11 @@ impl Request {
         self
     }
 
+    pub fn method(mut self, method: &'static str) -> Self {
+        self.method = method;
+        self
+    }
+
     /// In place of the lines of that name.
     pub fn set(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.lines.retain(|(other, _)| other != name);

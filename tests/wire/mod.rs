@@ -3,7 +3,14 @@
 //! `rows!` makes the tests: rows about the header or the body on SQLite alone, rows about the life
 //! of a key on both stores.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod client;
 pub mod expect;

@@ -173,6 +173,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
         .route("/notify", post(notify::<S>))
         .route("/echo", post(echo::<S>).patch(echo::<S>))
         .nest("/in", Router::new().route("/{place}", post(echo_in::<S>)))
+        .nest("/out", Router::new().route("/{place}", post(echo_in::<S>)))
         .route("/wrong", get(book::<S>))
         .merge(idempotency.documentation())
         .layer(middleware::from_fn(outer))
