@@ -23,7 +23,7 @@ use crate::store::Store;
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        self.0.map(Body::from)
+        self.into_http().map(Body::from)
     }
 }
 
@@ -43,9 +43,9 @@ where
             let idempotency = Idempotency::<S, A>::from_ref(state);
             let problem =
                 Problem::new(Kind::MethodNotAllowed, "This route takes POST and PATCH requests.");
-            let mut answer = idempotency.policy().refuse(&problem);
-            answer.0.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, PATCH"));
-            answer
+            let mut response = idempotency.policy().refuse(&problem).into_http();
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, PATCH"));
+            response.into()
         })
     }
 }
@@ -89,12 +89,46 @@ impl<St: Sync, T: DeserializeOwned> FromRequest<St> for Params<T> {
 
     async fn from_request(request: Request, _: &St) -> Result<Self, Answer> {
         let (head, body) = request.into_parts();
-        let policy = head.extensions.get::<Arc<Policy>>().cloned().unwrap_or_default();
+        let policy = policy_of(&head);
         let refuse = |problem| policy.refuse(&problem);
         policy.checked_encoding(&head.headers).map_err(refuse)?;
         let body = whole(&policy, &head.headers, body).await.map_err(refuse)?;
         policy.parameters(&head.headers, &body).map(Self)
     }
+}
+
+/// Another extractor (axum's `Path`, `Query`, …), whose rejection is told in the dialect of the
+/// [`Keyed`] before it: `Checked(Path(id)): Checked<Path<u64>>`.
+///
+/// A rejection of the client's parameters is a 400 with its text as `detail`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checked<E>(pub E);
+
+impl<St: Sync, E> FromRequestParts<St> for Checked<E>
+where
+    E: FromRequestParts<St, Rejection: IntoResponse + std::fmt::Display>,
+{
+    type Rejection = Answer;
+
+    async fn from_request_parts(head: &mut Parts, state: &St) -> Result<Self, Answer> {
+        let rejection = match E::from_request_parts(head, state).await {
+            Ok(extracted) => return Ok(Self(extracted)),
+            Err(rejection) => rejection,
+        };
+        let policy = policy_of(head);
+        let detail = rejection.to_string();
+        let status = rejection.into_response().status();
+        Err(policy.refuse(&match status.is_client_error() {
+            true => Problem::new(Kind::ParametersMalformed, detail),
+            // A route without the parameter that its handler asks for.
+            false => Problem::new(Kind::Misconfigured, "This route is not set up right."),
+        }))
+    }
+}
+
+/// The policy that a [`Keyed`] before left.
+fn policy_of(head: &Parts) -> Arc<Policy> {
+    head.extensions.get::<Arc<Policy>>().cloned().unwrap_or_default()
 }
 
 /// The whole body, or nothing of it.
@@ -137,7 +171,8 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     }
 
     /// A router that serves the [page](Self::page) at the path of [`Policy::documentation`], to be
-    /// merged into the application's. Empty where the documentation is elsewhere (no `/path`).
+    /// merged into the application's, once for each path. Empty where the documentation is elsewhere
+    /// (no `/path`).
     pub fn documentation<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         let uri = self.policy().documentation_uri();
         match uri.starts_with('/') && !uri.contains(['{', '}']) {

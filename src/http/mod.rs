@@ -23,7 +23,7 @@ mod unique;
 pub use boundary::{Idempotency, Keyed, single_tenant};
 pub use describe::Description;
 #[cfg(feature = "axum")]
-pub use extract::Params;
+pub use extract::{Checked, Params};
 pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
 pub use policy::{Bodies, KeyRule, Policy};
 pub use profile::{Profile, UnknownProfile};

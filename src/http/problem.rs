@@ -147,16 +147,28 @@ const OUTSTANDING: &str = "A request is outstanding for this Idempotency-Key";
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
     pub(crate) detail: Cow<'static, str>,
+    pub(crate) retryable: bool,
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None }
+        let retryable = kind.facts().retryable;
+        Self { kind, detail: detail.into(), retryable, retry_after: None }
     }
 
     pub(crate) fn later(kind: Kind, detail: &'static str, after: Duration) -> Self {
-        Self { kind, detail: detail.into(), retry_after: Some(after) }
+        Self { retry_after: Some(after), ..Self::new(kind, detail) }
+    }
+
+    /// As it is told to a client that sent no key: what it would send again is another request.
+    pub(crate) fn without_key(self) -> Self {
+        if !self.retryable {
+            return self;
+        }
+        let detail = "Part of it may be done, and the rest may follow. Without an Idempotency-Key, \
+                      a retry is another request.";
+        Self { detail: detail.into(), retryable: false, retry_after: None, ..self }
     }
 
     pub(crate) fn unavailable() -> Self {

@@ -77,7 +77,7 @@ impl Profile {
             }
             Self::Stripe => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                let retry = if facts.retryable { "true" } else { "false" };
+                let retry = if problem.retryable { "true" } else { "false" };
                 headers.insert(SHOULD_RETRY, HeaderValue::from_static(retry));
             }
         }
@@ -95,7 +95,7 @@ impl Profile {
                 "status": facts.ietf_status,
                 "detail": problem.detail,
                 "code": facts.code,
-                "retryable": facts.retryable,
+                "retryable": problem.retryable,
             }),
             Self::Stripe => json!({ "error": {
                 "type": match facts.concern {

@@ -23,14 +23,13 @@ pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency
 
 /// An answer in plain `http` types: [`into_http`](Self::into_http) gives it to any server.
 /// With the feature `axum` it is an `IntoResponse`.
-#[derive(Debug)]
-pub struct Answer(pub(crate) Response<Bytes>);
+pub struct Answer(Box<Response<Bytes>>);
 
 impl Answer {
     /// The response, complete but for what the server adds (`date`, `content-length`).
     #[must_use]
     pub fn into_http(self) -> Response<Bytes> {
-        self.0
+        *self.0
     }
 
     /// Its status.
@@ -40,9 +39,23 @@ impl Answer {
     }
 }
 
+/// Boxed, because it is what most checks may fail with.
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        Self(Box::new(response))
+    }
+}
+
+/// The status only: the header has the key, and the body what a phase answered (G19).
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answer({})", self.0.status().as_u16())
+    }
+}
+
 impl From<Answer> for Response<Bytes> {
     fn from(answer: Answer) -> Self {
-        answer.0
+        *answer.0
     }
 }
 
@@ -56,9 +69,9 @@ impl Policy {
         outcome: Result<Outcome, ExecuteError>,
     ) -> Answer {
         let problem = match outcome {
-            Ok(Outcome::Finished(finished)) => return Answer(self.finished(key, &finished)),
+            Ok(Outcome::Finished(finished)) => return self.finished(key, &finished).into(),
             Ok(Outcome::InProgress { retry_after }) => match (self.status_uri(key), key) {
-                (Some(uri), Some(key)) => return Answer(self.accepted(key, &uri, retry_after)),
+                (Some(uri), Some(key)) => return self.accepted(key, &uri, retry_after).into(),
                 _ => Problem::in_progress(retry_after),
             },
             Ok(Outcome::Mismatch) => Problem::new(
@@ -78,7 +91,7 @@ impl Policy {
             ),
             Err(error) => error.into(),
         };
-        self.refuse(&problem)
+        self.refuse(&if key.is_some() { problem } else { problem.without_key() })
     }
 
     /// The answer of a layer in front that cannot do its work now: 503, to be tried again with the
@@ -89,7 +102,7 @@ impl Policy {
     }
 
     pub(crate) fn refuse(&self, problem: &Problem) -> Answer {
-        Answer(self.profile.tell(problem, &self.documentation))
+        self.profile.tell(problem, &self.documentation).into()
     }
 
     fn finished(&self, key: Option<&IdempotencyKey>, finished: &Finished) -> Response<Bytes> {

@@ -4,7 +4,7 @@ use atomic_phases::{KeyRule, KeySyntax, Profile};
 
 use super::expect::{does_not_reflect, is_error, is_reply};
 use super::server::Wire;
-use crate::support::TestDb;
+use crate::support::{TestDb, Trouble};
 
 const UUID: &str = "8e03978e-40d5-43dd-bc93-6894a57f9324";
 
@@ -145,6 +145,13 @@ pub async fn w11_malformed_on_an_optional_route_is_never_treated_as_absent<S: Te
             assert_eq!(seen.header(name), None);
         }
         assert_eq!(wire.effects(), effects);
+    }
+    let seen = wire.troubled("", Trouble::RetryForeignAlways).without("idempotency-key");
+    let seen = seen.send().await;
+    assert_eq!((seen.status, seen.header("retry-after")), (503, None));
+    match profile {
+        Profile::Ietf => assert_eq!(seen.json()["retryable"], false),
+        Profile::Stripe => assert_eq!(seen.header("stripe-should-retry"), Some("false")),
     }
     is_reply(&wire.book("a").send().await, profile, "a", 201, false);
 }

@@ -62,6 +62,11 @@ pub async fn w23_parameters_that_do_not_parse_leave_the_key_unused<S: TestDb>(
     ] {
         is_error(&wire.book("k").json(body).send().await, profile, code);
     }
+    // The parameters of the query, and of the path.
+    for path in ["/in/a?level=256", "/in/a?level=x", "/in/%ff"] {
+        let seen = wire.request("POST", path).key("k").json("{}").send().await;
+        is_error(&seen, profile, "parameters_malformed");
+    }
     assert_eq!(wire.effects(), 0);
     is_reply(&wire.book("k").send().await, profile, "k", 201, false);
 }

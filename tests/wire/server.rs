@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use atomic_phases::*;
 use axum::Router;
-use axum::extract::{Path, Request as AxumRequest};
+use axum::extract::{Path, Query, Request as AxumRequest};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -192,9 +192,16 @@ async fn echo<S: TestDb>(keyed: Keyed<S, App>, Params(echo): Params<Echo>) -> An
     keyed.answer(echo).await
 }
 
+#[derive(Deserialize)]
+struct Level {
+    #[serde(default)]
+    level: u8,
+}
+
 async fn echo_in<S: TestDb>(
     keyed: Keyed<S, App>,
-    Path(_): Path<String>,
+    Checked(Path(_)): Checked<Path<String>>,
+    Checked(Query(Level { level: _ })): Checked<Query<Level>>,
     Params(echo): Params<Echo>,
 ) -> Answer {
     keyed.answer(echo).await
