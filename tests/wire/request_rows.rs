@@ -206,16 +206,21 @@ pub async fn w73_other_methods_pass_through<S: TestDb>(db: S, profile: Profile) 
     for method in ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"] {
         // With a key that is used, a fresh one, a malformed one, and two.
         for keys in [&["k"][..], &["fresh"], &["a b"], &["a", "b"]] {
-            let mut request = wire.request(method, "/book");
-            for key in keys {
-                request = request.key(key);
+            // By a handler of its own, and by one that takes every method.
+            for path in ["/book", "/maybe"] {
+                let mut request = wire.request(method, path);
+                for key in keys {
+                    request = request.key(key);
+                }
+                let seen = request.send().await;
+                assert_eq!(seen.status, 200, "{method}");
+                assert_eq!(seen.body, if method == "HEAD" { &b""[..] } else { b"passed" });
+                assert_eq!(seen.header("idempotency-key"), None);
             }
-            let seen = request.send().await;
-            assert_eq!(seen.status, 200, "{method}");
-            assert_eq!(seen.body, if method == "HEAD" { &b""[..] } else { b"passed" });
-            assert_eq!(seen.header("idempotency-key"), None);
         }
     }
+    let seen = wire.request("POST", "/maybe").key("a b").send().await;
+    is_error(&seen, profile, "idempotency_key_malformed");
     assert_eq!(wire.effects(), 1);
     is_reply(&wire.book("fresh").send().await, profile, "fresh", 201, false);
     // A phase route mounted for another method says so.
@@ -299,6 +304,11 @@ pub async fn w78_a_body_over_the_cap_is_413_and_nothing_is_reserved<S: TestDb>(
         // Without an announced length, it is counted.
         is_error(&over.chunked().send().await, profile, "body_too_large");
     }
+    // With one, it is not even waited for.
+    let announced = wire.book("k").json(of_length(10_000));
+    let head = announced.bytes().len() - 10_000;
+    let seen = announced.cut_at(head).await.expect("an answer to the head alone");
+    is_error(&seen, profile, "body_too_large");
     assert_eq!(wire.app.bodies(), [0, 0, 0]);
     // The header comes before the body.
     let seen = wire.book("a b").json(of_length(101)).send().await;

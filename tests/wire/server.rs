@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, Request as AxumRequest};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -175,6 +175,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
         .nest("/in", Router::new().route("/{place}", post(echo_in::<S>)))
         .nest("/out", Router::new().route("/{place}", post(echo_in::<S>)))
         .route("/wrong", get(book::<S>))
+        .route("/maybe", any(maybe::<S>))
         .merge(idempotency.documentation())
         .layer(middleware::from_fn(outer))
         .with_state(idempotency)
@@ -182,6 +183,14 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
 
 async fn book<S: TestDb>(keyed: Keyed<S, App>, Params(book): Params<Book>) -> Answer {
     keyed.answer(book).await
+}
+
+/// One handler for every method.
+async fn maybe<S: TestDb>(keyed: Option<Keyed<S, App>>) -> Response {
+    match keyed {
+        Some(keyed) => keyed.answer(crate::support::book(20)).await.into_response(),
+        None => "passed".into_response(),
+    }
 }
 
 async fn notify<S: TestDb>(keyed: Keyed<S, App>, Params(notify): Params<Notify>) -> Answer {
