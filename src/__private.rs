@@ -11,24 +11,70 @@ pub use crate::phase::{
 pub use crate::store::Store;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What a phase may return for later ones.
+// Each of these traits is implemented for all that qualifies; with `do_not_recommend` there, the
+// compiler tells a user whose type does not of this trait, in these words.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the output of a phase",
+    label = "not an output",
+    note = "an output is stored with the recovery point and read back by later phases: derive `serde::Serialize` and `serde::Deserialize` for `{Self}`, which must own its data"
+)]
+pub trait Output: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Output for T {}
+
+/// What a local phase or a reconcile function may fail with.
+#[diagnostic::on_unimplemented(
+    message = "a local phase or a reconcile function cannot fail with `{Self}`",
+    label = "does not convert into `PhaseError`",
+    note = "write `impl From<{Self}> for PhaseError`, which says which failures reject the request and which may be retried; `ForeignError` is for foreign phases only"
+)]
+pub trait LocalFailure: Into<PhaseError> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<PhaseError>> LocalFailure for E {}
+
+/// What a foreign phase may fail with.
+#[diagnostic::on_unimplemented(
+    message = "a foreign phase cannot fail with `{Self}`",
+    label = "does not convert into `ForeignError`",
+    note = "write `impl From<{Self}> for ForeignError`, which says which failures reject the request, which may be retried and which leave the outcome unknown"
+)]
+pub trait ForeignFailure: Into<ForeignError> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<ForeignError>> ForeignFailure for E {}
+
+/// What the method of a local phase, or a reconcile function, came to.
+pub fn local<T, E: LocalFailure>(ended: Result<T, E>) -> Result<T, PhaseError> {
+    ended.map_err(E::into)
+}
+
+/// What the method of a foreign phase came to.
+pub fn foreign<T, E: ForeignFailure>(ended: Result<T, E>) -> Result<T, ForeignError> {
+    ended.map_err(E::into)
+}
 
 /// The step of a phase that goes on with `output`.
-pub fn output<T: Serialize>(output: &T) -> Result<Step, PhaseError> {
-    serde_json::value::to_raw_value(output)
-        .map(Step::Output)
-        .map_err(|_| PhaseError::retryable("the output of a phase does not serialise to JSON"))
+pub fn output<T: Output, E: From<PhaseError>>(output: T) -> Result<Step, E> {
+    serde_json::value::to_raw_value(&output).map(Step::Output).map_err(|_| {
+        PhaseError::retryable("the output of a phase does not serialise to JSON").into()
+    })
 }
 
 /// The step of a phase that may finish early.
-pub fn flow<T: Serialize>(flow: Flow<T>) -> Result<Step, PhaseError> {
+pub fn flow<T: Output, E: From<PhaseError>>(flow: Flow<T>) -> Result<Step, E> {
     match flow {
-        Flow::Continue(value) => output(&value),
+        Flow::Continue(value) => output(value),
         Flow::Finish(reply) => Ok(Step::Reply(reply)),
     }
 }
 
 /// The step of the last phase.
-pub fn reply(reply: Reply) -> Result<Step, PhaseError> {
+pub fn reply<E>(reply: Reply) -> Result<Step, E> {
     Ok(Step::Reply(reply))
 }
 
@@ -45,6 +91,8 @@ pub fn reconciled<T>(
 }
 
 /// What a call of a phase by an index that it does not have comes to.
-pub fn no_such_phase() -> PhaseError {
-    PhaseError::retryable("the engine asked for a phase that the definition does not have")
+pub fn no_such_phase<'a, T: Send + 'a, E: From<PhaseError> + Send + 'a>() -> PhaseFuture<'a, T, E> {
+    let error =
+        PhaseError::retryable("the engine asked for a phase that the definition does not have");
+    Box::pin(std::future::ready(Err(error.into())))
 }

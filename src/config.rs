@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) max_back_off: Duration,
     /// How long an unknown outcome rests before it is looked into.
     pub(crate) reconcile_after: Duration,
+    /// How often it is looked into before it is a dead letter. 20, with back-off: half a day and more.
+    pub(crate) max_reconciles: u32,
     /// How long before the end of a provider's window a call is not repeated any more: the call may
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
@@ -44,6 +46,7 @@ pub(crate) struct Settings {
     /// Which header lines of a reply are stored and replayed, in lower case. The others (a cookie, a
     /// date, a request id) belong to the one answer that they were made for.
     pub(crate) stored_headers: Vec<String>,
+    pub(crate) quota: Quota,
 }
 
 /// Caps on what a caller may make the engine store, in bytes.
@@ -73,6 +76,31 @@ const STORED_HEADERS: [&str; 7] = [
     "content-language",
 ];
 
+/// Caps for each scope; see [`EngineBuilder::quota`](crate::EngineBuilder::quota).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Quota {
+    pub(crate) keys: Option<u32>,
+    pub(crate) rate: Option<(u32, Duration)>,
+}
+
+impl Quota {
+    /// At most `keys` keys that are stored: running, waiting, or finished and still replayed. Counted
+    /// in the database, by one more statement for each new key, which reads at most so many entries of
+    /// an index; two that are created at the same instant may pass together.
+    pub fn keys(mut self, keys: u32) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// At most `requests` new keys in each `period`, evenly filled up, with `requests` as the largest
+    /// burst. Counted by each process for itself: with four nodes, allow each a quarter.
+    pub fn rate(mut self, requests: u32, period: Duration) -> Self {
+        self.rate = Some((requests, period));
+        self
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -97,9 +125,11 @@ impl Default for Settings {
             back_off: Duration::from_secs(1),
             max_back_off: Duration::from_secs(300),
             reconcile_after: Duration::from_secs(30),
+            max_reconciles: 20,
             window_margin: Duration::from_secs(300),
             limits: Limits::default(),
             stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
+            quota: Quota::default(),
         }
     }
 }
@@ -107,7 +137,17 @@ impl Default for Settings {
 impl Settings {
     /// After `attempts` attempts: 1 s, 2 s, 4 s, …
     pub(crate) fn back_off(&self, attempts: u32) -> Duration {
-        let doublings = attempts.saturating_sub(1).min(31);
-        self.back_off.saturating_mul(1 << doublings).min(self.max_back_off)
+        doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off)
     }
+
+    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour.
+    pub(crate) fn reconcile_back_off(&self, times: u32) -> Duration {
+        doubled(self.reconcile_after, times).min(self.reconcile_after.max(HOUR))
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn doubled(duration: Duration, times: u32) -> Duration {
+    duration.saturating_mul(1 << times.min(31))
 }

@@ -78,6 +78,17 @@ impl IdempotencyKey {
         }
     }
 
+    /// A new key for a new logical request: a version 4 UUID.
+    #[must_use]
+    pub fn random() -> Self {
+        Self::made_here(uuid::Uuid::new_v4().to_string())
+    }
+
+    /// A key that is valid by how this crate made it.
+    pub(crate) fn made_here(key: String) -> Self {
+        Self(key)
+    }
+
     /// The key as the client sent it.
     #[must_use]
     pub fn as_str(&self) -> &str {

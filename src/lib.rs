@@ -113,6 +113,8 @@
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
+//! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
+//!   rest of [`client`], the decision when to try again, is always there.
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]
@@ -121,6 +123,11 @@
 
 extern crate self as atomic_phases;
 
+#[macro_use]
+#[cfg_attr(not(feature = "fault-injection"), doc(hidden))]
+pub mod fault;
+
+pub mod client;
 mod codec;
 mod config;
 mod definition;
@@ -134,15 +141,16 @@ mod key;
 mod observe;
 mod phase;
 mod store;
+mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
 pub use codec::{Codec, CodecError, Place, PlainCodec};
-pub use config::{Limits, OnDuplicate};
+pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
-    Outcome, Stranded, StrandedBecause,
+    Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded, StrandedBecause,
 };
 pub use error::DbError;
 pub use fingerprint::{
@@ -165,6 +173,10 @@ pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{Sqlite, SqliteConn};
 pub use store::{Standing, Status, Store, StoreError};
+pub use worker::{
+    Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
+    Swept, WorkerConfig, Workers,
+};
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:
 /// it changes with the macro, in any release.

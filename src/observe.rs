@@ -4,7 +4,7 @@
 use tracing::{Span, debug, debug_span, warn};
 
 use crate::definition::Definition;
-use crate::engine::FailureCause;
+use crate::engine::{ExecuteError, FailureCause};
 use crate::key::{IdempotencyKey, Scope, short_hash};
 
 /// The span of one call.
@@ -58,4 +58,53 @@ pub(crate) fn commit_unanswered() {
 
 pub(crate) fn rerun(phase: &'static str, kind: &'static str) {
     debug!(phase, kind, "phase is run again");
+}
+
+pub(crate) fn reconciled(phase: &'static str, found: &'static str) {
+    debug!(phase, found, "an unknown outcome is settled");
+}
+
+pub(crate) fn reconcile_failed() {
+    warn!("a reconcile function failed, panicked or did not answer in time");
+}
+
+pub(crate) fn resolved(phase: &'static str) {
+    debug!(phase, "resolved by a word from outside");
+}
+
+/// The span of a request that a worker drives on.
+pub(crate) fn driven(scope: &Scope, key: &IdempotencyKey) -> Span {
+    debug_span!(
+        "atomic_phases.driven",
+        scope = %short_hash(scope.as_str()),
+        key = %short_hash(key.as_str()),
+    )
+}
+
+pub(crate) fn drive_failed(error: &ExecuteError) {
+    warn!(%error, "a worker could not drive a request on");
+}
+
+pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
+    warn!(worker, kind, "a worker could not search the store");
+}
+
+pub(crate) fn worker_panicked(worker: &'static str) {
+    warn!(worker, "a worker panicked and is started again");
+}
+
+pub(crate) fn reaped(keys: u32) {
+    debug!(keys, "reaped");
+}
+
+pub(crate) fn job_delivered(name: &str) {
+    debug!(job = name, "job delivered");
+}
+
+pub(crate) fn job_failed(name: &str, reason: &'static str, attempt: u32) {
+    warn!(job = name, reason, attempt, "job not delivered");
+}
+
+pub(crate) fn job_dead(name: &str) {
+    warn!(job = name, "job is a dead letter");
 }

@@ -127,6 +127,7 @@ async fn the_policy_page_lists_every_configured_value() {
             .max_attempts(13)
             .reconcile_after(Duration::from_secs(19))
             .limits(limits)
+            .quota(Quota::default().keys(5678).rate(6789, Duration::from_secs(23)))
             .store_header("X-Total")
     });
     let wire = wire.start().await;
@@ -144,6 +145,8 @@ async fn the_policy_page_lists_every_configured_value() {
         "23456 bytes",
         "34567 bytes",
         "4567 bytes",
+        "5678",
+        "6789 in 23 s",
         "7500 ms",
         "`/where/`",
         "`x-replayed: true`",

@@ -1,13 +1,22 @@
-//! A thin client of the charge API. It says, exhaustively, what each failure means for the request.
+//! A thin client of a Stripe-shaped charge API. It says, exhaustively, what each failure means for
+//! the request.
+//!
+//! The retries are at two levels. Here, for a moment, only what certainly did not charge: the
+//! provider is not reachable, too busy, or still at work on the key. Everything else goes back to the
+//! engine, which releases the request; who asks next resumes it and sends the same key.
 
 use std::time::Duration;
 
+use atomic_phases::client::{
+    Answered, Caller, KeyedCall, Last, Repeat, Response, RetryPolicy, SendError, Transport,
+};
 use atomic_phases::{DerivedKey, ForeignError, Reply};
 use serde::{Deserialize, Serialize};
 
 /// A Stripe-shaped charge API. Plain HTTP here; behind TLS, give `reqwest` a TLS feature.
 pub struct ChargeApi {
     http: reqwest::Client,
+    caller: Caller,
     url: String,
     secret: String,
 }
@@ -22,14 +31,19 @@ pub struct ChargeParams<'a> {
 }
 
 /// How a charge fails.
+#[derive(Debug)]
 pub enum ChargeError {
     /// The card was declined, for this reason: a result like any other.
     Declined { message: String },
     /// The provider has this key with other parameters: ours have changed between two attempts.
     OtherParameters,
+    /// The provider failed for good: each repetition of the key gets the same failure again.
+    FailedForGood,
     /// The provider does not accept the request as it is; it will not tomorrow either.
     Refused,
-    /// Not now: too many requests, an error of the provider, a repeated key that is still running.
+    /// Nothing was charged by this call: no connection, or too many requests.
+    NotCharged { after: Option<Duration> },
+    /// Not now: an error of the provider, or a repeated key that is still running.
     NotNow { after: Option<Duration> },
     /// No answer. The card may be charged; the key makes it safe to ask again.
     NoAnswer,
@@ -50,13 +64,24 @@ impl From<ChargeError> for ForeignError {
             ChargeError::OtherParameters => {
                 Self::unknown("the provider has the key with other parameters")
             }
+            ChargeError::FailedForGood => {
+                Self::unknown("the provider failed for good and does not say whether it charged")
+            }
+            ChargeError::NotCharged { after: Some(after) } => {
+                Self::not_executed_after("the provider had no time for the call", after)
+            }
+            ChargeError::NotCharged { after: None } => {
+                Self::not_executed("the call did not reach the provider")
+            }
             ChargeError::Refused => {
                 Self::retryable("the provider refuses the request: see its secret and version")
             }
             ChargeError::NotNow { after: Some(after) } => {
                 Self::retryable_after("the provider asked to come back later", after)
             }
-            ChargeError::NotNow { after: None } => Self::retryable("the provider failed"),
+            ChargeError::NotNow { after: None } => {
+                Self::retryable("the provider failed or is busy")
+            }
             ChargeError::NoAnswer => Self::retryable("the provider did not answer"),
         }
     }
@@ -84,12 +109,13 @@ impl ChargeApi {
     pub fn new(url: &str, secret: &str) -> Result<Self, reqwest::Error> {
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
-            .timeout(Duration::from_secs(20))
+            .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), secret: secret.to_owned() })
+        let (url, secret) = (url.trim_end_matches('/').to_owned(), secret.to_owned());
+        Ok(Self { caller: Caller::new(http.clone()), http, url, secret })
     }
 
-    /// Charges once for each key, and returns the charge's id.
+    /// Charges once for each key, and returns the charge's id. Takes 20 seconds at most.
     pub async fn create(
         &self,
         key: DerivedKey,
@@ -99,28 +125,50 @@ impl ChargeApi {
             .http
             .post(format!("{}/v1/charges", self.url))
             .bearer_auth(&self.secret)
-            .header("idempotency-key", key.as_str())
-            .form(&params);
-        let answer = request.send().await.map_err(|_| ChargeError::NoAnswer)?;
-        let status = answer.status().as_u16();
-        let after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse().ok());
-        let body = answer.bytes().await.map_err(|_| ChargeError::NoAnswer)?;
-        let error = || serde_json::from_slice::<ErrorBody>(&body).ok().map(|body| body.error);
-        match status {
-            200..=299 => match serde_json::from_slice::<Charge>(&body) {
-                Ok(charge) => Ok(charge.id),
-                Err(_) => Err(ChargeError::NoAnswer),
+            .form(&params)
+            .build()
+            .map_err(|_| ChargeError::Refused)?;
+        // Somebody waits for the answer, so not for long.
+        let policy = RetryPolicy::new(Duration::from_secs(20))
+            .backoff(Duration::from_millis(100), Duration::from_secs(1))
+            .attempts(4)
+            .repeat(Repeat::WithoutEffect);
+        let call = KeyedCall::with_key(key, policy);
+        match self.caller.send(call, request).await {
+            Ok(Answered { response, .. }) => charged(&response),
+            Err(SendError::GaveUp(end)) => match end.last {
+                Last::Response(response) => charged(&response),
+                // No earlier attempt can have charged, or there would have been no later one.
+                Last::Unanswered(Transport::NotSent) => {
+                    Err(ChargeError::NotCharged { after: None })
+                }
+                Last::Unanswered(Transport::Unknown) => Err(ChargeError::NoAnswer),
             },
-            402 => Err(ChargeError::Declined {
-                message: error().map_or_else(|| "The card was declined.".to_owned(), |e| e.message),
-            }),
-            400 if error().is_some_and(|error| error.kind == "idempotency_error") => {
-                Err(ChargeError::OtherParameters)
-            }
-            409 | 429 | 500..=599 => {
-                Err(ChargeError::NotNow { after: after.map(Duration::from_secs) })
-            }
-            _ => Err(ChargeError::Refused),
+            Err(_) => Err(ChargeError::Refused),
         }
+    }
+}
+
+/// The charge's id, or what the answer means instead.
+fn charged(response: &Response) -> Result<String, ChargeError> {
+    let error = serde_json::from_slice::<ErrorBody>(&response.body).ok().map(|body| body.error);
+    let answer = response.answer;
+    let (after, hopeless) = (answer.retry_after, answer.should_retry == Some(false));
+    match response.status.as_u16() {
+        200..=299 => match serde_json::from_slice::<Charge>(&response.body) {
+            Ok(charge) => Ok(charge.id),
+            Err(_) => Err(ChargeError::NoAnswer),
+        },
+        402 => Err(ChargeError::Declined {
+            message: error.map_or_else(|| "The card was declined.".to_owned(), |e| e.message),
+        }),
+        400 | 422 if error.as_ref().is_some_and(|error| error.kind == "idempotency_error") => {
+            Err(ChargeError::OtherParameters)
+        }
+        409 if hopeless => Err(ChargeError::FailedForGood),
+        500..=599 if hopeless || answer.stored => Err(ChargeError::FailedForGood),
+        429 if !answer.stored => Err(ChargeError::NotCharged { after }),
+        409 | 500..=599 if !answer.stored => Err(ChargeError::NotNow { after }),
+        _ => Err(ChargeError::Refused),
     }
 }

@@ -9,6 +9,7 @@ mod charge_api;
 mod create_ride;
 mod db;
 mod provider;
+mod ride;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,6 +52,8 @@ enum Command {
         #[arg(long)]
         ignore_keys: bool,
     },
+    /// Book a ride at a running server, and retry through its crashes
+    Ride(ride::Ride),
 }
 
 #[derive(Args)]
@@ -83,6 +86,7 @@ async fn main() -> Result<(), Failure> {
             println!("provider is ready on http://{}", listener.local_addr()?);
             Ok(provider::serve(listener, &ledger, ignore_keys).await?)
         }
+        Command::Ride(ride) => ride.book().await,
         Command::Serve(options) => match options.database_url.clone() {
             Some(url) if url.starts_with("postgres") => {
                 serve(Postgres::connect(&url).await?, options).await

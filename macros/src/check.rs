@@ -1,13 +1,15 @@
 //! Is it a request? Each mistake is an error on the user's own tokens that says what to write
 //! instead; all of them are told at once.
 
-use quote::ToTokens;
-use syn::spanned::Spanned;
-use syn::{LitStr, Result, Type};
+mod arguments;
 
+use quote::ToTokens;
+use syn::{GenericParam, LitStr, Result, Type};
+
+pub(crate) use self::arguments::Argument;
 use crate::options::Effect;
 use crate::parse::{
-    Errors, Function, Parameter, ParameterKind, Phase, Reconcile, Request, is_called,
+    Errors, Function, Parameter, ParameterKind, Phase, Reconcile, Request, mentions,
 };
 
 /// Longest name of a phase: the width of the column for recovery points.
@@ -15,6 +17,7 @@ const MAX_PHASE_NAME: usize = 50;
 const RESERVED: [&str; 2] = ["started", "finished"];
 
 /// A request in which everything that is asked for can be given.
+#[derive(Default)]
 pub(crate) struct Checked {
     /// The store that the local phases name; `None` where there is no local phase.
     pub(crate) store: Option<Type>,
@@ -26,20 +29,9 @@ pub(crate) struct Checked {
     pub(crate) reconciles: Vec<(usize, Vec<Argument>)>,
 }
 
-/// What a parameter is given.
-#[derive(Clone)]
-pub(crate) enum Argument {
-    Tx,
-    Call,
-    Context,
-    Key,
-    App,
-    /// The output of the phase with this index, of this type.
-    Output(usize, Box<Type>),
-}
-
 pub(crate) fn check(request: &Request) -> Result<Checked> {
     let mut checking = Checking { request, errors: Errors::default(), store: None, app: None };
+    checking.request_type();
     checking.names();
     let phases = checking.phases();
     let reconciles = checking.reconciles();
@@ -56,58 +48,79 @@ struct Checking<'r> {
 }
 
 impl Checking<'_> {
-    fn names(&mut self) {
+    fn request_type(&mut self) {
+        let item = &self.request.item;
         if self.request.phases.is_empty() {
-            let text = "a request needs at least one phase: mark a method with #[phase]";
-            self.errors.at(self.request.item.self_ty.span(), text);
+            let text = "a request needs at least one phase: mark a method with `#[phase]`";
+            self.errors.at(&item.self_ty, text);
         }
+        for param in &item.generics.params {
+            let name = match param {
+                GenericParam::Type(param) => &param.ident,
+                GenericParam::Const(param) => &param.ident,
+                GenericParam::Lifetime(param) => &param.lifetime.ident,
+            };
+            if mentions(&item.self_ty, name) {
+                let text = "a request is one type that owns its data, because its rows are read \
+                    back by the definition's name alone: write the block for a concrete type (its \
+                    parameters may be the store and the application's state)";
+                self.errors.at(param, text);
+            }
+        }
+    }
+
+    fn names(&mut self) {
         let mut seen: Vec<String> = Vec::new();
         for phase in &self.request.phases {
-            let name = phase.function.name.to_string();
-            let span = phase.function.name.span();
+            let written = &phase.function.name;
+            let name = phase.function.stored_name();
             let length = name.chars().count();
             if RESERVED.contains(&name.as_str()) {
                 let text = format!(
                     "`{name}` is the recovery point of a request that has not begun or is done: \
                      name the phase after what it has achieved, `ride_created` say"
                 );
-                self.errors.at(span, text);
+                self.errors.at(written, text);
             } else if length > MAX_PHASE_NAME {
                 let text = format!(
                     "a phase's name has at most {MAX_PHASE_NAME} characters, the width of the \
-                     column for recovery points; this has {length}"
+                     column for recovery points, and this has {length}: shorten it"
                 );
-                self.errors.at(span, text);
+                self.errors.at(written, text);
             } else if seen.contains(&name) {
                 let text = format!(
                     "there is a phase `{name}` already: each recovery point needs its own name"
                 );
-                self.errors.at(span, text);
+                self.errors.at(written, text);
             }
             seen.push(name);
         }
         let mut earlier: Vec<String> = Vec::new();
         for was in self.request.phases.iter().flat_map(|phase| &phase.options.was) {
-            let name = was.value();
-            if seen.contains(&name) || earlier.contains(&name) {
-                let text = format!(
-                    "`{name}` is the name of another phase too: a stored row could mean either"
-                );
-                self.errors.at(was.span(), text);
-            }
-            self.old_name(was);
-            earlier.push(name);
+            self.old_name(was, &seen, &earlier);
+            earlier.push(was.value());
         }
     }
 
-    fn old_name(&mut self, was: &LitStr) {
+    fn old_name(&mut self, was: &LitStr, present: &[String], earlier: &[String]) {
         let name = was.value();
         let length = name.chars().count();
         if length == 0 || length > MAX_PHASE_NAME || RESERVED.contains(&name.as_str()) {
             let text = format!(
-                "a phase was never called that: a name has 1 to {MAX_PHASE_NAME} characters and is not `started` or `finished`"
+                "no phase was ever called that, because a name has 1 to {MAX_PHASE_NAME} \
+                 characters and is not `started` or `finished`: write the name that stored rows \
+                 may hold"
             );
-            self.errors.at(was.span(), text);
+            self.errors.at(was, text);
+        } else if present.contains(&name) {
+            let text = format!(
+                "a phase is called `{name}` now, so a stored row could mean either: write a name \
+                 that no phase has any more"
+            );
+            self.errors.at(was, text);
+        } else if earlier.contains(&name) {
+            let text = format!("`{name}` is given as an old name already: remove one of the two");
+            self.errors.at(was, text);
         }
     }
 
@@ -116,56 +129,73 @@ impl Checking<'_> {
         let last = request.phases.len().saturating_sub(1);
         let mut all = Vec::new();
         for (index, phase) in request.phases.iter().enumerate() {
-            self.function(&phase.function, "a phase");
+            self.function(&phase.function, Role::Phase);
             self.returns(phase, index == last);
             match &phase.options.foreign {
                 None => self.local(phase),
                 Some(_) => self.foreign(phase),
             }
-            all.push(self.arguments(&phase.function, index));
+            all.push(self.arguments(&phase.function, index, Role::Phase));
         }
         all
     }
 
-    fn function(&mut self, function: &Function, what: &str) {
-        let name = &function.name;
+    fn function(&mut self, function: &Function, role: Role) {
+        let (name, what) = (&function.name, role.text());
         if !function.is_async {
-            self.errors
-                .at(name.span(), format!("{what} is an `async fn`: write `async fn {name}`"));
+            self.errors.at(name, format!("{what} is an `async fn`: write `async fn {name}`"));
         }
-        if let Some(span) = function.bad_receiver {
-            let text = format!("{what} takes `&self` first: each attempt sees the same request");
-            self.errors.at(span, text);
+        if let Some(receiver) = &function.bad_receiver {
+            let text = format!(
+                "{what} takes `&self` first: each attempt reads the same request, and none changes it"
+            );
+            self.errors.at(receiver, text);
         }
-        if let Some(span) = function.generics {
-            let text =
-                format!("{what} has no generic parameters of its own: put them on the impl block");
-            self.errors.at(span, text);
+        if let Some(generics) = &function.generics {
+            let text = format!(
+                "{what} has no generic parameters of its own: write a concrete type, or, if it is \
+                 the store, `impl<Db: Store> ..` on the block"
+            );
+            self.errors.at(generics, text);
+        }
+        if let Some(condition) = &function.condition {
+            let text = format!(
+                "{what} cannot be conditional, because stored rows count on it: put the `#[cfg]` \
+                 inside of its body"
+            );
+            self.errors.at(condition, text);
         }
     }
 
     fn returns(&mut self, phase: &Phase, last: bool) {
         let returns = &phase.function.returns;
         let name = &phase.function.name;
-        let Some(_) = &returns.output else {
+        let Some(output) = &returns.output else {
             let wanted = if last { "Reply" } else { "Output" };
-            self.errors.at(returns.span, format!("a phase returns `PhaseResult<{wanted}>`"));
+            self.errors.at(&returns.written, format!("a phase returns `PhaseResult<{wanted}>`"));
             return;
         };
+        if let Type::Reference(_) = output {
+            let text = "an output is stored and read back by later phases, so it owns its data: \
+                return `String` for `&str`, say";
+            self.errors.at(output, text);
+            return;
+        }
         if returns.is_wrapped_in("Reconciled") {
-            self.errors.at(returns.span, "only a #[reconcile(..)] function returns `Reconciled`");
+            self.errors
+                .at(&returns.written, "only a `#[reconcile(..)]` function returns `Reconciled`: return `PhaseResult<Output>`");
         } else if last && !(returns.is_reply() && returns.wrapper.is_none()) {
             let text = format!(
                 "`{name}` is the last phase, and the last phase answers: return `PhaseResult<Reply>`, \
                  or put the phase that answers behind it"
             );
-            self.errors.at(returns.span, text);
+            self.errors.at(&returns.written, text);
         } else if !last && returns.is_reply() {
             let text = format!(
                 "`{name}` is not the last phase: return its output, `PhaseResult<Flow<Output>>` if it \
                  may finish early, or put it last"
             );
-            self.errors.at(returns.span, text);
+            self.errors.at(&returns.written, text);
         }
     }
 
@@ -182,23 +212,23 @@ impl Checking<'_> {
                     let text = "a local phase makes no foreign call: a crash before its commit would \
                         repeat it. Move the call to a phase of its own, \
                         `#[phase(foreign(idempotent))]`";
-                    self.errors.at(parameter.span(), text);
+                    self.errors.at(&parameter.written, text);
                 }
                 _ => {}
             }
         }
         if transactions != 1 {
             let text = format!(
-                "`{name}` is a local phase and takes its transaction once: add `tx: &mut Tx<'_, Db>`; \
-                 for a phase that makes a foreign call write `#[phase(foreign(..))]`"
+                "`{name}` is a local phase and takes its transaction, once: `tx: &mut Tx<'_, Db>`; \
+                 if it makes a foreign call, write `#[phase(foreign(..))]`"
             );
-            self.errors.at(name.span(), text);
+            self.errors.at(name, text);
         }
     }
 
     fn store(&mut self, parameter: &Parameter, store: Option<&Type>) {
         let Some(store) = store else {
-            self.errors.at(parameter.span(), "name the store: `&mut Tx<'_, Db>`");
+            self.errors.at(&parameter.written, "name the store: `tx: &mut Tx<'_, Db>`");
             return;
         };
         match &self.store {
@@ -206,10 +236,11 @@ impl Checking<'_> {
             Some(first) if same(first, store) => {}
             Some(first) => {
                 let text = format!(
-                    "all phases of a request commit to one store, and an earlier phase says `{}`",
-                    first.to_token_stream()
+                    "all phases of a request commit to one store, and an earlier one says `{0}`: \
+                     write `Tx<'_, {0}>`",
+                    shown(first)
                 );
-                self.errors.at(store.span(), text);
+                self.errors.at(store, text);
             }
         }
     }
@@ -224,16 +255,17 @@ impl Checking<'_> {
                     let text = "a foreign phase has no transaction: it would hold a connection and \
                         locks while the other side answers. Return what you want to store, and let a \
                         local phase behind it write that";
-                    self.errors.at(parameter.span(), text);
+                    self.errors.at(&parameter.written, text);
                 }
                 _ => {}
             }
         }
         if calls != 1 {
             let text = format!(
-                "`{name}` is a foreign phase and takes its call once: add `call: ForeignCall`"
+                "`{name}` is a foreign phase and takes its call, once: `call: ForeignCall`; if it \
+                 calls nobody, write `#[phase]`"
             );
-            self.errors.at(name.span(), text);
+            self.errors.at(name, text);
         }
         let reconciled = self.request.reconciles.iter().any(|function| function.settles == *name);
         if let Some(foreign) = &phase.options.foreign
@@ -242,10 +274,11 @@ impl Checking<'_> {
         {
             let text = format!(
                 "an at_most_once call that is interrupted leaves the outcome unknown, so somebody \
-                 must be able to find out: add `#[reconcile({name})] async fn …(&self, ..) -> \
-                 PhaseResult<Reconciled<..>>`"
+                 must be able to find out: add `#[reconcile({name})] async fn {name}_or_not(&self, \
+                 key: &DerivedKey) -> PhaseResult<Reconciled<{}>>`",
+                output_of(phase)
             );
-            self.errors.at(foreign.keyword.span(), text);
+            self.errors.at(&foreign.class, text);
         }
     }
 
@@ -253,14 +286,17 @@ impl Checking<'_> {
         let request = self.request;
         let mut all: Vec<(usize, Vec<Argument>)> = Vec::new();
         for reconcile in &request.reconciles {
-            self.function(&reconcile.function, "a reconcile function");
+            self.function(&reconcile.function, Role::Reconcile);
             let Some(index) = self.settled_phase(reconcile) else { continue };
             if all.iter().any(|(earlier, _)| *earlier == index) {
-                let text = format!("`{}` has a reconcile function already", reconcile.settles);
-                self.errors.at(reconcile.settles.span(), text);
+                let text = format!(
+                    "`{}` has a reconcile function already: remove one of the two",
+                    reconcile.settles
+                );
+                self.errors.at(&reconcile.settles, text);
             }
             self.settles(reconcile, &request.phases[index]);
-            all.push((index, self.arguments(&reconcile.function, index)));
+            all.push((index, self.arguments(&reconcile.function, index, Role::Reconcile)));
         }
         all
     }
@@ -273,13 +309,14 @@ impl Checking<'_> {
                 let text = format!(
                     "there is no phase `{settles}`: name the foreign phase that this settles"
                 );
-                self.errors.at(settles.span(), text);
+                self.errors.at(settles, text);
             }
             Some(index) if self.request.phases[index].options.foreign.is_none() => {
                 let text = format!(
-                    "`{settles}` is a local phase: it commits or it does not, and there is nothing to settle"
+                    "`{settles}` is a local phase, whose commit is never in doubt: name a foreign \
+                     phase, or remove this function"
                 );
-                self.errors.at(settles.span(), text);
+                self.errors.at(settles, text);
                 return None;
             }
             Some(_) => {}
@@ -297,133 +334,47 @@ impl Checking<'_> {
             (None, _) => false,
         };
         if !matches {
-            let output = phase.function.returns.output.to_token_stream();
             let text = format!(
-                "a reconcile function vouches for the phase's output: return `PhaseResult<Reconciled<{output}>>`"
+                "a reconcile function vouches for the phase's output: return \
+                 `PhaseResult<Reconciled<{}>>`",
+                output_of(phase)
             );
-            self.errors.at(returns.span, text);
+            self.errors.at(&returns.written, text);
         }
     }
+}
 
-    /// What each parameter of a function at phase `index` is given.
-    fn arguments(&mut self, function: &Function, index: usize) -> Vec<Argument> {
-        let is_reconcile = function.returns.is_wrapped_in("Reconciled");
-        let mut arguments = Vec::new();
-        for parameter in &function.parameters {
-            let argument = match &parameter.kind {
-                ParameterKind::Tx(_) if is_reconcile => {
-                    let text = "a reconcile function asks the other side and has no transaction: return what it found";
-                    self.errors.at(parameter.span(), text);
-                    None
-                }
-                ParameterKind::Call if is_reconcile => {
-                    let text = "a reconcile function must not call again: ask the other side what happened, by `key: &DerivedKey`";
-                    self.errors.at(parameter.span(), text);
-                    None
-                }
-                ParameterKind::Tx(_) => Some(Argument::Tx),
-                ParameterKind::Call => Some(Argument::Call),
-                ParameterKind::Context => Some(Argument::Context),
-                ParameterKind::Key if is_reconcile => Some(Argument::Key),
-                ParameterKind::Key => {
-                    let text =
-                        "a phase is given the derived key by its call: `call.make(async |key| ..)`";
-                    self.errors.at(parameter.span(), text);
-                    None
-                }
-                ParameterKind::Reference(ty) => self.reference(parameter, ty, index),
-                ParameterKind::Other => {
-                    let text = "a phase is given its transaction (`&mut Tx<'_, Db>`) or its call \
-                        (`ForeignCall`), and by shared reference outputs of earlier phases \
-                        (`ride: &Ride`), `&App` and `&RequestContext`";
-                    self.errors.at(parameter.span(), text);
-                    None
-                }
-            };
-            arguments.extend(argument);
-        }
-        arguments
-    }
+/// What a function is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Phase,
+    Reconcile,
+}
 
-    fn reference(&mut self, parameter: &Parameter, ty: &Type, index: usize) -> Option<Argument> {
-        let request = self.request;
-        let is_app = match &request.options.app {
-            Some(app) => same(app, ty),
-            None => is_called(ty, "App"),
-        };
-        if is_app {
-            self.app = Some(ty.clone());
-            return Some(Argument::App);
+impl Role {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Phase => "a phase",
+            Self::Reconcile => "a reconcile function",
         }
-        let returns_it = |phase: &Phase| {
-            phase.function.returns.output.as_ref().is_some_and(|output| same(output, ty))
-        };
-        let matching: Vec<usize> =
-            (0..index).filter(|earlier| returns_it(&request.phases[*earlier])).collect();
-        let named = |at: &&usize| {
-            parameter.name.as_ref().is_some_and(|name| request.phases[**at].function.name == *name)
-        };
-        let chosen = match matching.as_slice() {
-            [only] => Some(*only),
-            several => several.iter().find(named).copied(),
-        };
-        if chosen.is_none() {
-            self.not_found(parameter, ty, index, &matching);
-        }
-        chosen.map(|chosen| Argument::Output(chosen, Box::new(ty.clone())))
     }
+}
 
-    fn not_found(&mut self, parameter: &Parameter, ty: &Type, index: usize, matching: &[usize]) {
-        let request = self.request;
-        let name_of = |at: usize| request.phases[at].function.name.to_string();
-        let wanted = ty.to_token_stream();
-        let later = (index..request.phases.len()).find(|at| {
-            request.phases[*at]
-                .function
-                .returns
-                .output
-                .as_ref()
-                .is_some_and(|output| same(output, ty))
-        });
-        let text = if !matching.is_empty() {
-            let names: Vec<String> =
-                matching.iter().map(|at| format!("`{}`", name_of(*at))).collect();
-            format!(
-                "several earlier phases return `{wanted}`: name the parameter after the one you mean, {}",
-                names.join(" or ")
-            )
-        } else if let Some(later) = later {
-            let by = name_of(later);
-            if later == index {
-                format!(
-                    "`{wanted}` is the output of `{by}` itself: a phase is given outputs of earlier phases"
-                )
-            } else {
-                format!(
-                    "`{wanted}` is the output of `{by}`, which runs later: move `{by}` before this phase"
-                )
-            }
-        } else {
-            let outputs: Vec<String> = (0..index)
-                .filter_map(|at| {
-                    let output = request.phases[at].function.returns.output.as_ref()?;
-                    Some(format!("`&{}` of `{}`", output.to_token_stream(), name_of(at)))
-                })
-                .collect();
-            let outputs = match outputs.is_empty() {
-                true => "there is none before this phase".to_owned(),
-                false => format!("there are {}", outputs.join(", ")),
-            };
-            format!(
-                "no earlier phase returns `{wanted}`: {outputs}. If it is the application's shared \
-                 state, say `#[atomic_phases(.., app = {wanted})]`"
-            )
-        };
-        self.errors.at(parameter.span(), text);
-    }
+/// The output of a phase as text, or dots where it has none (which is another mistake).
+fn output_of(phase: &Phase) -> String {
+    phase.function.returns.output.as_ref().map_or("..".to_owned(), shown)
 }
 
 /// Whether two types are written alike.
 fn same(one: &Type, other: &Type) -> bool {
     one.to_token_stream().to_string() == other.to_token_stream().to_string()
+}
+
+/// A type as a user would write it: `Vec<Ride>`, not `Vec < Ride >`.
+fn shown(ty: &Type) -> String {
+    let mut text = ty.to_token_stream().to_string();
+    for spaced in [" < ", " >", " :: ", " ,", "& "] {
+        text = text.replace(spaced, spaced.trim());
+    }
+    text
 }

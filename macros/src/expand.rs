@@ -1,62 +1,68 @@
-//! Only quoting: from a checked request to the code that the engine calls. The code names
-//! `::atomic_phases::__private` and nothing else of ours.
+//! Only quoting: from a checked request to the code that the engine calls.
+//!
+//! The code names `::atomic_phases::__private` and nothing else of ours, and what it binds begins
+//! with two underscores: a binding cannot shadow a constant or a unit struct, and a diesel user has
+//! one of those for each column (`use rides::dsl::*`).
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::visit::Visit;
-use syn::{Error, GenericParam, Generics, ImplItem, ItemImpl, Type};
+use syn::{Error, GenericParam, Generics, ImplItem, Item, ItemImpl, parse_quote};
 
 use crate::check::{Argument, Checked, check};
 use crate::options::{DefinitionOptions, Effect};
-use crate::parse::{Function, Phase, Reconcile, Request};
+use crate::parse::{Function, Phase, Reconcile, Request, Search, mentions, take_marks};
 
 pub(crate) fn atomic_phases(options: TokenStream, item: TokenStream) -> TokenStream {
-    let parsed = syn::parse2::<ItemImpl>(item.clone()).map_err(|_| {
-        let text = "#[atomic_phases] goes on an impl block: `impl CreateRide { .. }`";
-        Error::new(Span::call_site(), text)
-    });
-    let mut block = match parsed {
-        Ok(block) => block,
-        Err(error) => {
-            let error = error.into_compile_error();
+    let block = match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Impl(block)) => block,
+        other => {
+            let text = "`#[atomic_phases]` goes on the impl block that holds the phases: \
+                `impl CreateRide { .. }`";
+            let wrong_item = Error::new(Span::call_site(), text);
+            let error = other.err().unwrap_or(wrong_item).into_compile_error();
             return quote!(#item #error);
         }
     };
-    let expanded = syn::parse2::<DefinitionOptions>(options)
-        .and_then(|options| Request::parse(options, block.clone()))
+    let expanded = Request::parse(options, block.clone())
         .and_then(|request| check(&request).map(|checked| expand(&request, &checked)));
-    match expanded {
-        Ok(code) => code,
-        Err(error) => {
-            // The methods stay, so that the compiler has nothing to add to our own errors.
-            strip(&mut block);
-            push_generics_down(&mut block);
-            let error = error.into_compile_error();
-            quote!(#[allow(dead_code, unused)] #block #error)
-        }
+    expanded.unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        let rest = without_phases(block);
+        quote!(#rest #error)
+    })
+}
+
+/// What is left of a block with mistakes: its methods, and a definition with no phases, so that the
+/// compiler has nothing to add to our own errors, here or where the request is registered.
+fn without_phases(mut block: ItemImpl) -> TokenStream {
+    let mut names = Vec::new();
+    block.items.retain_mut(|member| {
+        let ImplItem::Fn(method) = member else { return true };
+        take_marks(method);
+        let is_first = !names.contains(&method.sig.ident);
+        names.push(method.sig.ident.clone());
+        is_first
+    });
+    push_generics_down(&mut block);
+    block.attrs.push(parse_quote!(#[allow(dead_code, unused)]));
+    if block.trait_.is_some() || !block.generics.params.is_empty() {
+        return quote!(#block);
     }
+    let options = DefinitionOptions { name: parse_quote!(""), version: parse_quote!(1), app: None };
+    let request = Request { options, item: block, phases: Vec::new(), reconciles: Vec::new() };
+    expand(&request, &Checked::default())
 }
 
 /// A helper attribute outside of an annotated impl block.
 pub(crate) fn misplaced(attribute: &str, item: TokenStream) -> TokenStream {
     let text = format!(
-        "#[{attribute}] marks a method of an impl block with #[atomic_phases(name = \"..\", version = 1)]: \
-         put that attribute on the block"
+        "`#[{attribute}]` marks a method of an impl block with \
+         `#[atomic_phases(name = \"..\", version = 1)]`: put that attribute on the block"
     );
     let error = Error::new(Span::call_site(), text).into_compile_error();
     quote!(#item #error)
-}
-
-fn strip(block: &mut ItemImpl) {
-    for member in &mut block.items {
-        if let ImplItem::Fn(method) = member {
-            method.attrs.retain(|attribute| {
-                let name =
-                    attribute.path().segments.last().map(|segment| segment.ident.to_string());
-                !matches!(name.as_deref(), Some("phase" | "reconcile"))
-            });
-        }
-    }
 }
 
 fn expand(request: &Request, checked: &Checked) -> TokenStream {
@@ -88,53 +94,48 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
         impl<#(#impl_generics),*> ::atomic_phases::__private::Phases<#store, #app> for #self_ty #where_clause {
             fn run_local<'a>(
                 &'a self,
-                index: usize,
-                tx: &'a mut ::atomic_phases::__private::Tx<'_, #store>,
-                scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
+                __index: ::std::primitive::usize,
+                __tx: &'a mut ::atomic_phases::__private::Tx<'_, #store>,
+                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
             ) -> ::atomic_phases::__private::PhaseFuture<
                 'a,
                 ::atomic_phases::__private::Step,
                 ::atomic_phases::__private::PhaseError,
             > {
-                let _ = (&tx, scene);
-                match index {
+                match __index {
                     #(#local)*
-                    _ => ::std::boxed::Box::pin(async { Err(::atomic_phases::__private::no_such_phase()) }),
+                    _ => ::atomic_phases::__private::no_such_phase(),
                 }
             }
 
             fn run_foreign<'a>(
                 &'a self,
-                index: usize,
-                call: ::atomic_phases::__private::ForeignCall,
-                scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
+                __index: ::std::primitive::usize,
+                __call: ::atomic_phases::__private::ForeignCall,
+                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
             ) -> ::atomic_phases::__private::PhaseFuture<
                 'a,
                 ::atomic_phases::__private::Step,
                 ::atomic_phases::__private::ForeignError,
             > {
-                let _ = (&call, scene);
-                match index {
+                match __index {
                     #(#foreign)*
-                    _ => ::std::boxed::Box::pin(async {
-                        Err(::atomic_phases::__private::no_such_phase().into())
-                    }),
+                    _ => ::atomic_phases::__private::no_such_phase(),
                 }
             }
 
             fn reconcile<'a>(
                 &'a self,
-                index: usize,
-                scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
+                __index: ::std::primitive::usize,
+                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
             ) -> ::atomic_phases::__private::PhaseFuture<
                 'a,
                 ::atomic_phases::__private::Reconciled<::atomic_phases::__private::Step>,
                 ::atomic_phases::__private::PhaseError,
             > {
-                let _ = scene;
-                match index {
+                match __index {
                     #(#reconciles)*
-                    _ => ::std::boxed::Box::pin(async { Err(::atomic_phases::__private::no_such_phase()) }),
+                    _ => ::atomic_phases::__private::no_such_phase(),
                 }
             }
         }
@@ -184,21 +185,10 @@ impl Implementation {
 /// One phase in the match over its index.
 fn arm(index: usize, phase: &Phase, arguments: &[Argument], moved: &Moved) -> TokenStream {
     let function = &phase.function;
-    let call = call(function, arguments, moved);
-    let step = step_function(function);
-    let target = match phase.options.foreign {
-        None => quote!(::atomic_phases::__private::PhaseError),
-        Some(_) => quote!(::atomic_phases::__private::ForeignError),
-    };
-    let outputs = outputs(arguments);
-    // The future has to be Send; where the user's is not, the error points at the user's method.
-    quote_spanned! {function.name.span()=>
-        #index => ::std::boxed::Box::pin(async move {
-            #outputs
-            let ended = #call.await.map_err(::std::convert::Into::<#target>::into)?;
-            ::std::result::Result::Ok(#step(ended)?)
-        }),
-    }
+    let ended = if phase.options.foreign.is_some() { "foreign" } else { "local" };
+    let step = step(function);
+    let body = quote_spanned!(place(&function.returns.output)=> #step(__ended));
+    boxed(index, function, arguments, moved, ended, &body)
 }
 
 fn reconcile_arm(
@@ -209,39 +199,66 @@ fn reconcile_arm(
     moved: &Moved,
 ) -> TokenStream {
     let function = &reconcile.function;
-    let call = call(function, arguments, moved);
     // What the phase would have returned is stored the way the phase stores it.
-    let step = match phase.function.returns.is_reply() {
-        true => quote!(::atomic_phases::__private::reply),
-        false => quote!(|found| ::atomic_phases::__private::output(&found)),
+    let step = if phase.function.returns.is_reply() { "reply" } else { "output" };
+    let step = Ident::new(step, Span::call_site());
+    let body = quote_spanned! {place(&function.returns.output)=>
+        ::atomic_phases::__private::reconciled(__ended, ::atomic_phases::__private::#step)
     };
+    boxed(index, function, arguments, moved, "local", &body)
+}
+
+/// `index => future`, which fetches the outputs, calls the user's method and makes a step in `body`.
+///
+/// Each bound that the user's types may not meet is at the user's own tokens: that the future is
+/// `Send` at the method's name, its error's conversion at the return type.
+fn boxed(
+    index: usize,
+    function: &Function,
+    arguments: &[Argument],
+    moved: &Moved,
+    ended: &str,
+    body: &TokenStream,
+) -> TokenStream {
     let outputs = outputs(arguments);
-    quote_spanned! {function.name.span()=>
+    let call = call(function, arguments, moved);
+    let ended = Ident::new(ended, Span::call_site());
+    let ended = quote_spanned! {place(&function.returns.written)=>
+        ::atomic_phases::__private::#ended(#call.await)?
+    };
+    quote_spanned! {place(&function.name)=>
         #index => ::std::boxed::Box::pin(async move {
             #outputs
-            let found = #call
-                .await
-                .map_err(::std::convert::Into::<::atomic_phases::__private::PhaseError>::into)?;
-            ::atomic_phases::__private::reconciled(found, #step)
+            let __ended = #ended;
+            #body
         }),
     }
 }
 
-fn step_function(function: &Function) -> TokenStream {
-    if function.returns.is_reply() {
-        quote!(::atomic_phases::__private::reply)
-    } else if function.returns.is_wrapped_in("Flow") {
-        quote!(::atomic_phases::__private::flow)
+/// The function of `__private` that makes a step of what the method returned.
+fn step(function: &Function) -> TokenStream {
+    let returns = &function.returns;
+    let step = if returns.is_reply() {
+        "reply"
+    } else if returns.is_wrapped_in("Flow") {
+        "flow"
     } else {
-        quote!((|output| ::atomic_phases::__private::output(&output)))
-    }
+        "output"
+    };
+    let step = Ident::new(step, place(&returns.output));
+    quote_spanned!(step.span()=> ::atomic_phases::__private::#step)
+}
+
+/// The user's place in the source, but known as generated, so that no lint judges the code there.
+fn place(tokens: &impl Spanned) -> Span {
+    tokens.span().resolved_at(Span::call_site())
 }
 
 fn output_name(index: usize) -> Ident {
-    format_ident!("output_{index}")
+    format_ident!("__output_{index}")
 }
 
-/// `let output_0: Ride = scene.output(0)?;` for each output that is asked for.
+/// `let __output_0: Ride = __scene.output(0)?;` for each output that is asked for.
 fn outputs(arguments: &[Argument]) -> TokenStream {
     let mut seen = Vec::new();
     let mut lets = TokenStream::new();
@@ -251,7 +268,7 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
         {
             seen.push(*index);
             let name = output_name(*index);
-            lets.extend(quote!(let #name: #ty = scene.output(#index)?;));
+            lets.extend(quote!(let #name: #ty = __scene.output(#index)?;));
         }
     }
     lets
@@ -261,22 +278,24 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
     let name = &function.name;
     let turbofish = moved.turbofish(name);
     let arguments = arguments.iter().map(|argument| match argument {
-        Argument::Tx => quote!(tx),
-        Argument::Call => quote!(call),
-        Argument::Context => quote!(scene.context()),
-        Argument::Key => quote!(scene.derived_key()?),
-        Argument::App => quote!(scene.app()),
+        Argument::Tx => quote!(__tx),
+        Argument::Call => quote!(__call),
+        Argument::Context => quote!(__scene.context()),
+        Argument::Key => quote!(__scene.derived_key()?),
+        Argument::App => quote!(__scene.app()),
         Argument::Output(index, _) => {
             let name = output_name(*index);
             quote!(&#name)
         }
     });
-    quote!(self.#name #turbofish (#(#arguments),*))
+    quote_spanned! {place(&function.returns.written)=>
+        self.#name #turbofish (#(#arguments),*)
+    }
 }
 
 /// A phase as data.
 fn phase_data(phase: &Phase) -> TokenStream {
-    let name = phase.function.name.to_string();
+    let name = phase.function.stored_name();
     let was = &phase.options.was;
     let commit = phase.options.commit;
     let kind = match &phase.options.foreign {
@@ -337,7 +356,7 @@ fn push_generics_down(block: &mut ItemImpl) -> Moved {
         .params
         .iter()
         .filter(|param| match param {
-            GenericParam::Type(param) => !type_mentions(&block.self_ty, &param.ident),
+            GenericParam::Type(param) => !mentions(&block.self_ty, &param.ident),
             _ => false,
         })
         .cloned()
@@ -357,9 +376,9 @@ fn push_generics_down(block: &mut ItemImpl) -> Moved {
     block.generics.params = kept;
     for member in &mut block.items {
         let ImplItem::Fn(method) = member else { continue };
-        let mut mentions = Mentions { names: &moved.parameters, found: false };
-        mentions.visit_impl_item_fn(method);
-        if !mentions.found {
+        let mut search = Search { names: &moved.parameters, found: false };
+        search.visit_impl_item_fn(method);
+        if !search.found {
             continue;
         }
         method.sig.generics.params.extend(free.iter().cloned());
@@ -370,22 +389,4 @@ fn push_generics_down(block: &mut ItemImpl) -> Moved {
         moved.methods.push(method.sig.ident.clone());
     }
     moved
-}
-
-fn type_mentions(ty: &Type, name: &Ident) -> bool {
-    let names = [name.clone()];
-    let mut mentions = Mentions { names: &names, found: false };
-    mentions.visit_type(ty);
-    mentions.found
-}
-
-struct Mentions<'n> {
-    names: &'n [Ident],
-    found: bool,
-}
-
-impl<'ast> Visit<'ast> for Mentions<'_> {
-    fn visit_ident(&mut self, ident: &'ast Ident) {
-        self.found |= self.names.contains(ident);
-    }
 }

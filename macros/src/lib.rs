@@ -1,6 +1,7 @@
 //! Procedural macros of `atomic-phases`; use them through that crate.
 //!
-//! `parse` reads what the user wrote, `check` decides whether it is a request, `expand` quotes.
+//! `parse` and `options` read what the user wrote, `check` decides whether it is a request, `expand`
+//! quotes. What they refuse, and in which words, is in the library's `tests/ui/fail`.
 //! Nothing here knows a database.
 
 #![warn(unreachable_pub)]
@@ -44,6 +45,9 @@ use proc_macro::TokenStream;
 ///
 /// # On a phase
 ///
+/// An `async fn` that takes `&self` first, has no generic parameters of its own, and exists in each
+/// build: stored rows count on it, so `#[cfg]` goes inside of its body.
+///
 /// * `#[phase]`: local. Takes `tx: &mut Tx<'_, Db>`.
 /// * `#[phase(foreign(idempotent))]`, `#[phase(foreign(idempotent, window = "24h"))]`,
 ///   `#[phase(foreign(at_most_once))]`: foreign. Takes `call: ForeignCall`. The effect class says
@@ -56,8 +60,9 @@ use proc_macro::TokenStream;
 ///
 /// # What a phase may ask for
 ///
-/// By type: `&T`, where `T` is the output of an earlier phase (by the parameter's name, the earlier
-/// phase's, where two return the same type); `&App`; `&RequestContext`.
+/// By type: `&T`, where `T` is the output of an earlier phase (where two return the same type, the
+/// parameter is named after the phase); `&App`; `&RequestContext`. Types are compared as they are
+/// written, so write each alike everywhere.
 ///
 /// # What a phase returns
 ///

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use syn::parse::{Parse, ParseStream};
-use syn::spanned::Spanned;
-use syn::{Error, Ident, LitInt, LitStr, Result, Token, Type, bracketed, parenthesized};
+use syn::{
+    Attribute, Error, Ident, LitInt, LitStr, Meta, Result, Token, Type, bracketed, parenthesized,
+};
 
 /// Longest name of a definition, in characters.
 const MAX_NAME: usize = 100;
@@ -18,18 +19,28 @@ pub(crate) struct DefinitionOptions {
 
 impl Parse for DefinitionOptions {
     fn parse(input: ParseStream) -> Result<Self> {
-        const EXAMPLE: &str = "write #[atomic_phases(name = \"rides.create\", version = 1)]";
+        const EXAMPLE: &str = "write `#[atomic_phases(name = \"rides.create\", version = 1)]`";
         let (mut name, mut version, mut app) = (None, None, None);
         while !input.is_empty() {
-            let option: Ident = input.parse()?;
-            input.parse::<Token![=]>()?;
+            let option: Ident = input.parse().map_err(|error| Error::new(error.span(), EXAMPLE))?;
             match option.to_string().as_str() {
-                "name" => set(&mut name, &option, input.parse::<LitStr>()?)?,
-                "version" => set(&mut version, &option, input.parse::<LitInt>()?)?,
-                "app" => set(&mut app, &option, input.parse::<Type>()?)?,
+                "name" => {
+                    let text: LitStr = value(input, "name = \"rides.create\"")?;
+                    set(&mut name, &option, text)?;
+                }
+                "version" => {
+                    let number: LitInt = value(input, "version = 1")?;
+                    set(&mut version, &option, number)?;
+                }
+                "app" => {
+                    let ty: Type = value(input, "app = AppState")?;
+                    set(&mut app, &option, ty)?;
+                }
                 _ => {
-                    let text =
-                        format!("unknown option `{option}`: `name`, `version` and `app` are known");
+                    let text = format!(
+                        "unknown option `{option}`: a definition has `name`, `version` and `app`; \
+                         {EXAMPLE}"
+                    );
                     return Err(Error::new(option.span(), text));
                 }
             }
@@ -40,12 +51,13 @@ impl Parse for DefinitionOptions {
         let version = version.ok_or_else(|| missing("version"))?;
         let length = name.value().chars().count();
         if length == 0 || length > MAX_NAME {
-            let text =
-                format!("a definition's name has 1 to {MAX_NAME} characters; this has {length}");
+            let text = format!(
+                "a definition's name has 1 to {MAX_NAME} characters, and this has {length}: write one such as \"rides.create\""
+            );
             return Err(Error::new(name.span(), text));
         }
         if !matches!(version.base10_parse::<u32>(), Ok(1..=0x7fff_ffff)) {
-            let text = "a version is a number from 1 to 2147483647";
+            let text = "a version is a number from 1 to 2147483647: begin with `version = 1`";
             return Err(Error::new(version.span(), text));
         }
         Ok(Self { name, version, app })
@@ -63,7 +75,8 @@ pub(crate) struct PhaseOptions {
 
 /// `foreign(..)`.
 pub(crate) struct Foreign {
-    pub(crate) keyword: Ident,
+    /// The word that names the effect class, for errors.
+    pub(crate) class: Ident,
     pub(crate) effect: Effect,
 }
 
@@ -75,34 +88,44 @@ pub(crate) enum Effect {
 impl Parse for PhaseOptions {
     fn parse(input: ParseStream) -> Result<Self> {
         let mut options = Self::default();
+        let (mut commit, mut was) = (None, None);
         while !input.is_empty() {
             let option: Ident = input.parse()?;
             match option.to_string().as_str() {
-                "foreign" => {
-                    let foreign = foreign(option.clone(), input)?;
-                    set(&mut options.foreign, &option, foreign)?;
-                }
+                "foreign" => set(&mut options.foreign, &option, foreign(&option, input)?)?,
                 "isolation" => {
-                    input.parse::<Token![=]>()?;
-                    set(&mut options.isolation, &option, isolation(input.parse()?)?)?;
+                    let level = value(input, "isolation = \"serializable\"")?;
+                    set(&mut options.isolation, &option, isolation(level)?)?;
                 }
-                "commit" => options.commit = true,
+                "commit" if input.is_empty() || input.peek(Token![,]) => {
+                    set(&mut commit, &option, ())?;
+                }
+                "commit" => {
+                    let text = "`commit` stands alone: write `#[phase(commit)]`";
+                    return Err(Error::new(option.span(), text));
+                }
                 "was" => {
-                    input.parse::<Token![=]>()?;
-                    options.was.extend(names(input)?);
+                    let Names(names) = value(
+                        input,
+                        "was = \"old\"`, or, newest first, `was = [\"newer\", \"oldest\"]",
+                    )?;
+                    set(&mut was, &option, names)?;
                 }
                 _ => {
                     let text = format!(
-                        "unknown option `{option}`: `foreign(..)`, `isolation = \"..\"`, `commit` and \
-                         `was = \"..\"` are known"
+                        "unknown option `{option}`: a phase has `foreign(..)` (without it, it is \
+                         local), `isolation = \"..\"`, `commit` and `was = \"..\"`"
                     );
                     return Err(Error::new(option.span(), text));
                 }
             }
             comma(input)?;
         }
-        if let (Some(foreign), Some((isolation, _))) = (&options.foreign, &options.isolation) {
-            let _ = foreign;
+        options.commit = commit.is_some();
+        options.was = was.unwrap_or_default();
+        if options.foreign.is_some()
+            && let Some((isolation, _)) = &options.isolation
+        {
             let text = "a foreign phase has no transaction: remove `isolation`";
             return Err(Error::new(isolation.span(), text));
         }
@@ -110,39 +133,42 @@ impl Parse for PhaseOptions {
     }
 }
 
-fn foreign(keyword: Ident, input: ParseStream) -> Result<Foreign> {
-    const CLASSES: &str = "say what the provider does with a repeated call: `foreign(idempotent)` if it \
-        honours the derived key, `foreign(idempotent, window = \"24h\")` if it forgets keys after a \
-        while, `foreign(at_most_once)` if it honours none";
+fn foreign(keyword: &Ident, input: ParseStream) -> Result<Foreign> {
+    const CLASSES: &str = "write `foreign(idempotent)` if the provider honours the derived key, \
+        `foreign(idempotent, window = \"24h\")` if it forgets keys after a while, \
+        `foreign(at_most_once)` if it honours none";
+    let missing = |span| {
+        Error::new(span, format!("a foreign phase says what its provider promises: {CLASSES}"))
+    };
     if !input.peek(syn::token::Paren) {
-        return Err(Error::new(
-            keyword.span(),
-            format!("a foreign phase needs an effect class: {CLASSES}"),
-        ));
+        return Err(missing(keyword.span()));
     }
     let inner;
     parenthesized!(inner in input);
     if inner.is_empty() {
-        return Err(Error::new(
-            keyword.span(),
-            format!("a foreign phase needs an effect class: {CLASSES}"),
-        ));
+        return Err(missing(keyword.span()));
     }
     let class: Ident = inner.parse()?;
+    if class == "window" {
+        return Err(missing(class.span()));
+    }
     comma(&inner)?;
     let mut window = None;
     while !inner.is_empty() {
         let option: Ident = inner.parse()?;
+        if option == "idempotent" || option == "at_most_once" {
+            let text = format!("a foreign phase has one effect class: {CLASSES}");
+            return Err(Error::new(option.span(), text));
+        }
         if option != "window" {
             let text = format!("unknown option `{option}`: only `window = \"24h\"` is known here");
             return Err(Error::new(option.span(), text));
         }
-        inner.parse::<Token![=]>()?;
-        let text: LitStr = inner.parse()?;
+        let text: LitStr = value(&inner, "window = \"24h\"")?;
         let length = duration(&text.value()).ok_or_else(|| {
             Error::new(
                 text.span(),
-                "a window is a whole number above 0 and a unit: \"90s\", \"30m\", \"24h\", \"7d\"",
+                "write the window as a whole number above 0 and a unit: \"90s\", \"30m\", \"24h\" or \"7d\"",
             )
         })?;
         set(&mut window, &option, (option.span(), length))?;
@@ -152,7 +178,8 @@ fn foreign(keyword: Ident, input: ParseStream) -> Result<Foreign> {
         ("idempotent", window) => Effect::Idempotent { window: window.map(|(_, length)| length) },
         ("at_most_once", None) => Effect::AtMostOnce,
         ("at_most_once", Some((span, _))) => {
-            let text = "an at_most_once call is never repeated, so it has no window: remove it";
+            let text = "`window` says how long a provider honours the derived key, which an \
+                at_most_once provider does not: remove it";
             return Err(Error::new(span, text));
         }
         _ => {
@@ -162,7 +189,7 @@ fn foreign(keyword: Ident, input: ParseStream) -> Result<Foreign> {
             ));
         }
     };
-    Ok(Foreign { keyword, effect })
+    Ok(Foreign { class, effect })
 }
 
 fn isolation(level: LitStr) -> Result<(LitStr, &'static str)> {
@@ -171,21 +198,33 @@ fn isolation(level: LitStr) -> Result<(LitStr, &'static str)> {
         "repeatable_read" => "RepeatableRead",
         "serializable" => "Serializable",
         _ => {
-            let text = "unknown isolation level: \"read_committed\", \"repeatable_read\" or \"serializable\"";
+            let text = "unknown isolation level: write \"read_committed\", \"repeatable_read\" or \"serializable\"";
             return Err(Error::new(level.span(), text));
         }
     };
     Ok((level, variant))
 }
 
-fn names(input: ParseStream) -> Result<Vec<LitStr>> {
-    if !input.peek(syn::token::Bracket) {
-        return Ok(vec![input.parse()?]);
+/// `"old"` or `["newer", "oldest"]`.
+struct Names(Vec<LitStr>);
+
+impl Parse for Names {
+    fn parse(input: ParseStream) -> Result<Self> {
+        if !input.peek(syn::token::Bracket) {
+            return Ok(Self(vec![input.parse()?]));
+        }
+        let inner;
+        bracketed!(inner in input);
+        let names = inner.parse_terminated(<LitStr as Parse>::parse, Token![,])?;
+        Ok(Self(names.into_iter().collect()))
     }
-    let inner;
-    bracketed!(inner in input);
-    let names = inner.parse_terminated(<LitStr as Parse>::parse, Token![,])?;
-    Ok(names.into_iter().collect())
+}
+
+/// What stands behind an option's `=`, or an error that shows how the option is written.
+fn value<T: Parse>(input: ParseStream, example: &str) -> Result<T> {
+    let told = |error: Error| Error::new(error.span(), format!("write `{example}`"));
+    input.parse::<Token![=]>().map_err(told)?;
+    input.parse().map_err(told)
 }
 
 /// `24h`: a whole number above zero and one of `s`, `m`, `h`, `d`.
@@ -216,10 +255,19 @@ fn comma(input: ParseStream) -> Result<()> {
     Ok(())
 }
 
-/// The one path in `#[reconcile(phase)]`.
-pub(crate) fn reconciled_phase(attribute: &syn::Attribute) -> Result<Ident> {
-    attribute.parse_args::<Ident>().map_err(|_| {
-        Error::new(attribute.span(), "name the phase that it settles: #[reconcile(pilot_notified)]")
+/// What stands in `#[phase(..)]`.
+pub(crate) fn phase_options(attribute: &Attribute) -> Result<PhaseOptions> {
+    match &attribute.meta {
+        Meta::Path(_) => Ok(PhaseOptions::default()),
+        _ => attribute.parse_args(),
+    }
+}
+
+/// The one name in `#[reconcile(phase)]`.
+pub(crate) fn reconciled_phase(attribute: &Attribute) -> Result<Ident> {
+    attribute.parse_args().map_err(|_| {
+        let text = "name the foreign phase that this settles: `#[reconcile(charge_created)]`";
+        Error::new_spanned(attribute, text)
     })
 }
 

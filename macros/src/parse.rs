@@ -1,14 +1,16 @@
 //! What the user wrote: an impl block taken apart into phases, reconcile functions and the rest.
 //! Judges only what cannot be read at all; `check` does the rest.
 
-use proc_macro2::Span;
-use syn::spanned::Spanned;
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::visit::Visit;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ImplItem, ImplItemFn, ItemImpl, Pat,
-    PathArguments, Result, ReturnType, Type,
+    Attribute, Error, FnArg, GenericArgument, Ident, ImplItem, ImplItemFn, ItemImpl, Pat, PatType,
+    PathArguments, Result, ReturnType, Type, parse_quote,
 };
 
-use crate::options::{DefinitionOptions, PhaseOptions, reconciled_phase};
+use crate::options::{DefinitionOptions, PhaseOptions, phase_options, reconciled_phase};
 
 /// An annotated impl block.
 pub(crate) struct Request {
@@ -34,39 +36,53 @@ pub(crate) struct Reconcile {
 pub(crate) struct Function {
     pub(crate) name: Ident,
     pub(crate) is_async: bool,
-    /// Where the receiver is not `&self`: its span, or the signature's.
-    pub(crate) bad_receiver: Option<Span>,
+    /// What stands where `&self` belongs: another receiver, or nothing (then the name).
+    pub(crate) bad_receiver: Option<TokenStream>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Returns,
     /// Own generic parameters, which a phase cannot have.
-    pub(crate) generics: Option<Span>,
+    pub(crate) generics: Option<TokenStream>,
+    /// A `#[cfg]` on the whole method.
+    pub(crate) condition: Option<Attribute>,
 }
 
 /// One parameter after `&self`.
 pub(crate) struct Parameter {
+    /// All of it, for errors.
+    pub(crate) written: PatType,
     pub(crate) name: Option<Ident>,
+    pub(crate) held: Held,
+    /// Its type, without the reference.
     pub(crate) ty: Type,
     pub(crate) kind: ParameterKind,
 }
 
+/// `T`, `&T` or `&mut T`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    Owned,
+    Shared,
+    Exclusively,
+}
+
+/// What a parameter asks for, by the name of its type, however it is held.
 pub(crate) enum ParameterKind {
-    /// `&mut Tx<'_, Db>`, with `Db` if it can be read.
+    /// `Tx<'_, Db>`, with `Db` if it can be read.
     Tx(Option<Box<Type>>),
     /// `ForeignCall`.
     Call,
-    /// `&RequestContext`.
+    /// `RequestContext`.
     Context,
-    /// `&DerivedKey`.
+    /// `DerivedKey`.
     Key,
-    /// `&T`, to be found among the outputs or the application's state.
-    Reference(Box<Type>),
-    /// Nothing that a phase can be given.
-    Other,
+    /// Anything else: to be found among the outputs, or the application's state.
+    Value,
 }
 
 /// A return type, taken apart.
 pub(crate) struct Returns {
-    pub(crate) span: Span,
+    /// All of it, or the function's name where there is none, for errors.
+    pub(crate) written: TokenStream,
     /// `T` of `PhaseResult<T, ..>`; `None` where it is no result.
     pub(crate) output: Option<Type>,
     /// `Flow<..>` or `Reconciled<..>` around it.
@@ -75,130 +91,130 @@ pub(crate) struct Returns {
 
 impl Request {
     /// Takes the attributes off the methods, so that what is left compiles by itself.
-    pub(crate) fn parse(options: DefinitionOptions, mut item: ItemImpl) -> Result<Self> {
+    pub(crate) fn parse(options: TokenStream, mut item: ItemImpl) -> Result<Self> {
         if let Some((_, path, _)) = &item.trait_ {
-            let text = "#[atomic_phases] goes on an inherent impl block: `impl CreateRide { .. }`";
-            return Err(Error::new(path.span(), text));
+            let text = "phases are the request's own methods: move them from this trait's impl to \
+                an inherent one, `impl CreateRide { .. }`";
+            return Err(Error::new_spanned(path, text));
         }
-        let (mut phases, mut reconciles, mut errors) = (Vec::new(), Vec::new(), Errors::default());
-        for member in &mut item.items {
-            let ImplItem::Fn(method) = member else { continue };
-            let phase = take(&mut method.attrs, "phase");
-            let reconcile = take(&mut method.attrs, "reconcile");
-            match (phase, reconcile) {
-                (None, None) => {}
-                (Some(_), Some(both)) => {
-                    let text =
-                        "a method is a phase or a reconcile function: take one attribute off";
-                    errors.add(Error::new(both.span(), text));
-                }
-                (Some(attribute), None) => {
-                    if let Some(options) = errors.keep(phase_options(&attribute)) {
-                        phases.push(Phase { options, function: Function::of(method) });
-                    }
-                }
-                (None, Some(attribute)) => {
-                    if let Some(settles) = errors.keep(reconciled_phase(&attribute)) {
-                        reconciles.push(Reconcile { settles, function: Function::of(method) });
-                    }
-                }
-            }
-        }
-        errors.into_result()?;
+        let (options, (phases, reconciles)) = both(syn::parse2(options), methods(&mut item))?;
         Ok(Self { options, item, phases, reconciles })
     }
 }
 
-fn take(attributes: &mut Vec<Attribute>, name: &str) -> Option<Attribute> {
-    let is_it = |attribute: &Attribute| {
-        attribute.path().segments.last().is_some_and(|segment| segment.ident == name)
-    };
-    let at = attributes.iter().position(is_it)?;
-    Some(attributes.remove(at))
+fn methods(item: &mut ItemImpl) -> Result<(Vec<Phase>, Vec<Reconcile>)> {
+    let (mut phases, mut reconciles, mut errors) = (Vec::new(), Vec::new(), Errors::default());
+    for member in &mut item.items {
+        let ImplItem::Fn(method) = member else { continue };
+        let marks = take_marks(method);
+        if !marks.is_empty() {
+            // `async` and `&self` are ours to ask for, so no lint may blame the user for them.
+            method.attrs.push(parse_quote!(#[allow(clippy::unused_async, clippy::unused_self)]));
+        }
+        match marks.as_slice() {
+            [] => {}
+            [mark] if is_mark(mark, "phase") => {
+                if let Some(options) = errors.keep(phase_options(mark)) {
+                    phases.push(Phase { options, function: Function::of(method) });
+                }
+            }
+            [mark] => {
+                if let Some(settles) = errors.keep(reconciled_phase(mark)) {
+                    reconciles.push(Reconcile { settles, function: Function::of(method) });
+                }
+            }
+            [_, second, ..] => {
+                let text = "a method is one phase or one reconcile function: remove this attribute, \
+                    and write all options of a phase into one `#[phase(.., ..)]`";
+                errors.at(second, text);
+            }
+        }
+    }
+    errors.into_result()?;
+    Ok((phases, reconciles))
 }
 
-fn phase_options(attribute: &Attribute) -> Result<PhaseOptions> {
-    match &attribute.meta {
-        syn::Meta::Path(_) => Ok(PhaseOptions::default()),
-        _ => attribute.parse_args(),
-    }
+/// Takes off `#[phase]` and `#[reconcile]`, also with a path in front.
+pub(crate) fn take_marks(method: &mut ImplItemFn) -> Vec<Attribute> {
+    let is_ours = |mark: &mut Attribute| is_mark(mark, "phase") || is_mark(mark, "reconcile");
+    method.attrs.extract_if(.., is_ours).collect()
+}
+
+fn is_mark(attribute: &Attribute, name: &str) -> bool {
+    attribute.path().segments.last().is_some_and(|segment| segment.ident == name)
 }
 
 impl Function {
     fn of(method: &ImplItemFn) -> Self {
         let signature = &method.sig;
-        let mut inputs = signature.inputs.iter();
-        let bad_receiver = match inputs.next() {
-            Some(FnArg::Receiver(receiver)) => {
+        let bad_receiver = match signature.receiver() {
+            Some(receiver) => {
                 let shared = receiver.reference.is_some() && receiver.mutability.is_none();
-                (!shared || receiver.colon_token.is_some()).then(|| receiver.span())
+                (!shared || receiver.colon_token.is_some()).then(|| receiver.to_token_stream())
             }
-            Some(other) => Some(other.span()),
-            None => Some(signature.ident.span()),
+            None => Some(signature.ident.to_token_stream()),
         };
-        let skip = usize::from(matches!(signature.inputs.first(), Some(FnArg::Receiver(_))));
-        let parameters = signature.inputs.iter().skip(skip).filter_map(Parameter::of).collect();
+        let generics = &signature.generics.params;
+        let is_condition = |attribute: &&Attribute| attribute.path().is_ident("cfg");
         Self {
             name: signature.ident.clone(),
             is_async: signature.asyncness.is_some(),
             bad_receiver,
-            parameters,
-            returns: Returns::of(&signature.output, signature.ident.span()),
-            generics: (!signature.generics.params.is_empty()).then(|| signature.generics.span()),
+            parameters: signature.inputs.iter().filter_map(Parameter::of).collect(),
+            returns: Returns::of(&signature.output, &signature.ident),
+            generics: (!generics.is_empty()).then(|| generics.to_token_stream()),
+            condition: method.attrs.iter().find(is_condition).cloned(),
         }
+    }
+
+    /// The name as it is stored: `r#match` is called `match`.
+    pub(crate) fn stored_name(&self) -> String {
+        self.name.unraw().to_string()
     }
 }
 
 impl Parameter {
     fn of(input: &FnArg) -> Option<Self> {
-        let FnArg::Typed(typed) = input else { return None };
-        let name = match &*typed.pat {
+        let FnArg::Typed(written) = input else { return None };
+        let name = match &*written.pat {
             Pat::Ident(pattern) => Some(pattern.ident.clone()),
             _ => None,
         };
-        Some(Self { name, ty: (*typed.ty).clone(), kind: ParameterKind::of(&typed.ty) })
-    }
-
-    pub(crate) fn span(&self) -> Span {
-        self.ty.span()
+        let (held, ty) = match &*written.ty {
+            Type::Reference(reference) => {
+                let held = reference.mutability.map_or(Held::Shared, |_| Held::Exclusively);
+                (held, &*reference.elem)
+            }
+            owned => (Held::Owned, owned),
+        };
+        let kind = ParameterKind::of(ty);
+        Some(Self { written: written.clone(), name, held, ty: ty.clone(), kind })
     }
 }
 
 impl ParameterKind {
     fn of(ty: &Type) -> Self {
-        match ty {
-            Type::Reference(reference) => {
-                let inner = &*reference.elem;
-                match (last_segment(inner), reference.mutability) {
-                    (Some(segment), Some(_)) if segment.ident == "Tx" => {
-                        Self::Tx(type_argument(&segment.arguments, 0).map(Box::new))
-                    }
-                    (_, Some(_)) => Self::Other,
-                    (Some(segment), None) if segment.ident == "Tx" => Self::Other,
-                    (Some(segment), None) if segment.ident == "RequestContext" => Self::Context,
-                    (Some(segment), None) if segment.ident == "DerivedKey" => Self::Key,
-                    (_, None) => Self::Reference(Box::new(inner.clone())),
-                }
-            }
-            other => match last_segment(other) {
-                Some(segment) if segment.ident == "ForeignCall" => Self::Call,
-                _ => Self::Other,
-            },
+        let Some(segment) = last_segment(ty) else { return Self::Value };
+        match segment.ident.to_string().as_str() {
+            "Tx" => Self::Tx(type_argument(&segment.arguments, 0).map(Box::new)),
+            "ForeignCall" => Self::Call,
+            "RequestContext" => Self::Context,
+            "DerivedKey" => Self::Key,
+            _ => Self::Value,
         }
     }
 }
 
 impl Returns {
-    fn of(output: &ReturnType, fallback: Span) -> Self {
+    fn of(output: &ReturnType, function: &Ident) -> Self {
         let ReturnType::Type(_, ty) = output else {
-            return Self { span: fallback, output: None, wrapper: None };
+            return Self { written: function.to_token_stream(), output: None, wrapper: None };
         };
+        let written = ty.to_token_stream();
         let result = last_segment(ty)
             .filter(|segment| segment.ident == "PhaseResult" || segment.ident == "Result")
             .and_then(|segment| type_argument(&segment.arguments, 0));
-        let Some(inner) = result else {
-            return Self { span: ty.span(), output: None, wrapper: None };
-        };
+        let Some(inner) = result else { return Self { written, output: None, wrapper: None } };
         let wrapped = last_segment(&inner)
             .filter(|segment| segment.ident == "Flow" || segment.ident == "Reconciled")
             .and_then(|segment| {
@@ -206,9 +222,9 @@ impl Returns {
             });
         match wrapped {
             Some((wrapper, output)) => {
-                Self { span: ty.span(), output: Some(output), wrapper: Some(wrapper) }
+                Self { written, output: Some(output), wrapper: Some(wrapper) }
             }
-            None => Self { span: ty.span(), output: Some(inner), wrapper: None },
+            None => Self { written, output: Some(inner), wrapper: None },
         }
     }
 
@@ -224,6 +240,25 @@ impl Returns {
 /// Whether the type is a path that ends in `name`.
 pub(crate) fn is_called(ty: &Type, name: &str) -> bool {
     last_segment(ty).is_some_and(|segment| segment.ident == name)
+}
+
+/// Whether `name` stands anywhere in the type.
+pub(crate) fn mentions(ty: &Type, name: &Ident) -> bool {
+    let mut search = Search { names: std::slice::from_ref(name), found: false };
+    search.visit_type(ty);
+    search.found
+}
+
+/// Looks for any of some names.
+pub(crate) struct Search<'n> {
+    pub(crate) names: &'n [Ident],
+    pub(crate) found: bool,
+}
+
+impl<'ast> Visit<'ast> for Search<'_> {
+    fn visit_ident(&mut self, ident: &'ast Ident) {
+        self.found |= self.names.contains(ident);
+    }
 }
 
 fn last_segment(ty: &Type) -> Option<&syn::PathSegment> {
@@ -249,15 +284,16 @@ fn type_argument(arguments: &PathArguments, index: usize) -> Option<Type> {
 pub(crate) struct Errors(Option<Error>);
 
 impl Errors {
-    pub(crate) fn add(&mut self, error: Error) {
+    fn add(&mut self, error: Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
             None => self.0 = Some(error),
         }
     }
 
-    pub(crate) fn at(&mut self, span: Span, text: impl std::fmt::Display) {
-        self.add(Error::new(span, text));
+    /// Underlines all of `tokens`.
+    pub(crate) fn at(&mut self, tokens: impl ToTokens, text: impl std::fmt::Display) {
+        self.add(Error::new_spanned(tokens, text));
     }
 
     pub(crate) fn keep<T>(&mut self, result: Result<T>) -> Option<T> {
@@ -266,5 +302,17 @@ impl Errors {
 
     pub(crate) fn into_result(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// Both, or the mistakes of both.
+fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (Err(mut one), Err(other)) => {
+            one.combine(other);
+            Err(one)
+        }
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::Running;
+use super::quota::Buckets;
 use super::registry::Registry;
-use super::{Core, Engine};
+use super::{Bells, Core, Engine};
 use crate::codec::{Codec, PlainCodec};
-use crate::config::{Limits, OnDuplicate, Settings};
+use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::store::Store;
@@ -137,6 +138,13 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         self
     }
 
+    /// How often an unknown outcome is looked into, with a back-off that doubles up to an hour,
+    /// before the request is a dead letter; 20.
+    pub fn max_reconciles(mut self, max_reconciles: u32) -> Self {
+        self.settings.max_reconciles = max_reconciles;
+        self
+    }
+
     /// How long before the end of a provider's window a call is not repeated any more (G11); 5 min,
     /// and never more than a tenth of the window.
     pub fn window_margin(mut self, margin: Duration) -> Self {
@@ -155,6 +163,12 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
     /// reaches the first caller only, which is right for a cookie, a date or a request id.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
+        self
+    }
+
+    /// What one scope may create; anything (G16).
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.settings.quota = quota;
         self
     }
 
@@ -206,6 +220,8 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
             derived_keys: self.derived_keys,
             registry: self.registry,
             running: Running::default(),
+            bells: Bells::default(),
+            buckets: Buckets::default(),
         };
         Ok(Engine { core: Arc::new(core) })
     }

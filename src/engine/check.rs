@@ -14,6 +14,8 @@ pub struct CheckReport {
     pub stranded: Vec<Stranded>,
     /// Rows whose outcome is unknown or that are dead letters: they wait for somebody.
     pub waiting: Vec<Standing>,
+    /// Staged jobs that are dead letters; see [`Engine::revive_jobs`].
+    pub dead_jobs: u64,
 }
 
 /// Rows at one place that this process cannot continue.
@@ -54,7 +56,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// # Errors
     /// [`StoreError`] where the store cannot be read.
     pub async fn check(&self) -> Result<CheckReport, StoreError> {
-        let mut report = CheckReport::default();
+        let dead_jobs = self.core.store.dead_jobs().await?;
+        let mut report = CheckReport { dead_jobs, ..CheckReport::default() };
         for rows in self.core.store.survey().await? {
             if let Some(because) = stranded(&self.core.registry, &rows) {
                 report.stranded.push(Stranded { rows: rows.clone(), because });
@@ -64,6 +67,16 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             }
         }
         Ok(report)
+    }
+
+    /// Lets all staged jobs that are dead letters be delivered again, and says how many they are.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be written.
+    pub async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived = self.core.store.revive_jobs().await?;
+        self.core.bells.staged.notify_one();
+        Ok(revived)
     }
 }
 

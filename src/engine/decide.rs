@@ -47,6 +47,10 @@ pub(crate) fn decide(row: Option<&KeyRow>, asked: &Asked<'_>) -> Decision {
     if row.status == Status::Completed && row.expired {
         return Decision::Create { replaces: Some(row.request_id) };
     }
+    #[cfg(feature = "fault-injection")]
+    if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() {
+        return Decision::InProgress { retry_after: row.lease_left };
+    }
     match asked.same_request {
         None => return Decision::NotKnownHere,
         Some(false) => return Decision::Mismatch,
@@ -104,7 +108,7 @@ pub(crate) fn plan(
             return Plan::WindowPassed;
         }
     }
-    if row.attempts > max_attempts {
+    if row.attempts.saturating_sub(row.forgiven_attempts) > max_attempts {
         return Plan::GiveUp;
     }
     Plan::Run
@@ -149,6 +153,9 @@ mod tests {
             open_intent: None,
             lease_token: 7,
             attempts: 2,
+            forgiven_attempts: 0,
+            reconciles: 0,
+            resolution: None,
             lease_left: Duration::ZERO,
             back_off_left: Duration::ZERO,
             since_advance: Duration::ZERO,
@@ -276,5 +283,7 @@ mod tests {
         let tried = |attempts| KeyRow { attempts, ..row(Status::InProgress) };
         assert_eq!(plan(&tried(20), &DEFINITION, 1, 20, HOUR), Plan::Run);
         assert_eq!(plan(&tried(21), &DEFINITION, 1, 20, HOUR), Plan::GiveUp);
+        let forgiven = KeyRow { forgiven_attempts: 1, ..tried(21) };
+        assert_eq!(plan(&forgiven, &DEFINITION, 1, 20, HOUR), Plan::Run);
     }
 }

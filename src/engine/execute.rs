@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::decide::{Asked, Decision, Plan, decide, plan};
-use super::lease::{Entered, Holder, Lease};
-use super::outcome::{ExecuteError, FailureCause, Outcome};
-use super::progress::phases_done;
-use super::run::{Ended, Run, jitter};
+use super::decide::{Asked, Decision, decide};
+use super::lease::{Entered, Holder};
+use super::outcome::{ExecuteError, Outcome};
+use super::resume::Born;
+use super::run::{Ended, jitter};
 use super::stored::unreadable;
 use super::{Call, Core};
 use crate::codec::CodecError;
@@ -20,8 +20,10 @@ use crate::definition::{Definition, RequestDefinition, STARTED};
 use crate::fingerprint::{Fingerprint, FingerprintVersion, fingerprint, fingerprint_like};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
-use crate::phase::{Outputs, Reply, RequestContext};
-use crate::store::{Claim, KeyRow, NewRow, Reserved, Right, Status, Store, StoreError};
+use crate::phase::Reply;
+use crate::store::{
+    Birth, Commit, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
+};
 
 impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
     /// Runs the request, or answers what became of it.
@@ -30,11 +32,18 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     /// As [`Engine::execute`](super::Engine::execute).
     pub async fn execute(self) -> Result<Outcome, ExecuteError> {
         let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        let attempt = self.prepare(entered)?;
-        let span = observe::request(&attempt.definition, &attempt.scope, &attempt.key);
-        // On a task of its own: whoever awaits it may go away (R10, WIRE 35).
-        let task = tokio::spawn(tracing::Instrument::instrument(attempt.settle(), span));
-        task.await.unwrap_or(Err(ExecuteError::TaskLost))
+        self.prepare(entered, false)?.detached().await
+    }
+
+    /// Stores the request as `pending` and answers [`Outcome::Accepted`], durably, without running
+    /// it: a completer does ([`Engine::spawn_workers`](super::Engine::spawn_workers)). A request
+    /// that is known already is answered as by [`execute`](Self::execute), and not run either.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`](super::Engine::execute).
+    pub async fn accept(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, true)?.detached().await
     }
 
     /// As [`execute`](Self::execute), on the caller's own task: whoever drops the future drops the
@@ -42,11 +51,11 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     #[doc(hidden)]
     pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
         let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        self.prepare(entered)?.settle().await
+        self.prepare(entered, false)?.settle().await
     }
 
     /// Everything that can be refused before anything is stored.
-    fn prepare(self, entered: Entered) -> Result<Attempt<S, A>, ExecuteError> {
+    fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, ExecuteError> {
         let definition = R::DEFINITION;
         let (name, version) = (definition.name, definition.version);
         let entry = self
@@ -79,7 +88,8 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             }),
             params,
             context,
-            request_id: Uuid::new_v4(),
+            background,
+            request_id: new_request_id(),
             patience: match on_duplicate {
                 OnDuplicate::Answer => None,
                 OnDuplicate::Wait(bound) => Some(Instant::now() + bound),
@@ -87,6 +97,14 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             _entered: entered,
         })
     }
+}
+
+fn new_request_id() -> Uuid {
+    #[cfg(feature = "fault-injection")]
+    if let Some(id) = crate::fault::request_id() {
+        return id;
+    }
+    Uuid::new_v4()
 }
 
 fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
@@ -110,6 +128,8 @@ struct Attempt<S: Store, A> {
     fingerprint_like: FingerprintLike,
     params: Vec<u8>,
     context: Option<Box<RawValue>>,
+    /// Whether to store it and leave the work to the workers.
+    background: bool,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
     /// after a commit that got no answer.
     request_id: Uuid,
@@ -119,10 +139,18 @@ struct Attempt<S: Store, A> {
 }
 
 /// How often the row is looked at anew because it changed between two statements (H20).
-const LOOKS: u32 = 16;
+pub(super) const LOOKS: u32 = 16;
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
+    async fn detached(self) -> Result<Outcome, ExecuteError> {
+        let span = observe::request(&self.definition, &self.scope, &self.key);
+        let task = tokio::spawn(carried!(tracing::Instrument::instrument(self.settle(), span)));
+        task.await.unwrap_or(Err(ExecuteError::TaskLost))
+    }
+
     async fn settle(self) -> Result<Outcome, ExecuteError> {
+        let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
         let mut looks = 0;
@@ -130,9 +158,22 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             let row = self.core.store.read(&self.scope, &self.key).await?;
             let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
             let ended = match (decision, row) {
-                (Decision::Create { replaces }, _) => self.create(replaces, &mut rejected).await?,
-                (Decision::TakeOver, Some(row)) => self.take_over(row, Right::Free).await?,
-                (Decision::Recover, Some(row)) => self.take_over(row, Right::Own).await?,
+                (Decision::Create { replaces }, _) => {
+                    if !std::mem::replace(&mut admitted, true) {
+                        self.core.admit(&self.scope).await?;
+                    }
+                    self.create(replaces, &mut rejected).await?
+                }
+                #[cfg(feature = "fault-injection")]
+                (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
+                    self.resume(row, Right::Own).await?
+                }
+                // Whoever wants it in the background leaves it to the workers.
+                (Decision::TakeOver, Some(_)) if self.background => {
+                    Looked::Ended(Outcome::Accepted)
+                }
+                (Decision::TakeOver, Some(row)) => self.resume(row, Right::Free).await?,
+                (Decision::Recover, Some(row)) => self.resume(row, Right::Own).await?,
                 (decision, row) => Looked::Ended(self.answer(decision, row)?),
             };
             match ended {
@@ -141,7 +182,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                         return Ok(Outcome::InProgress { retry_after });
                     }
                 }
-                Looked::Ended(outcome) => return Ok(outcome),
+                Looked::Ended(outcome) => {
+                    #[cfg(feature = "fault-injection")]
+                    self.before_reply(&outcome).await;
+                    return Ok(outcome);
+                }
                 Looked::Changed if looks < LOOKS => looks += 1,
                 Looked::Changed => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
@@ -172,6 +217,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// Whether a stored fingerprint is this request's; `None` where this process does not know the
     /// version that the row was written with.
     fn is_same(&self, stored: &str) -> Option<bool> {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(SkipFingerprint) {
+            return Some(true);
+        }
         if FingerprintVersion::of(stored)? == FingerprintVersion::CURRENT {
             return Some(self.fingerprint.matches(stored));
         }
@@ -185,7 +234,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
-            Decision::NotKnownHere => self.not_known_here(),
+            Decision::NotKnownHere => self.core.not_known_here(),
             Decision::Replay => {
                 let mut row = row.ok_or(unreadable("response"))?;
                 // Ours, where the commit that created and finished it got no answer: nobody else has
@@ -204,10 +253,17 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         })
     }
 
-    fn not_known_here(&self) -> Outcome {
-        let cause = FailureCause::NotKnownHere;
-        observe::stopped(&cause);
-        Outcome::Failed { cause, retry_after: self.core.settings.back_off(1) }
+    #[cfg(feature = "fault-injection")]
+    async fn before_reply(&self, outcome: &Outcome) {
+        if let (Outcome::Finished(finished), Some(last)) = (outcome, self.definition.phases.last())
+            && !finished.replayed
+        {
+            reach!(last.name, BeforeReply);
+        }
+    }
+
+    async fn resume(&self, row: KeyRow, right: Right) -> Result<Looked, ExecuteError> {
+        self.core.resume(&self.scope, &self.key, row, right).await
     }
 
     /// Whether there was time left to wait for somebody else, and it was waited for.
@@ -248,11 +304,15 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             fingerprint: self.fingerprint.as_str(),
             params: &params,
             context: context.as_deref(),
-            lease: settings.lease,
+            birth: match self.background {
+                false => Birth::Held(settings.lease),
+                true => Birth::Pending,
+            },
             retention: settings.retention,
             lock_wait: settings.lock_wait,
             replaces,
         };
+        reach!(STARTED, BeforePhase);
         let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
             Reserved::Exists => return Ok(Looked::Changed),
             Reserved::Busy => {
@@ -260,19 +320,32 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             }
             Reserved::Fresh { tx, created_at, expires_at } => (tx, created_at, expires_at),
         };
-        let run = self.run(
-            &self.params,
-            RequestContext {
-                scope: self.scope.clone(),
-                request_id: self.request_id,
-                created_at,
-                attempt: 1,
+        if self.background {
+            return Ok(match tx.commit_reservation().await {
+                Commit::Done => {
+                    self.core.bells.accepted.notify_one();
+                    Looked::Ended(Outcome::Accepted)
+                }
+                Commit::Unknown(error) => Looked::Restart { reply: None, error: Some(error) },
+                Commit::Failed(error) => return Err(error.into()),
+                Commit::Fenced | Commit::Refused(_) => Looked::Changed,
+            });
+        }
+        let holder = Holder {
+            scope: self.scope.clone(),
+            key: self.key.clone(),
+            request_id: self.request_id,
+        };
+        let run = self.core.start(
+            holder,
+            Born {
+                definition: (self.definition.name, self.definition.version),
+                params: &self.params,
                 context: self.context.clone(),
+                fingerprint: self.fingerprint.as_str(),
+                created_at,
+                expires_at,
             },
-            Outputs::default(),
-            STARTED.to_owned(),
-            Lease::new(1),
-            expires_at,
         )?;
         let ended = match rejected.take() {
             Some(reply) => run.finish_fresh(tx, reply).await?,
@@ -280,115 +353,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         Ok(ended.into())
     }
-
-    /// Acquires the lease of an existing row and resumes after its recovery point.
-    async fn take_over(&self, row: KeyRow, right: Right) -> Result<Looked, ExecuteError> {
-        let claim = Claim {
-            scope: &self.scope,
-            key: &self.key,
-            request_id: row.request_id,
-            lease_token: row.lease_token,
-            right,
-        };
-        // A row that this process cannot continue is not touched (G14).
-        let work = row.work.ok_or(unreadable("params"))?;
-        let decoded = self.core.decode_work(&self.scope, &self.key, work)?;
-        if phases_done(&self.definition, &row.recovery_point, &decoded.outputs).is_none() {
-            return Ok(Looked::Ended(self.not_known_here()));
-        }
-        let Some(mut row) = self.core.store.take_over(&claim, self.core.settings.lease).await?
-        else {
-            return Ok(Looked::Changed);
-        };
-        // The former holder may have gone on since the row was read.
-        let work = row.work.take().ok_or(unreadable("params"))?;
-        let decoded = self.core.decode_work(&self.scope, &self.key, work)?;
-        let settings = &self.core.settings;
-        let done = phases_done(&self.definition, &row.recovery_point, &decoded.outputs);
-        let next = match done {
-            Some(done) => {
-                plan(&row, &self.definition, done, settings.max_attempts, settings.window_margin)
-            }
-            None => return Ok(Looked::Ended(self.not_known_here())),
-        };
-        observe::resumed(&row.recovery_point, row.attempts);
-        let context = RequestContext {
-            scope: self.scope.clone(),
-            request_id: row.request_id,
-            created_at: row.created_at,
-            attempt: row.attempts,
-            context: decoded.context,
-        };
-        let lease = Lease::new(row.lease_token);
-        let mut run = self.run(
-            &decoded.params,
-            context,
-            decoded.outputs,
-            row.recovery_point,
-            lease,
-            row.expires_at,
-        )?;
-        run.fingerprint = row.fingerprint;
-        let phase = done.and_then(|done| self.definition.phases.get(done)).map_or("", |p| p.name);
-        let ended = match next {
-            Plan::Run => run.resumed().await?,
-            Plan::OpenIntent => {
-                let intent = row.open_intent.as_deref();
-                observe::unknown(phase, "its call was under way when the lease ended");
-                run.leave(Status::Unknown, intent).await?
-            }
-            Plan::WindowPassed => {
-                observe::unknown(phase, "the provider's window has passed");
-                run.leave(Status::Unknown, Some(phase)).await?
-            }
-            Plan::GiveUp => {
-                observe::dead_letter();
-                run.leave(Status::DeadLetter, None).await?
-            }
-        };
-        Ok(ended.into())
-    }
-
-    fn run(
-        &self,
-        params: &[u8],
-        context: RequestContext,
-        outputs: Outputs,
-        point: String,
-        lease: Lease,
-        expires_at: chrono::DateTime<chrono::Utc>,
-    ) -> Result<Run<S, A>, ExecuteError> {
-        let (name, version) = (self.definition.name, self.definition.version);
-        let entry = self
-            .core
-            .registry
-            .get(name, version)
-            .ok_or(ExecuteError::NotRegistered { name, version })?;
-        let request = (entry.decode)(params).map_err(|_| unreadable("params"))?;
-        Ok(Run {
-            core: self.core.clone(),
-            definition: self.definition,
-            phases_hash: self.phases_hash.clone(),
-            request,
-            holder: Holder {
-                scope: self.scope.clone(),
-                key: self.key.clone(),
-                request_id: context.request_id,
-            },
-            fingerprint: self.fingerprint.as_str().to_owned(),
-            context,
-            outputs,
-            point,
-            lease,
-            expires_at,
-            heartbeat: None,
-            reruns: 0,
-        })
-    }
 }
 
 /// What one look at the row came to.
-enum Looked {
+pub(super) enum Looked {
     Ended(Outcome),
     /// Somebody was faster: look again.
     Changed,

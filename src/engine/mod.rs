@@ -7,25 +7,38 @@
 mod builder;
 mod check;
 mod decide;
+mod drive;
 mod execute;
 mod lease;
 mod moved;
+#[cfg(feature = "fault-injection")]
+mod mutants;
 mod outcome;
 mod progress;
+mod quota;
+mod reconcile;
 mod registry;
+mod resolve;
+mod resume;
 mod run;
+mod status;
 mod stored;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 
 pub use self::builder::{BuildError, EngineBuilder};
 pub use self::check::{CheckReport, Stranded, StrandedBecause};
+pub(crate) use self::drive::Driven;
 pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+pub use self::resolve::{Resolution, ResolveError, Resolved};
+pub use self::status::RequestStatus;
 
 use self::lease::Running;
+use self::quota::Buckets;
 use self::registry::Registry;
 use crate::codec::Codec;
 use crate::config::{OnDuplicate, Settings};
@@ -50,6 +63,15 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) derived_keys: DerivedKeys,
     pub(crate) registry: Registry<S, A>,
     pub(crate) running: Running,
+    pub(crate) bells: Bells,
+    pub(crate) buckets: Buckets,
+}
+
+/// Rung for the workers of this process; those of other nodes look by themselves.
+#[derive(Default)]
+pub(crate) struct Bells {
+    pub(crate) accepted: Notify,
+    pub(crate) staged: Notify,
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
@@ -100,12 +122,6 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     #[must_use]
     pub fn app(&self) -> &A {
         &self.core.app
-    }
-
-    /// Its numbers, for the published policy.
-    #[cfg(feature = "http")]
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.core.settings
     }
 
     /// Drains the engine: takes no new request, lets each running one finish its current phase,

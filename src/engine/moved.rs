@@ -17,16 +17,17 @@ use crate::store::{
 
 /// A state that the row is to move to.
 pub(super) struct Moved {
-    status: Status,
-    point: String,
+    pub(super) status: Status,
+    pub(super) point: String,
     outputs: Option<Vec<u8>>,
     intent: Option<String>,
     hold: Duration,
+    resolution: Option<String>,
     finished: Option<(Reply, StoredResponse)>,
 }
 
 /// What became of a commit that got no answer.
-pub(super) enum Resolved {
+pub(super) enum Fate {
     Applied,
     NotApplied,
     /// Somebody else holds the row, so it does not matter to us.
@@ -77,7 +78,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     fn moved(&self, status: Status, point: &str, hold: Duration) -> Moved {
-        Moved { status, point: point.to_owned(), outputs: None, intent: None, hold, finished: None }
+        Moved {
+            status,
+            point: point.to_owned(),
+            outputs: None,
+            intent: None,
+            hold,
+            resolution: None,
+            finished: None,
+        }
     }
 
     pub(super) fn guard(&self) -> Guard<'_> {
@@ -92,6 +101,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: moved.outputs.as_deref(),
             open_intent: moved.intent.as_deref(),
             hold: moved.hold,
+            resolution: moved.resolution.as_deref(),
             response: moved.finished.as_ref().map(|(_, stored)| stored),
         }
     }
@@ -104,6 +114,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Ok(match moved.finished {
             None => Continue(()),
             Some((reply, _)) => Break(Ended::Outcome(Outcome::Finished(Finished {
+                #[cfg(feature = "fault-injection")]
+                reply: super::mutants::told(reply),
+                #[cfg(not(feature = "fault-injection"))]
                 reply,
                 replayed: false,
                 expires_at: self.expires_at,
@@ -114,16 +127,16 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Writes `moved` in a transaction of its own. `false` where the row is somebody else's.
     pub(super) async fn write(&mut self, moved: &Moved) -> Result<bool, ExecuteError> {
         loop {
-            match self.core.store.write(&self.guard(), &self.change(moved)).await {
+            match self.write_once(moved).await {
                 Commit::Done => {
                     self.lease.confirm();
                     return Ok(true);
                 }
                 Commit::Fenced => return Ok(false),
                 Commit::Unknown(error) => match self.resolve(moved, error).await? {
-                    Resolved::Applied => return Ok(true),
-                    Resolved::Lost => return Ok(false),
-                    Resolved::NotApplied => {}
+                    Fate::Applied => return Ok(true),
+                    Fate::Lost => return Ok(false),
+                    Fate::NotApplied => {}
                 },
                 Commit::Failed(error)
                     if error.is_worth_a_rerun() && self.reruns < self.core.settings.max_reruns =>
@@ -137,12 +150,38 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
+    async fn write_once(&self, moved: &Moved) -> Commit {
+        #[cfg(feature = "fault-injection")]
+        return self.write_with_faults(moved).await;
+        #[cfg(not(feature = "fault-injection"))]
+        self.core.store.write(&self.guard(), &self.change(moved)).await
+    }
+
+    /// The same between the two points that fit what is written.
+    #[cfg(feature = "fault-injection")]
+    async fn write_with_faults(&self, moved: &Moved) -> Commit {
+        let moves = self.definition.phases.iter().find(|phase| phase.is_called(&moved.point));
+        let next = self.definition.phases.get(self.outputs.len()).or(self.definition.phases.last());
+        let advances = moved.status == Status::InProgress && moved.intent.is_none();
+        let phase = moves.filter(|_| advances).or(next).map_or("", |phase| phase.name);
+        let write = async { self.core.store.write(&self.guard(), &self.change(moved)).await };
+        match (moved.status, &moved.intent) {
+            (Status::InProgress, Some(_)) => {
+                committing!(phase, BeforeIntent to AfterIntent, write.await)
+            }
+            (Status::InProgress | Status::Completed, _) => {
+                committing!(phase, BeforeCommit to AfterCommit, write.await)
+            }
+            _ => committing!(phase, BeforeRelease to AfterRelease, write.await),
+        }
+    }
+
     /// Finds out what became of a commit that got no answer, before anything else happens (G7).
     pub(super) async fn resolve(
         &mut self,
         moved: &Moved,
         error: StoreError,
-    ) -> Result<Resolved, ExecuteError> {
+    ) -> Result<Fate, ExecuteError> {
         observe::commit_unanswered();
         // Past the lease somebody else may have the row; it is theirs to find out then.
         let until = Instant::now() + self.core.settings.lease;
@@ -160,13 +199,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Err(last.into())
     }
 
-    async fn ask(&mut self, moved: &Moved) -> Result<Resolved, StoreError> {
+    async fn ask(&mut self, moved: &Moved) -> Result<Fate, StoreError> {
         let token = self.lease.token();
         let claim = Claim {
             scope: &self.holder.scope,
             key: &self.holder.key,
             request_id: self.holder.request_id,
             lease_token: token,
+            status: Status::InProgress,
             right: Right::Own,
         };
         // A locking write: it waits for our commit if that is still under way, and fences it off if
@@ -176,7 +216,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let applied = moved.status == Status::InProgress
                 && row.recovery_point == moved.point
                 && row.open_intent == moved.intent;
-            return Ok(if applied { Resolved::Applied } else { Resolved::NotApplied });
+            return Ok(if applied { Fate::Applied } else { Fate::NotApplied });
         }
         // Not in progress under our token: our own commit ended it, or somebody took it over. The
         // update above has waited for the row's lock, so this read is not early.
@@ -186,7 +226,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 && row.lease_token == token
                 && row.status == moved.status
         });
-        Ok(if ours { Resolved::Applied } else { Resolved::Lost })
+        Ok(if ours { Fate::Applied } else { Fate::Lost })
     }
 
     /// Stores the reply and finishes.
@@ -260,16 +300,55 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         &mut self,
         status: Status,
         intent: Option<&str>,
+        hold: Duration,
     ) -> Result<Ended, ExecuteError> {
-        let hold = self.core.settings.reconcile_after;
         let left = Moved { intent: intent.map(str::to_owned), ..self.standing(status, hold) };
         if !self.write(&left).await? {
             return Ok(Ended::Lost);
         }
         Ok(Ended::Outcome(match status {
-            Status::DeadLetter => Outcome::DeadLetter,
+            Status::DeadLetter => {
+                observe::dead_letter();
+                Outcome::DeadLetter
+            }
             _ => Outcome::Unknown { retry_after: hold },
         }))
+    }
+
+    /// Releases the row after a word that settles what was unknown.
+    pub(super) fn released(&self, resolution: String) -> Moved {
+        Moved {
+            resolution: Some(resolution),
+            ..self.moved(Status::FailedRetryable, &self.point, Duration::ZERO)
+        }
+    }
+
+    /// Released behind `phase`, with the output that somebody vouches for.
+    pub(super) fn released_behind(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+        resolution: String,
+    ) -> Result<Moved, Rule> {
+        let moved = self.moved_by_output(phase, output)?;
+        let (status, hold) = (Status::FailedRetryable, Duration::ZERO);
+        Ok(Moved { status, hold, resolution: Some(resolution), ..moved })
+    }
+
+    /// Goes on behind `phase`, with the output that its reconcile function vouches for.
+    pub(super) fn resumed_behind(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+        resolution: String,
+    ) -> Result<Moved, Rule> {
+        let moved = self.moved_by_output(phase, output)?;
+        Ok(Moved { resolution: Some(resolution), ..moved })
+    }
+
+    /// Finished with a reply that somebody vouches for.
+    pub(super) fn finished_by(&self, reply: Reply, resolution: String) -> Result<Moved, Rule> {
+        Ok(Moved { resolution: Some(resolution), ..self.moved_by_reply(reply)? })
     }
 
     /// The row as it stands, with a foreign result that has not been committed yet.

@@ -43,6 +43,8 @@ pub enum Outcome {
         /// Until the outcome is looked into.
         retry_after: Duration,
     },
+    /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::Call::accept).
+    Accepted,
     /// Gave up at the attempt cap; only an operator moves it on.
     DeadLetter,
 }
@@ -135,6 +137,23 @@ pub enum ExecuteError {
         size: usize,
         /// The cap in bytes.
         limit: usize,
+    },
+    /// The scope creates keys faster than [`Quota::rate`](crate::Quota::rate) allows. HTTP 429.
+    #[error("this scope may create {limit} keys in {period:?}; try again in {retry_after:?}")]
+    RateExceeded {
+        /// How many.
+        limit: u32,
+        /// In which time.
+        period: Duration,
+        /// When it may create the next.
+        retry_after: Duration,
+    },
+    /// The scope has as many keys as [`Quota::keys`](crate::Quota::keys) allows. HTTP 429: some of
+    /// them have to expire first.
+    #[error("this scope has {limit} keys, which is its limit; some of them have to expire first")]
+    TooManyKeys {
+        /// How many.
+        limit: u32,
     },
     /// A value that does not serialise to JSON and back, so that a resumed run would not see what
     /// this one sees.

@@ -13,10 +13,14 @@ use uuid::Uuid;
 
 use super::Core;
 use super::lease::{Heartbeat, Holder, Lease};
-use super::moved::Resolved;
+use super::moved::{Fate, Moved};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
-use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, Step};
+use crate::definition::{
+    Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, STARTED, Step,
+};
 use crate::error::DbError;
+#[cfg(feature = "fault-injection")]
+use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
     ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene, StagedJob,
@@ -77,12 +81,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return Ok(ended);
                 }
             }
-            _ => match tx.commit_reservation().await {
-                Commit::Done => {}
-                Commit::Unknown(error) => return Ok(Ended::Again(error)),
-                Commit::Failed(error) => return Err(error.into()),
-                Commit::Fenced | Commit::Refused(_) => return Ok(Ended::Lost),
-            },
+            _ => {
+                match committing!(STARTED, BeforeCommit to AfterCommit, tx.commit_reservation().await)
+                {
+                    Commit::Done => {}
+                    Commit::Unknown(error) => return Ok(Ended::Again(error)),
+                    Commit::Failed(error) => return Err(error.into()),
+                    Commit::Fenced | Commit::Refused(_) => return Ok(Ended::Lost),
+                }
+            }
         }
         self.resumed().await
     }
@@ -160,8 +167,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return failed(FailureCause::Misuse { phase: phase.name, rule }, None);
             }
         };
-        match tx.commit(&self.guard(), &self.change(&moved), &jobs).await {
-            Commit::Done => self.arrive(moved),
+        match self.commit(phase, tx, &moved, &jobs).await {
+            Commit::Done => {
+                self.ring(&jobs);
+                self.arrive(moved)
+            }
             Commit::Fenced => Ok(Break(Ended::Lost)),
             Commit::Refused(refusal) => failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
@@ -178,6 +188,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// One local phase: its writes, its output and the recovery point in one commit (G4).
     async fn local(&mut self, index: usize, phase: &'static Phase, isolation: Isolation) -> Flow {
         loop {
+            reach!(phase.name, BeforePhase);
             let mut tx = match self.core.store.begin(isolation).await {
                 Ok(tx) => tx,
                 Err(error) if self.may_rerun_store(phase, &error) => {
@@ -219,14 +230,16 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return self.halt(FailureCause::Misuse { phase: phase.name, rule }, None).await;
                 }
             };
-            let commit = tx.commit(&self.guard(), &self.change(&moved), &jobs).await;
-            match commit {
-                Commit::Done => return self.arrive(moved),
+            match self.commit(phase, tx, &moved, &jobs).await {
+                Commit::Done => {
+                    self.ring(&jobs);
+                    return self.arrive(moved);
+                }
                 Commit::Fenced => return Ok(Break(Ended::Lost)),
                 Commit::Unknown(error) => match self.resolve(&moved, error).await? {
-                    Resolved::Applied => return self.arrive(moved),
-                    Resolved::Lost => return Ok(Break(Ended::Lost)),
-                    Resolved::NotApplied => self.outputs.truncate(index),
+                    Fate::Applied => return self.arrive(moved),
+                    Fate::Lost => return Ok(Break(Ended::Lost)),
+                    Fate::NotApplied => self.outputs.truncate(index),
                 },
                 Commit::Failed(error) => {
                     self.outputs.truncate(index);
@@ -243,12 +256,39 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
+    /// The writes of the phase, its jobs and the recovery point in one commit (G4), fenced (G3).
+    async fn commit(
+        &mut self,
+        phase: &'static Phase,
+        tx: S::Transaction,
+        moved: &Moved,
+        jobs: &[StagedJob],
+    ) -> Commit {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(SecondCommit) || mutated!(NoFence) || mutated!(AssumeCommitted) {
+            return self.mutant_commit(phase, tx, moved, jobs).await;
+        }
+        committing!(phase.name, BeforeCommit to AfterCommit, {
+            tx.commit(&self.guard(), &self.change(moved), jobs).await
+        })
+    }
+
+    fn ring(&self, jobs: &[StagedJob]) {
+        if !jobs.is_empty() {
+            self.core.bells.staged.notify_one();
+        }
+    }
+
     async fn local_body(
         &self,
         index: usize,
         phase: &'static Phase,
         tx: &mut S::Transaction,
     ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), ExecuteError> {
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::at(phase.name, Place::BeforeBody).await == Some(Mode::CutConnection) {
+            self.core.store.cut(tx).await;
+        }
         let mut staging = Staging::new(self.context.request_id, index);
         let mut handle = Tx::new(tx.connection()?, &mut staging);
         let scene = Scene {
@@ -276,6 +316,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// One foreign phase: no transaction is open and no connection is held while it runs (G20).
     async fn foreign(&mut self, index: usize, phase: &'static Phase, effect: EffectClass) -> Flow {
+        reach!(phase.name, BeforePhase);
         let at_most_once = effect == EffectClass::AtMostOnce;
         let still_ours = if at_most_once {
             // Whoever finds this intent open knows that the call may have been made (G2).
@@ -295,6 +336,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             &self.fingerprint,
             self.context.request_id,
         );
+        #[cfg(feature = "fault-injection")]
+        let key = super::mutants::key(key);
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::at(phase.name, Place::BeforeCall).await == Some(Mode::CallFails) {
+            let cause = FailureCause::Phase { phase: phase.name, reason: "asked for" };
+            return self.halt(cause, Some(Duration::ZERO)).await;
+        }
         let (call, made) = ForeignCall::new(key.clone());
         let scene = Scene {
             app: &self.core.app,
@@ -308,6 +356,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // Where the provider honours no key, whatever is not certain is unknown once the call began.
         let uncertain = at_most_once && made.get();
         let name = phase.name;
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::at(name, Place::AfterCall).await == Some(Mode::AnswerLost) {
+            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
+            return match uncertain {
+                true => self.unknown(name, "asked for").await,
+                false => self.halt(cause, Some(Duration::ZERO)).await,
+            };
+        }
         match Body::of(ended) {
             Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
             Body::Output(output) => {
@@ -365,7 +421,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
         observe::unknown(phase, reason);
-        self.leave(Status::Unknown, Some(phase)).await.map(Break)
+        let hold = self.core.settings.reconcile_after;
+        self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
     }
 
     async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {

@@ -32,7 +32,7 @@ impl<S: Store, A> Core<S, A> {
         self.codec.encode(Place { scope, key, column }, Cow::Borrowed(plain))
     }
 
-    fn decode(
+    pub(crate) fn decode(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -59,14 +59,19 @@ impl<S: Store, A> Core<S, A> {
                 serde_json::from_slice(&json).map_err(|_| unreadable("context"))
             })
             .transpose()?;
-        let outputs = match work.outputs {
-            None => Outputs::default(),
-            Some(stored) => {
-                let json = self.decode(scope, key, "outputs", stored)?;
-                Outputs::from_json(&json).map_err(|_| unreadable("outputs"))?
-            }
-        };
+        let outputs = self.decode_outputs(scope, key, work.outputs)?;
         Ok(Decoded { params, context, outputs })
+    }
+
+    pub(super) fn decode_outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        stored: Option<Vec<u8>>,
+    ) -> Result<Outputs, ExecuteError> {
+        let Some(stored) = stored else { return Ok(Outputs::default()) };
+        let json = self.decode(scope, key, "outputs", stored)?;
+        Outputs::from_json(&json).map_err(|_| unreadable("outputs"))
     }
 
     pub(super) fn encode_outputs(

@@ -162,6 +162,13 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
         self.tell(outcome)
     }
 
+    /// Stores `request` under the key and answers 202, durably; a worker runs it
+    /// ([`Call::accept`]). One that is known already is answered as by [`answer`](Self::answer).
+    pub async fn accept<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
+        let outcome = self.call(request).accept().await;
+        self.tell(outcome)
+    }
+
     /// The engine's call, for those who have more to say about it, such as its
     /// [`context`](Call::context). Execute it and [`tell`](Self::tell) the outcome.
     pub fn call<R: RequestDefinition<S, A>>(&self, request: R) -> Call<S, A, R> {

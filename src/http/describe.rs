@@ -133,12 +133,14 @@ fn retries(page: &mut Page, policy: &Policy, settings: &Settings) {
     ));
     page.says(format!(
         "Where the server died at work, a retry goes on within {}. A request is given up after {} \
-         attempts, which come {} to {} apart. An unknown outcome is looked into after {}.",
+         attempts, which come {} to {} apart. An unknown outcome is looked into after {}, and given \
+         up after {} looks.",
         duration(settings.lease),
         settings.max_attempts,
         duration(settings.back_off),
         duration(settings.max_back_off),
         duration(settings.reconcile_after),
+        settings.max_reconciles,
     ));
 }
 
@@ -153,6 +155,13 @@ fn limits(page: &mut Page, policy: &Policy, settings: &Settings) {
         ("Headers of an answer that is repeated", limits.reply_headers),
     ] {
         table.row(None, [what.to_owned(), format!("{bytes} bytes")]);
+    }
+    if let Some(keys) = settings.quota.keys {
+        table.row(None, ["Keys of one caller, until they expire".to_owned(), keys.to_string()]);
+    }
+    if let Some((requests, period)) = settings.quota.rate {
+        let rate = format!("{requests} in {}", duration(period));
+        table.row(None, ["New keys of one caller".to_owned(), rate]);
     }
     page.shows(table);
 }

@@ -121,7 +121,8 @@ impl Policy {
     }
 
     /// Tells such a request 202 instead of 409, with a `location` to ask for the end: `prefix`
-    /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. Off.
+    /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. A request that is
+    /// [accepted](super::Keyed::accept) has it too. Off.
     pub fn accept_duplicates(mut self, prefix: impl Into<String>) -> Self {
         self.status_prefix = Some(prefix.into());
         self
@@ -159,9 +160,10 @@ impl Policy {
         names
     }
 
-    pub(crate) fn status_uri(&self, key: Option<&IdempotencyKey>) -> Option<String> {
-        let (prefix, key) = (self.status_prefix.as_ref()?, key?);
-        Some(key.as_str().bytes().fold(prefix.clone(), percent_encode))
+    /// Where to ask for the end of a request that is not finished, if there is such a place.
+    pub(crate) fn status_uri(&self, key: &IdempotencyKey) -> Option<String> {
+        let prefix = self.status_prefix.clone()?;
+        Some(key.as_str().bytes().fold(prefix, percent_encode))
     }
 
     /// How long a duplicate waits, if it does.

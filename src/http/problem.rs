@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     NotRetained,
     Panicked,
     Misconfigured,
+    RateExceeded,
+    TooManyKeys,
     Unavailable,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct Facts {
 
 impl Kind {
     /// In the order of the checks.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::MethodNotAllowed,
         Self::Unauthenticated,
         Self::KeyMissing,
@@ -65,6 +67,8 @@ impl Kind {
         Self::ParametersMalformed,
         Self::ParametersInvalid,
         Self::Unavailable,
+        Self::RateExceeded,
+        Self::TooManyKeys,
         Self::KeyReused,
         Self::InProgress,
         Self::NotRetained,
@@ -129,6 +133,12 @@ impl Kind {
             Self::Panicked => ("internal_error", 500, 500, "The request failed", true, Server),
             Self::Misconfigured => {
                 ("misconfigured", 500, 500, "The server is not set up for this", false, Server)
+            }
+            Self::RateExceeded => {
+                ("rate_exceeded", 429, 429, "Too many new requests", true, Request)
+            }
+            Self::TooManyKeys => {
+                ("too_many_keys", 429, 429, "Too many keys are stored", true, Request)
             }
             Self::Unavailable => {
                 ("temporarily_unavailable", 503, 503, "Not available now", true, Server)
@@ -216,6 +226,14 @@ impl From<ExecuteError> for Problem {
                 Self::new(Kind::ParametersInvalid, error.to_string())
             }
             ExecuteError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
+            ExecuteError::RateExceeded { retry_after, .. } => {
+                let detail = "Nothing was done. Try again later, with the same key.";
+                Self::later(Kind::RateExceeded, detail, retry_after)
+            }
+            ExecuteError::TooManyKeys { .. } => {
+                let detail = "Nothing was done. Some of them have to expire first.";
+                Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
+            }
             ExecuteError::NotRegistered { .. } => {
                 Self::new(Kind::Misconfigured, "This request is not known here.")
             }

@@ -70,10 +70,11 @@ impl Policy {
     ) -> Answer {
         let problem = match outcome {
             Ok(Outcome::Finished(finished)) => return self.finished(key, &finished).into(),
-            Ok(Outcome::InProgress { retry_after }) => match (self.status_uri(key), key) {
-                (Some(uri), Some(key)) => return self.accepted(key, &uri, retry_after).into(),
-                _ => Problem::in_progress(retry_after),
-            },
+            Ok(Outcome::Accepted) => return self.accepted(key, Duration::from_secs(1)).into(),
+            Ok(Outcome::InProgress { retry_after }) if self.status_prefix.is_some() => {
+                return self.accepted(key, retry_after).into();
+            }
+            Ok(Outcome::InProgress { retry_after }) => Problem::in_progress(retry_after),
             Ok(Outcome::Mismatch) => Problem::new(
                 Kind::KeyReused,
                 "It was used for another request: other parameters, method, path or query. \
@@ -122,15 +123,17 @@ impl Policy {
         response
     }
 
-    /// Somebody is at it: where to look for the end.
-    fn accepted(&self, key: &IdempotencyKey, uri: &str, retry_after: Duration) -> Response<Bytes> {
+    /// It is stored, and somebody is or will be at it: where to look for the end.
+    fn accepted(&self, key: Option<&IdempotencyKey>, retry_after: Duration) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from_static(br#"{"status":"in_progress"}"#));
         *response.status_mut() = StatusCode::ACCEPTED;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
+        let Some(key) = key else { return response };
         headers.extend(self.profile.echo(key).map(|echo| (IDEMPOTENCY_KEY, echo)));
-        headers.extend(HeaderValue::from_str(uri).map(|uri| (LOCATION, uri)));
+        let uri = self.status_uri(key).and_then(|uri| HeaderValue::try_from(uri).ok());
+        headers.extend(uri.map(|uri| (LOCATION, uri)));
         response
     }
 }

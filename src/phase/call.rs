@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::key::IdempotencyKey;
+
 /// The idempotency key for the foreign system: 32 characters of `[A-Za-z0-9_-]`.
 ///
 /// Derived, never random and never per attempt: a retry, a takeover and a database restored from
@@ -35,6 +37,14 @@ impl fmt::Display for DerivedKey {
 impl fmt::Debug for DerivedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DerivedKey(…)")
+    }
+}
+
+/// An application that calls a foreign system is that system's client: there the derived key is an
+/// idempotency key like any other ([`client::KeyedCall`](crate::client::KeyedCall)).
+impl From<DerivedKey> for IdempotencyKey {
+    fn from(key: DerivedKey) -> Self {
+        Self::made_here(key.0)
     }
 }
 

@@ -198,6 +198,12 @@ impl ForeignError {
         Self(ForeignFailure::NotExecuted { reason, after: None })
     }
 
+    /// As [`not_executed`](Self::not_executed), with the back-off that the provider asked for.
+    #[must_use]
+    pub fn not_executed_after(reason: &'static str, after: Duration) -> Self {
+        Self(ForeignFailure::NotExecuted { reason, after: Some(after) })
+    }
+
     /// The effect may or may not have happened, and calling again would not be safe: nobody repeats
     /// the call; a reconcile function or an operator settles it.
     #[must_use]

@@ -3,6 +3,7 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
+mod due;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -26,6 +27,8 @@ use crate::definition::Isolation;
 use crate::error::DbError;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
+
+pub(crate) use self::due::{Created, Due, JobAt, JobRow};
 
 /// A database that keeps the rows of idempotency keys.
 ///
@@ -95,6 +98,88 @@ pub trait Store: Clone + Send + Sync + 'static {
         guard: &Guard<'_>,
         lease: Duration,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The stored outputs, of a finished row too.
+    #[doc(hidden)]
+    fn outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+
+    /// How many rows the scope has, counted up to `cap`.
+    #[doc(hidden)]
+    fn count_keys(
+        &self,
+        scope: &Scope,
+        cap: u32,
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Rows that a worker may want, the longest due first, without those that it has `skip`ped.
+    #[doc(hidden)]
+    fn due(
+        &self,
+        due: Due,
+        limit: u32,
+        skip: u32,
+    ) -> impl Future<Output = Result<Vec<(Scope, IdempotencyKey)>, StoreError>> + Send;
+
+    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15).
+    #[doc(hidden)]
+    fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Staged jobs to be delivered: of each request the next one.
+    #[doc(hidden)]
+    fn jobs_due(&self, limit: u32) -> impl Future<Output = Result<Vec<JobAt>, StoreError>> + Send;
+
+    /// Acquires the right to deliver a job for the length of `lease`: one guarded statement. `None`
+    /// where somebody else was faster, or where an earlier job of the request is still to be
+    /// delivered.
+    #[doc(hidden)]
+    fn claim_job(
+        &self,
+        at: &JobAt,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
+
+    /// The job was delivered: its row goes. `false` where somebody else has it by now.
+    #[doc(hidden)]
+    fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The job was not delivered: again after `back_off`, or never (`None`).
+    #[doc(hidden)]
+    fn job_failed(
+        &self,
+        at: &JobAt,
+        back_off: Option<Duration>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// How many jobs are dead letters.
+    #[doc(hidden)]
+    fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lets all jobs that are dead letters try again, and says how many.
+    #[doc(hidden)]
+    fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Whether others can work with the database while a transaction is open.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    const CONCURRENT: bool;
+
+    /// Moves the database's clock, as far as this row is concerned: its lease and its back-off are over.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn pass_time(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Cuts the connection of an open transaction, at the server.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
 
     /// Counts the unfinished rows by what a process must know to continue them.
     #[doc(hidden)]
@@ -180,6 +265,12 @@ pub struct KeyRow {
     pub(crate) open_intent: Option<String>,
     pub(crate) lease_token: i64,
     pub(crate) attempts: u32,
+    /// As many of them an operator's word has forgiven.
+    pub(crate) forgiven_attempts: u32,
+    /// How often the unknown outcome was looked into.
+    pub(crate) reconciles: u32,
+    /// The last word about an unknown outcome; see `engine::resolve`.
+    pub(crate) resolution: Option<String>,
     /// Until the lease ends; zero once it has ended.
     pub(crate) lease_left: Duration,
     /// Until the back-off of a released or unknown row ends.
@@ -233,11 +324,45 @@ pub struct NewRow<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) params: &'a [u8],
     pub(crate) context: Option<&'a [u8]>,
-    pub(crate) lease: Duration,
+    pub(crate) birth: Birth,
     pub(crate) retention: Duration,
     pub(crate) lock_wait: Duration,
     /// A finished, expired life of the same key, which this row replaces.
     pub(crate) replaces: Option<Uuid>,
+}
+
+/// How a row begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Birth {
+    /// In progress: its creator runs it, and holds it for so long.
+    Held(Duration),
+    /// Accepted: a worker is to run it, at once.
+    Pending,
+}
+
+impl Birth {
+    fn status(self) -> Status {
+        match self {
+            Self::Held(_) => Status::InProgress,
+            Self::Pending => Status::Pending,
+        }
+    }
+
+    /// Acquisitions of the lease so far, which is also the first fencing token.
+    fn attempts(self) -> i32 {
+        (self != Self::Pending).into()
+    }
+
+    fn lease(self) -> Option<Duration> {
+        match self {
+            Self::Held(lease) => Some(lease),
+            Self::Pending => None,
+        }
+    }
+
+    fn due(self) -> Option<Duration> {
+        (self == Self::Pending).then_some(Duration::ZERO)
+    }
 }
 
 /// What became of a reservation.
@@ -255,19 +380,24 @@ pub struct Claim<'a> {
     pub(crate) scope: &'a Scope,
     pub(crate) key: &'a IdempotencyKey,
     pub(crate) request_id: Uuid,
-    /// The token that was read: who raised it since then was faster.
+    /// Token and status that were read: who changed them since then was faster.
     pub(crate) lease_token: i64,
+    pub(crate) status: Status,
     pub(crate) right: Right,
 }
 
 /// By what right a lease is acquired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// The row is released, or its lease has run out.
+    /// The row is accepted or released, or its lease has run out: another attempt begins.
     Free,
     /// The lease is ours, and a commit of ours got no answer: the guarded update waits for that
     /// commit and fences it off (H4, H5), then tells which recovery point holds.
     Own,
+    /// The outcome is unknown and somebody is going to look into it.
+    Reconcile,
+    /// Somebody knows: a webhook or an operator.
+    Resolve,
 }
 
 /// What every write of the engine is guarded by (G3).
@@ -290,7 +420,21 @@ pub struct Change<'a> {
     /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the
     /// back-off lasts (any other status, whose lease is gone).
     pub(crate) hold: Duration,
+    /// A word about an unknown outcome: it ends the count of what was tried before, and lets a
+    /// provider's window begin anew.
+    pub(crate) resolution: Option<&'a str>,
     pub(crate) response: Option<&'a StoredResponse>,
+}
+
+impl Change<'_> {
+    fn lease(&self) -> Option<Duration> {
+        (self.status == Status::InProgress).then_some(self.hold)
+    }
+
+    /// When a worker has to look at the row; never, where nothing is left for it to do.
+    fn due(&self) -> Option<Duration> {
+        (!matches!(self.status, Status::Completed | Status::DeadLetter)).then_some(self.hold)
+    }
 }
 
 /// What became of a guarded write. Never a guess (G7).

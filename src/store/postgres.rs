@@ -17,10 +17,11 @@ use futures_util::future::{OptionFuture, join, join4, join5};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
-use super::row::{Row, SurveyRow, key_row, standing};
+use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, job_at, key_at};
+use super::row::{Row, SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError,
-    Transaction,
+    Change, Claim, Commit, Created, Due, Guard, JobAt, JobRow, KeyRow, NewRow, Refusal, Reserved,
+    Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -292,6 +293,138 @@ impl<P: Pool> Store for Postgres<P> {
             sql::Renew::new(guard, lease).execute(&mut conn)
         })?;
         Ok(renewed == 1)
+    }
+
+    async fn outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let rows = ask_again!(self, "read the outputs", |conn| {
+            sql::Outputs { scope: scope.as_str(), key: key.as_str() }
+                .load::<Option<Vec<u8>>>(&mut conn)
+        })?;
+        Ok(rows.into_iter().next().flatten())
+    }
+
+    async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountKeys { scope: scope.as_str(), cap: cap.into() }.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows))
+    }
+
+    async fn due(
+        &self,
+        due: Due,
+        limit: u32,
+        skip: u32,
+    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
+        let (limit, skip) = (limit.into(), skip.into());
+        let rows = match due {
+            Due::Resume { grace } => ask_again!(self, "look for due keys", |conn| {
+                sql::DueToResume { grace_ms: millis(grace), limit, skip }
+                    .load::<KeyAtRow>(&mut conn)
+            }),
+            Due::Abandoned { created, grace } => {
+                let (from_ms, to_ms) = Created::expiry(created);
+                let grace_ms = millis(grace);
+                ask_again!(self, "look for abandoned keys", |conn| {
+                    sql::Abandoned { from_ms, to_ms, grace_ms, limit, skip }
+                        .load::<KeyAtRow>(&mut conn)
+                })
+            }
+            Due::Reconcile => ask_again!(self, "look for unknown keys", |conn| {
+                sql::DueToReconcile { limit, skip }.load::<KeyAtRow>(&mut conn)
+            }),
+        };
+        rows?.into_iter().map(key_at).collect()
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let reaped = ask!(self, "reap expired keys", |conn| {
+            sql::Reap { limit: limit.into() }.execute(&mut conn)
+        })?;
+        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+    }
+
+    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
+        let rows = ask_again!(self, "look for staged jobs", |conn| {
+            sql::JobsDue { limit: limit.into() }.load::<JobAtRow>(&mut conn)
+        })?;
+        rows.into_iter().map(job_at).collect()
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let rows = ask!(self, "claim a staged job", |conn| {
+            sql::ClaimJob {
+                lease_ms: millis(lease),
+                scope: at.scope.as_str(),
+                request_id: at.request_id,
+                position: at.position,
+                attempts: at.attempts.cast_signed(),
+            }
+            .load::<JobDataRow>(&mut conn)
+        })?;
+        rows.into_iter().next().map(|row| job(at, row)).transpose()
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let deleted = ask_again!(self, "delete a delivered job", |conn| {
+            sql::JobDelivered {
+                scope: at.scope.as_str(),
+                request_id: at.request_id,
+                position: at.position,
+                attempts: at.attempts.cast_signed(),
+            }
+            .execute(&mut conn)
+        })?;
+        Ok(deleted == 1)
+    }
+
+    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+        let updated = ask_again!(self, "put a job back", |conn| {
+            sql::JobFailed {
+                back_off_ms: back_off.map(millis),
+                scope: at.scope.as_str(),
+                request_id: at.request_id,
+                position: at.position,
+                attempts: at.attempts.cast_signed(),
+            }
+            .execute(&mut conn)
+        })?;
+        Ok(updated == 1)
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count dead jobs", |conn| {
+            sql::DeadJobs {}.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived =
+            ask_again!(self, "revive dead jobs", |conn| { sql::ReviveJobs {}.execute(&mut conn) })?;
+        Ok(revived as u64)
+    }
+
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = true;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        ask_again!(self, "pass time", |conn| {
+            sql::PassTime { scope: scope.as_str(), key: key.as_str() }.execute(&mut conn)
+        })?;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, tx: &mut PgTransaction<P>) {
+        if let Ok(conn) = tx.0.shared() {
+            let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
+        }
     }
 
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {

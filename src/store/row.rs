@@ -11,6 +11,7 @@ use super::{KeyRow, Standing, Status, StoreError, StoredResponse, Work};
 pub(super) type Row = (
     (Uuid, String, i32, String),
     (String, String, Option<String>, i64, i32),
+    (i32, i32, Option<String>),
     (i64, i64, i64, DateTime<Utc>, DateTime<Utc>, bool),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -22,6 +23,7 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     let (
         (request_id, definition, version, fingerprint),
         (status, recovery_point, open_intent, lease_token, attempts),
+        (forgiven_attempts, reconciles, resolution),
         (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
         (params, context, outputs),
         (response_status, response_headers, response_body),
@@ -36,6 +38,9 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         open_intent,
         lease_token,
         attempts: attempts.cast_unsigned(),
+        forgiven_attempts: forgiven_attempts.cast_unsigned(),
+        reconciles: reconciles.cast_unsigned(),
+        resolution,
         lease_left: duration(lease_left),
         back_off_left: duration(back_off_left),
         since_advance: duration(since_advance),
@@ -69,12 +74,18 @@ fn parsed(status: &str) -> Result<Status, StoreError> {
 
 /// Milliseconds, as the statements count. A hundred years is as good as for ever, and fits a
 /// timestamp.
-pub(super) fn millis(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1000;
-    i64::try_from(duration.as_millis()).map_or(CENTURY, |millis| millis.min(CENTURY))
+pub(super) const fn millis(duration: Duration) -> i64 {
+    const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
+    let millis = duration.as_millis();
+    (if millis < CENTURY { millis } else { CENTURY }) as i64
 }
 
 /// A time that has passed already is no time left.
 fn duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// The number that a `SELECT count(*)` returned.
+pub(super) fn count(rows: Vec<i64>) -> u32 {
+    rows.first().map_or(0, |rows| u32::try_from(*rows).unwrap_or(u32::MAX))
 }

@@ -21,10 +21,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use self::statements as sql;
 use self::swallowed::Swallowed;
 use self::worker::Worker;
-use super::row::{SurveyRow, key_row, standing};
+use super::due::{KeyAtRow, job, job_at, key_at};
+use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Guard, KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError,
-    Transaction,
+    Change, Claim, Commit, Created, Due, Guard, JobAt, JobRow, KeyRow, NewRow, Refusal, Reserved,
+    Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -206,6 +207,127 @@ impl Store for Sqlite {
         let renew = sql::Renew::new(guard, lease);
         Ok(self.run("renew the lease", |conn| renew.execute(conn)).await? == 1)
     }
+
+    async fn outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let read = sql::Outputs { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
+        let rows = self.run("read the outputs", |conn| read.load::<Option<Vec<u8>>>(conn)).await?;
+        Ok(rows.into_iter().next().flatten())
+    }
+
+    async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
+        let counting = sql::CountKeys { scope: scope.as_str().to_owned(), cap: cap.into() };
+        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?))
+    }
+
+    async fn due(
+        &self,
+        due: Due,
+        limit: u32,
+        skip: u32,
+    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
+        let (limit, skip) = (limit.into(), skip.into());
+        let rows = match due {
+            Due::Resume { grace } => {
+                let look = sql::DueToResume { grace_ms: millis(grace), limit, skip };
+                self.run("look for due keys", |conn| look.load::<KeyAtRow>(conn)).await
+            }
+            Due::Abandoned { created, grace } => {
+                let (from_ms, to_ms) = Created::expiry(created);
+                let grace_ms = millis(grace);
+                let look = sql::Abandoned { from_ms, to_ms, grace_ms, limit, skip };
+                self.run("look for abandoned keys", |conn| look.load::<KeyAtRow>(conn)).await
+            }
+            Due::Reconcile => {
+                let look = sql::DueToReconcile { limit, skip };
+                self.run("look for unknown keys", |conn| look.load::<KeyAtRow>(conn)).await
+            }
+        };
+        rows?.into_iter().map(key_at).collect()
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let reap = sql::Reap { limit: limit.into() };
+        let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
+        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+    }
+
+    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
+        let look = sql::JobsDue { limit: limit.into() };
+        let rows = self
+            .run("look for staged jobs", |conn| look.load::<(String, Vec<u8>, i64, i32)>(conn))
+            .await?;
+        let uuid = |bytes: Vec<u8>| sql::uuid(&bytes, "request_id");
+        rows.into_iter()
+            .map(|(scope, id, position, attempts)| job_at((scope, uuid(id)?, position, attempts)))
+            .collect()
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let claim = sql::ClaimJob {
+            lease_ms: millis(lease),
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        };
+        let rows = self
+            .run("claim a staged job", |conn| {
+                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32)>(conn)
+            })
+            .await?;
+        let Some((key, id, name, args, attempts)) = rows.into_iter().next() else {
+            return Ok(None);
+        };
+        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts)).map(Some)
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let delete = sql::JobDelivered {
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        };
+        Ok(self.run("delete a delivered job", |conn| delete.execute(conn)).await? == 1)
+    }
+
+    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+        let put_back = sql::JobFailed {
+            back_off_ms: back_off.map(millis),
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        };
+        Ok(self.run("put a job back", |conn| put_back.execute(conn)).await? == 1)
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
+        Ok(count(rows).into())
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        Ok(self.run("revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn)).await? as u64)
+    }
+
+    // One writer at a time, and in this process one connection.
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = false;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        let pass = sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
+        self.run("pass time", |conn| pass.execute(conn)).await?;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, _: &mut SqliteTransaction) {}
 
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
         let rows =

@@ -76,6 +76,18 @@ pub trait TestDb: Store {
         }
     }
 
+    /// Each lease and each back-off is over, of requests and of jobs.
+    fn let_time_pass(&self) -> impl Future<Output = ()> + Send {
+        async {
+            self.let_leases_expire().await;
+            self.sql(
+                "UPDATE atomic_phases_keys SET run_after = created_at WHERE run_after IS NOT NULL",
+            )
+            .await;
+            self.sql("UPDATE atomic_phases_staged_jobs SET run_after = staged_at WHERE run_after IS NOT NULL").await;
+        }
+    }
+
     fn insert_ride(
         tx: &mut Tx<'_, Self>,
         id: &str,

@@ -16,6 +16,7 @@ pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod requests;
+pub mod script;
 
 pub use db::TestDb;
 pub use provider::Provider;

@@ -11,7 +11,8 @@ pub struct Process {
     pub url: String,
 }
 
-fn program() -> PathBuf {
+/// Where the flagship example was built to.
+pub fn program() -> PathBuf {
     let mut dir = std::env::current_exe().unwrap();
     dir.pop();
     dir.pop();

@@ -15,6 +15,7 @@ struct State {
     calls: Vec<String>,
     known: HashMap<String, String>,
     ignores_keys: bool,
+    searchable: bool,
     gate: Option<mpsc::UnboundedSender<Waiting>>,
     gate_before: Option<mpsc::UnboundedSender<Waiting>>,
 }
@@ -73,6 +74,17 @@ impl Provider {
         };
         wait_at(gate).await;
         id
+    }
+
+    /// From now on the provider tells what became of a call.
+    pub fn answer_searches(&self) {
+        self.0.lock().unwrap().searchable = true;
+    }
+
+    /// What became of the call with this key: `None` where the provider does not tell.
+    pub fn search(&self, key: &str) -> Option<Option<String>> {
+        let state = self.0.lock().unwrap();
+        state.searchable.then(|| state.known.get(key).cloned())
     }
 
     pub fn ledger(&self) -> Vec<Effect> {

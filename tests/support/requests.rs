@@ -26,6 +26,11 @@ impl App {
         [0, 1, 2].map(|index| self.bodies[index].load(Ordering::SeqCst))
     }
 
+    /// So that what goes wrong once goes wrong once more.
+    pub fn forget_bodies(&self) {
+        self.bodies.iter().for_each(|body| body.store(0, Ordering::SeqCst));
+    }
+
     fn begin(&self, phase: usize) -> u32 {
         self.bodies[phase].fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -53,6 +58,8 @@ pub enum Trouble {
     RawCommit,
     RawRollback,
     NestedFailure,
+    /// The phase hangs once its call has answered.
+    HangAfterCall,
     HugeReply,
     HugeOutput,
     BadStatus,
@@ -222,6 +229,7 @@ impl<Db: TestDb> Notify {
             Trouble::RetryForeignOnce if time == 1 => Err(ForeignError::retryable("timed out")),
             Trouble::NotExecutedOnce if time == 1 => Err(ForeignError::not_executed("refused")),
             Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
+            Trouble::HangAfterCall if time == 1 => std::future::pending().await,
             Trouble::UnknownForeign => Err(ForeignError::unknown("asked for")),
             Trouble::RejectForeign => Err(ForeignError::reject(Reply::text(404, "no such pilot"))),
             Trouble::HugeOutput => Ok(Charge { id, padding: "x".repeat(3 << 20) }),
@@ -235,8 +243,11 @@ impl<Db: TestDb> Notify {
         key: &DerivedKey,
         app: &App,
     ) -> PhaseResult<Reconciled<Charge>> {
-        let _ = (key, app);
-        Ok(Reconciled::StillUnknown)
+        Ok(match app.provider.search(key.as_str()) {
+            None => Reconciled::StillUnknown,
+            Some(None) => Reconciled::NotExecuted,
+            Some(Some(id)) => Reconciled::Executed(Charge { id, padding: String::new() }),
+        })
     }
 
     #[phase]

@@ -11,7 +11,9 @@ const IDEMPOTENCY: &str = "idempotency_error";
 const REQUEST: &str = "invalid_request_error";
 const API: &str = "api_error";
 
-const ERRORS: [Error; 18] = [
+const ERRORS: [Error; 20] = [
+    ("rate_exceeded", [429, 429], "Too many new requests", REQUEST, true, true),
+    ("too_many_keys", [429, 429], "Too many keys are stored", REQUEST, true, true),
     (
         "idempotency_key_missing",
         [400, 400],

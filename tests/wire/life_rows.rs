@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atomic_phases::{OnDuplicate, Outcome, Profile, RequestOrigin};
+use atomic_phases::{OnDuplicate, Outcome, Profile, Quota, RequestOrigin, WorkerConfig};
 use serde_json::json;
 
 use super::expect::{is_error, is_reply};
@@ -164,6 +164,30 @@ pub async fn w30_a_duplicate_in_accept_mode_is_202<S: TestDb>(db: S, profile: Pr
     is_reply(&first.await.unwrap(), profile, "k/1?", 201, false);
     is_reply(&wire.book("k/1?").send().await, profile, "k/1?", 201, true);
     assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, profile: Profile) {
+    let accepting = Wire::setup(db, profile).policy(|p| p.accept_duplicates("/book/requests/"));
+    let wire = accepting.start().await;
+    let later = |body: &str| wire.request("POST", "/later").key("\"k\"").json(body);
+    for _ in 0..2 {
+        let seen = later(r#"{"amount":20}"#).send().await;
+        assert_eq!(seen.status, 202, "{seen:?}");
+        assert_eq!(seen.header("location"), Some("/book/requests/k"));
+        assert!(seen.header("retry-after").is_some());
+        assert!(seen.header("idempotency-key").is_some());
+    }
+    is_error(&later(r#"{"amount":21}"#).send().await, profile, "idempotency_key_reused");
+    assert_eq!(wire.app.bodies(), [0, 0, 0]);
+    let workers = wire.engine.spawn_workers(WorkerConfig::default());
+    let mut seen = later(r#"{"amount":20}"#).send().await;
+    while seen.status == 202 {
+        tokio::task::yield_now().await;
+        seen = later(r#"{"amount":20}"#).send().await;
+    }
+    is_reply(&seen, profile, "k", 201, true);
+    assert_eq!(wire.effects(), 1);
+    workers.shutdown().await;
 }
 
 pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: TestDb>(
@@ -352,4 +376,24 @@ pub async fn w41_a_dead_letter_is_409_and_not_retryable<S: TestDb>(db: S, profil
     assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}");
     assert_eq!(wire.app.bodies()[1], 2);
     assert_eq!(wire.effects(), 1);
+}
+
+pub async fn a_quota_is_429_and_its_requests_are_not_stored<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::setup(db.another().await, profile);
+    let wire = wire.builder(|engine| engine.quota(Quota::default().keys(1))).start().await;
+    is_reply(&wire.book("a").send().await, profile, "a", 201, false);
+    is_error(&wire.book("b").send().await, profile, "too_many_keys");
+    is_reply(&wire.book("a").send().await, profile, "a", 201, true);
+    assert_eq!(wire.effects(), 1);
+    wire.db.sql("DELETE FROM atomic_phases_keys").await;
+    is_reply(&wire.book("b").send().await, profile, "b", 201, false);
+
+    let slow = Wire::setup(db, profile);
+    let slow =
+        slow.builder(|engine| engine.quota(Quota::default().rate(1, Duration::from_secs(600))));
+    let slow = slow.start().await;
+    let book = |key| slow.book(key).set("x-tenant", "another");
+    is_reply(&book("a").send().await, profile, "a", 201, false);
+    is_error(&book("b").send().await, profile, "rate_exceeded");
+    is_reply(&book("a").send().await, profile, "a", 201, true);
 }

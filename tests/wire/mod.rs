@@ -47,6 +47,7 @@ macro_rules! rows {
             w28_a_duplicate_while_running_is_409,
             w29_a_duplicate_in_wait_mode_hears_the_end,
             w30_a_duplicate_in_accept_mode_is_202,
+            w30_an_accepted_request_is_202_before_it_runs,
             w31_a_duplicate_with_another_body_while_running_is_a_mismatch,
             w32_a_dead_holders_request_resumes,
             w33_a_stale_holders_client_hears_the_winners_answer,
@@ -58,6 +59,7 @@ macro_rules! rows {
             w39_store_down_before_is_503_and_nothing_happened,
             w40_store_down_at_the_end_is_503_and_resumes,
             w41_a_dead_letter_is_409_and_not_retryable,
+            a_quota_is_429_and_its_requests_are_not_stored,
         }
         wire::rows_of! { $profile, request_rows, Sqlite => on_sqlite_request:
             w50_another_value_method_path_or_query_is_a_mismatch,

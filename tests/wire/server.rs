@@ -170,6 +170,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
     let passed = || async { "passed" };
     Router::new()
         .route("/book", post(book::<S>).get(passed).put(passed).delete(passed).options(passed))
+        .route("/later", post(later::<S>))
         .route("/notify", post(notify::<S>))
         .route("/echo", post(echo::<S>).patch(echo::<S>))
         .nest("/in", Router::new().route("/{place}", post(echo_in::<S>)))
@@ -183,6 +184,10 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
 
 async fn book<S: TestDb>(keyed: Keyed<S, App>, Params(book): Params<Book>) -> Answer {
     keyed.answer(book).await
+}
+
+async fn later<S: TestDb>(keyed: Keyed<S, App>, Params(book): Params<Book>) -> Answer {
+    keyed.accept(book).await
 }
 
 /// One handler for every method.

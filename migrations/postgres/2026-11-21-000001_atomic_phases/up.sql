@@ -1,6 +1,6 @@
 -- One row for each idempotency key: how far its request came, and its answer.
--- Times are the database's clock. No index but the primary key names a column that changes while
--- a request runs, so that every update stays HOT.
+-- Times are the database's clock. No index names a column that changes while a request runs its
+-- usual way, so that its updates stay HOT.
 CREATE TABLE atomic_phases_keys (
     scope              text        NOT NULL,
     idempotency_key    text        NOT NULL,
@@ -19,9 +19,17 @@ CREATE TABLE atomic_phases_keys (
     -- Fencing token: grows at each acquisition of the lease.
     lease_token        bigint      NOT NULL,
     locked_until       timestamptz,
-    -- Back-off of a released or unknown row.
+    -- When a worker has to look at the row: the end of a back-off, or of the lease of a request that
+    -- was taken over or is slow. NULL while nobody has to: finished, dead letter, or so young that
+    -- its holder is most likely alive.
     run_after          timestamptz,
+    -- Acquisitions of the lease, and how many of them an operator's word has forgiven.
     attempts           integer     NOT NULL,
+    forgiven_attempts  integer     NOT NULL DEFAULT 0,
+    -- How often an unknown outcome was looked into, since it became unknown.
+    reconciles         integer     NOT NULL DEFAULT 0,
+    -- The last word of a reconcile function, a webhook or an operator about an unknown outcome.
+    resolution         text,
     -- When the recovery point was committed.
     advanced_at        timestamptz NOT NULL,
     created_at         timestamptz NOT NULL,
@@ -36,16 +44,32 @@ CREATE TABLE atomic_phases_keys (
     PRIMARY KEY (scope, idempotency_key)
 ) WITH (fillfactor = 80);
 
+-- What the completer and the reconciler look for. Empty as long as nothing goes wrong: a request that
+-- runs its usual way never enters it.
+CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+
+-- What the reaper looks for. It also orders rows of one retention by creation, which is how the
+-- completer finds a request whose holder died young.
+CREATE INDEX atomic_phases_keys_expiry ON atomic_phases_keys (expires_at);
+
 -- Jobs that a phase staged: a row exists exactly if the phase committed.
 CREATE TABLE atomic_phases_staged_jobs (
     scope           text        NOT NULL,
-    job_id          uuid        NOT NULL,
-    idempotency_key text        NOT NULL,
     request_id      uuid        NOT NULL,
     -- Order of delivery within a request.
     position        bigint      NOT NULL,
+    -- Stable identity, for de-duplication where the job is delivered.
+    job_id          uuid        NOT NULL,
+    idempotency_key text        NOT NULL,
     name            text        NOT NULL,
     args            bytea       NOT NULL,
     staged_at       timestamptz NOT NULL,
-    PRIMARY KEY (scope, job_id)
+    -- Fencing token of a delivery: grows at each attempt.
+    attempts        integer     NOT NULL DEFAULT 0,
+    -- When to deliver it next. NULL: a dead letter, which waits for an operator.
+    run_after       timestamptz,
+    PRIMARY KEY (scope, request_id, position)
 );
+
+CREATE INDEX atomic_phases_staged_jobs_due ON atomic_phases_staged_jobs (run_after)
+    WHERE run_after IS NOT NULL;

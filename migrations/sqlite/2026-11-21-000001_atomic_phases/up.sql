@@ -16,6 +16,9 @@ CREATE TABLE atomic_phases_keys (
     locked_until       INTEGER,
     run_after          INTEGER,
     attempts           INTEGER NOT NULL,
+    forgiven_attempts  INTEGER NOT NULL DEFAULT 0,
+    reconciles         INTEGER NOT NULL DEFAULT 0,
+    resolution         TEXT,
     advanced_at        INTEGER NOT NULL,
     created_at         INTEGER NOT NULL,
     expires_at         INTEGER NOT NULL,
@@ -28,14 +31,23 @@ CREATE TABLE atomic_phases_keys (
     PRIMARY KEY (scope, idempotency_key)
 ) STRICT;
 
+CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+
+CREATE INDEX atomic_phases_keys_expiry ON atomic_phases_keys (expires_at);
+
 CREATE TABLE atomic_phases_staged_jobs (
     scope           TEXT    NOT NULL,
-    job_id          BLOB    NOT NULL,
-    idempotency_key TEXT    NOT NULL,
     request_id      BLOB    NOT NULL,
     position        INTEGER NOT NULL,
+    job_id          BLOB    NOT NULL,
+    idempotency_key TEXT    NOT NULL,
     name            TEXT    NOT NULL,
     args            BLOB    NOT NULL,
     staged_at       INTEGER NOT NULL,
-    PRIMARY KEY (scope, job_id)
+    attempts        INTEGER NOT NULL DEFAULT 0,
+    run_after       INTEGER,
+    PRIMARY KEY (scope, request_id, position)
 ) STRICT;
+
+CREATE INDEX atomic_phases_staged_jobs_due ON atomic_phases_staged_jobs (run_after)
+    WHERE run_after IS NOT NULL;

@@ -104,6 +104,7 @@ impl Settings {
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
+    forgiven_attempts, reconciles, resolution, \
     coalesce(extract(epoch FROM locked_until - clock_timestamp()) * 1000, 0)::bigint, \
     coalesce(extract(epoch FROM run_after - clock_timestamp()) * 1000, 0)::bigint, \
     (extract(epoch FROM clock_timestamp() - advanced_at) * 1000)::bigint, \
@@ -116,6 +117,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
 type RowSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
+    (Integer, Integer, Nullable<Text>),
     (BigInt, BigInt, BigInt, Timestamptz, Timestamptz, Bool),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
@@ -143,15 +145,17 @@ statement! {
     Insert<'a> for Pg, rows (Timestamptz, Timestamptz),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
-        phases_hash: &'a str, fingerprint: &'a str, lease_ms: i64, retention_ms: i64,
-        params: &'a [u8], context: Option<&'a [u8]>,
+        phases_hash: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
+        lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
+        context: Option<&'a [u8]>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, advanced_at, created_at, expires_at, params, context) \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", 'in_progress', 'started', 1, 1, \
-     t + ", lease_ms, " * interval '1 millisecond', t, t, t + ", retention_ms,
+    phases_hash, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
+    ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
+    " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
 }
@@ -168,7 +172,10 @@ impl<'a> Insert<'a> {
             version: row.version.cast_signed(),
             phases_hash: row.phases_hash,
             fingerprint: row.fingerprint,
-            lease_ms: millis(row.lease),
+            status: row.birth.status().as_str(),
+            first: row.birth.attempts(),
+            lease_ms: row.birth.lease().map(millis),
+            due_ms: row.birth.due().map(millis),
             retention_ms: millis(row.retention),
             params: row.params,
             context: row.context,
@@ -177,36 +184,37 @@ impl<'a> Insert<'a> {
 }
 
 statement! {
-    /// Acquires the lease of a row. The token that was read guards it: of two that try, one wins
-    /// (G10). Either the row is free: released, or its holder let the lease run out. Or it is our
-    /// own, after a commit that got no answer: then this waits for the lock of that commit, fences
-    /// it off if it never arrived, and returns which recovery point holds (H5).
+    /// Acquires the lease of a row. The token and the status that were read guard it: of two that
+    /// try, one wins (G10). A row in progress is free once its holder let the lease run out; or it is
+    /// our own, after a commit that got no answer: then this waits for the lock of that commit,
+    /// fences it off if it never arrived, and returns which recovery point holds (H5).
     TakeOver<'a> for Pg, rows RowSql,
     {
-        lease_ms: i64, attempt: i32, scope: &'a str, key: &'a str, request_id: Uuid, token: i64,
-        own: bool,
+        lease_ms: i64, attempt: i32, reconcile: i32, scope: &'a str, key: &'a str,
+        request_id: Uuid, token: i64, from: &'a str, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
-     run_after = NULL, attempts = attempts + ", attempt,
+     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
+     attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND (status IN ('failed_retryable', 'pending') OR (status = 'in_progress' AND (", own,
-    " OR coalesce(locked_until <= clock_timestamp(), true)))) RETURNING ", [COLUMNS]
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
+    " AND (status <> 'in_progress' OR ", own,
+    " OR coalesce(locked_until <= clock_timestamp(), true)) RETURNING ", [COLUMNS]
 }
 
 impl<'a> TakeOver<'a> {
     pub(super) fn new(claim: &Claim<'a>, lease: Duration) -> Self {
-        let own = claim.right == Right::Own;
         Self {
             lease_ms: millis(lease),
-            // Going on after an unanswered commit is not another attempt.
-            attempt: if own { 0 } else { 1 },
+            attempt: (claim.right == Right::Free).into(),
+            reconcile: (claim.right == Right::Reconcile).into(),
             scope: claim.scope.as_str(),
             key: claim.key.as_str(),
             request_id: claim.request_id,
             token: claim.lease_token,
-            own,
+            from: claim.status.as_str(),
+            own: claim.right == Right::Own,
         }
     }
 }
@@ -217,19 +225,26 @@ macro_rules! guarded_update {
             /// The next state of a row, guarded by lease token and recovery point (G3, G6).
             $name<'a> for Pg, rows $rows,
             {
-                status: &'a str, to: &'a str, to_again: &'a str, phases_hash: &'a str,
+                status: &'a str, to: &'a str, phases_hash: &'a str,
                 outputs: Option<&'a [u8]>, open_intent: Option<&'a str>, lease_ms: Option<i64>,
-                back_off_ms: Option<i64>, response_status: Option<i16>,
-                response_headers: Option<&'a [u8]>, response_body: Option<&'a [u8]>,
-                scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str,
+                due_ms: Option<i64>, held: bool, resolution: Option<&'a str>, settled: bool,
+                response_status: Option<i16>, response_headers: Option<&'a [u8]>,
+                response_body: Option<&'a [u8]>, scope: &'a str, key: &'a str, request_id: Uuid,
+                token: i64, from: &'a str,
             },
             $before, "UPDATE atomic_phases_keys SET status = ", status,
             ", recovery_point = ", to,
-            ", advanced_at = CASE WHEN recovery_point = ", to_again,
+            ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
             " THEN advanced_at ELSE clock_timestamp() END, phases_hash = ", phases_hash,
             ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
             ", locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond'",
-            ", run_after = clock_timestamp() + ", back_off_ms, " * interval '1 millisecond'",
+            // While it runs, the workers hear of it only once it is slow.
+            ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL \
+OR created_at < clock_timestamp() - interval '5 seconds' \
+THEN clock_timestamp() + ", due_ms, " * interval '1 millisecond' END",
+            ", resolution = coalesce(", resolution, ", resolution), \
+reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
+forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
             ", response_status = ", response_status, ", response_headers = ", response_headers,
             ", response_body = ", response_body,
             " WHERE scope = ", scope, " AND idempotency_key = ", key,
@@ -239,16 +254,17 @@ macro_rules! guarded_update {
 
         impl<'a> $name<'a> {
             pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
-                let held = change.status == Status::InProgress;
                 Self {
                     status: change.status.as_str(),
                     to: change.recovery_point,
-                    to_again: change.recovery_point,
                     phases_hash: change.phases_hash,
                     outputs: change.outputs,
                     open_intent: change.open_intent,
-                    lease_ms: held.then(|| millis(change.hold)),
-                    back_off_ms: (!held).then(|| millis(change.hold)),
+                    lease_ms: change.lease().map(millis),
+                    due_ms: change.due().map(millis),
+                    held: change.status == Status::InProgress,
+                    resolution: change.resolution,
+                    settled: change.resolution.is_some(),
                     response_status: change.response.map(|response| response.status.cast_signed()),
                     response_headers: change.response.map(|response| &*response.headers),
                     response_body: change.response.and_then(|response| response.body.as_deref()),
@@ -290,6 +306,7 @@ statement! {
     Renew<'a> for Pg, rows sql_types::Untyped,
     { lease_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
     "UPDATE atomic_phases_keys SET locked_until = clock_timestamp() + ", lease_ms,
+    " * interval '1 millisecond', run_after = clock_timestamp() + ", lease_ms,
     " * interval '1 millisecond' WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = 'in_progress'"
 }
@@ -315,8 +332,8 @@ statement! {
         name: &'a str, args: &'a [u8],
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
-    position, ", ", name, ", ", args, ", clock_timestamp() \
+     name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+    position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
      WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
 }
 
@@ -342,4 +359,135 @@ statement! {
     Survey for Pg, rows SurveySql, {},
     "SELECT definition, definition_version, phases_hash, recovery_point, status, count(*) \
      FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
+}
+
+statement! {
+    /// The outputs alone, for a word about a request that may be finished.
+    Outputs<'a> for Pg, rows Nullable<Binary>,
+    { scope: &'a str, key: &'a str },
+    "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+statement! {
+    /// The scope's rows, counted up to a cap (G16).
+    CountKeys<'a> for Pg, rows BigInt,
+    { scope: &'a str, cap: i64 },
+    "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope,
+    " LIMIT ", cap, ") AS these"
+}
+
+// The workers' looks compare with `statement_timestamp()`: an index can be searched for it, and not for
+// the volatile `clock_timestamp()`. They take no lock, and no guarantee rests on them.
+
+statement! {
+    /// Rows for the completer.
+    DueToResume for Pg, rows (Text, Text),
+    { grace_ms: i64, limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
+     AND (status = 'pending' OR (status IN ('failed_retryable', 'in_progress') \
+     AND run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond')) \
+     ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+}
+
+statement! {
+    /// Rows for the completer whose holder died young: see the index on `expires_at`.
+    Abandoned for Pg, rows (Text, Text),
+    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys \
+     WHERE expires_at >= statement_timestamp() + ", from_ms, " * interval '1 millisecond' \
+     AND expires_at <= statement_timestamp() + ", to_ms, " * interval '1 millisecond' \
+     AND status = 'in_progress' AND run_after IS NULL \
+     AND locked_until <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
+     ORDER BY expires_at LIMIT ", limit, " OFFSET ", skip
+}
+
+statement! {
+    /// Rows for the reconciler.
+    DueToReconcile for Pg, rows (Text, Text),
+    { limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
+     AND status = 'unknown' ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+}
+
+statement! {
+    /// A bounded batch of expired rows, each still completed and expired when it is locked (G15).
+    Reap for Pg, rows sql_types::Untyped,
+    { limit: i64 },
+    "WITH expired AS (SELECT scope, idempotency_key, request_id FROM atomic_phases_keys \
+     WHERE expires_at <= statement_timestamp() AND status = 'completed' ORDER BY expires_at LIMIT ", limit, ") \
+     DELETE FROM atomic_phases_keys AS k USING expired AS e \
+     WHERE k.scope = e.scope AND k.idempotency_key = e.idempotency_key \
+     AND k.request_id = e.request_id AND k.status = 'completed' AND k.expires_at <= statement_timestamp()"
+}
+
+/// No earlier job of the same request is still to be delivered. A dead letter does not count.
+const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS earlier \
+    WHERE earlier.scope = j.scope AND earlier.request_id = j.request_id \
+    AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
+
+statement! {
+    /// Of each request the job that is next, if it is due.
+    JobsDue for Pg, rows (Text, SqlUuid, BigInt, Integer),
+    { limit: i64 },
+    "SELECT scope, request_id, position, attempts FROM atomic_phases_staged_jobs AS j \
+     WHERE run_after <= statement_timestamp() AND ", [IS_NEXT], " ORDER BY run_after LIMIT ", limit
+}
+
+statement! {
+    /// Acquires the right to deliver a job: `attempts` is its fencing token.
+    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer),
+    { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
+    "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
+     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
+     WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
+    " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT],
+    " RETURNING idempotency_key, job_id, name, args, attempts"
+}
+
+statement! {
+    /// A job that was delivered.
+    JobDelivered<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
+    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ",
+    request_id, " AND position = ", position, " AND attempts = ", attempts
+}
+
+statement! {
+    /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
+    JobFailed<'a> for Pg, rows sql_types::Untyped,
+    {
+        back_off_ms: Option<i64>, scope: &'a str, request_id: Uuid, position: i64, attempts: i32,
+    },
+    "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() + ", back_off_ms,
+    " * interval '1 millisecond' WHERE scope = ", scope, " AND request_id = ", request_id,
+    " AND position = ", position, " AND attempts = ", attempts
+}
+
+statement! {
+    /// The jobs that are dead letters.
+    DeadJobs for Pg, rows BigInt, {},
+    "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
+}
+
+statement! {
+    /// An operator's word: they may try again.
+    ReviveJobs for Pg, rows sql_types::Untyped, {},
+    "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() WHERE run_after IS NULL"
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The end of this connection, by the server's hand.
+    Terminate for Pg, rows Bool, {}, "SELECT pg_terminate_backend(pg_backend_pid())"
 }

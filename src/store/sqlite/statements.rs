@@ -39,6 +39,7 @@ const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 /// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
+    forgiven_attempts, reconciles, resolution, \
     coalesce(locked_until - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
     coalesce(run_after - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - advanced_at, \
@@ -51,6 +52,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
 type RowSql = (
     (Binary, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
+    (Integer, Integer, Nullable<Text>),
     (BigInt, BigInt, BigInt, BigInt, BigInt, Bool),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
@@ -59,13 +61,14 @@ type RowSql = (
 pub(super) type SqliteRow = (
     (Vec<u8>, String, i32, String),
     (String, String, Option<String>, i64, i32),
+    (i32, i32, Option<String>),
     (i64, i64, i64, i64, i64, bool),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
 pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
-    let ((request_id, definition, version, fingerprint), state, times, work, response) = row;
+    let ((request_id, definition, version, fingerprint), state, care, times, work, response) = row;
     let (lease_left, back_off_left, since_advance, created_at, expires_at, expired) = times;
     let request_id = Uuid::from_slice(&request_id)
         .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
@@ -74,6 +77,7 @@ pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
     Ok((
         (request_id, definition, version, fingerprint),
         state,
+        care,
         (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
         work,
         response,
@@ -104,15 +108,16 @@ statement! {
     Insert for Db, rows (BigInt, BigInt),
     {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases_hash: String, fingerprint: String, lease_ms: i64, retention_ms: i64,
-        params: Vec<u8>, context: Option<Vec<u8>>,
+        phases_hash: String, fingerprint: String, status: String, first: i32,
+        lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: Vec<u8>,
+        context: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, advanced_at, created_at, expires_at, params, context) \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", 'in_progress', 'started', 1, 1, \
-     t + ", lease_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context,
+    phases_hash, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
+    ", t + ", lease_ms, ", t + ", due_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
 }
@@ -127,7 +132,10 @@ impl Insert {
             version: row.version.cast_signed(),
             phases_hash: row.phases_hash.to_owned(),
             fingerprint: row.fingerprint.to_owned(),
-            lease_ms: millis(row.lease),
+            status: row.birth.status().as_str().to_owned(),
+            first: row.birth.attempts(),
+            lease_ms: row.birth.lease().map(millis),
+            due_ms: row.birth.due().map(millis),
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),
             context: row.context.map(<[u8]>::to_vec),
@@ -139,28 +147,30 @@ statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
     TakeOver for Db, rows RowSql,
     {
-        lease_ms: i64, attempt: i32, scope: String, key: String, request_id: Vec<u8>, token: i64,
-        own: bool,
+        lease_ms: i64, attempt: i32, reconcile: i32, scope: String, key: String,
+        request_id: Vec<u8>, token: i64, from: String, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
-     locked_until = ", [NOW], " + ", lease_ms, ", run_after = NULL, attempts = attempts + ", attempt,
+     locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
+    ", attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND (status IN ('failed_retryable', 'pending') OR (status = 'in_progress' AND (", own,
-    " OR coalesce(locked_until <= ", [NOW], ", true)))) RETURNING ", [COLUMNS]
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
+    " AND (status <> 'in_progress' OR ", own,
+    " OR coalesce(locked_until <= ", [NOW], ", true)) RETURNING ", [COLUMNS]
 }
 
 impl TakeOver {
     pub(super) fn new(claim: &Claim<'_>, lease: Duration) -> Self {
-        let own = claim.right == Right::Own;
         Self {
             lease_ms: millis(lease),
-            attempt: if own { 0 } else { 1 },
+            attempt: (claim.right == Right::Free).into(),
+            reconcile: (claim.right == Right::Reconcile).into(),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
             token: claim.lease_token,
-            own,
+            from: claim.status.as_str().to_owned(),
+            own: claim.right == Right::Own,
         }
     }
 }
@@ -169,17 +179,23 @@ statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
     Write for Db, rows sql_types::Untyped,
     {
-        status: String, to: String, to_again: String, phases_hash: String,
+        status: String, to: String, phases_hash: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
-        back_off_ms: Option<i64>, response_status: Option<i16>,
-        response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
-        scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        due_ms: Option<i64>, held: bool, resolution: Option<String>, settled: bool,
+        response_status: Option<i16>, response_headers: Option<Vec<u8>>,
+        response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
+        token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
-    ", advanced_at = CASE WHEN recovery_point = ", to_again, " THEN advanced_at ELSE ", [NOW],
-    " END, phases_hash = ", phases_hash, ", outputs = coalesce(", outputs, ", outputs)",
-    ", open_intent = ", open_intent, ", locked_until = ", [NOW], " + ", lease_ms,
-    ", run_after = ", [NOW], " + ", back_off_ms, ", response_status = ", response_status,
+    ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    " THEN advanced_at ELSE ", [NOW], " END, phases_hash = ", phases_hash,
+    ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
+    ", locked_until = ", [NOW], " + ", lease_ms,
+    ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
+    " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
+    ", resolution), reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
+     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
+    ", response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
     " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
@@ -187,16 +203,17 @@ statement! {
 
 impl Write {
     pub(super) fn new(guard: &Guard<'_>, change: &Change<'_>) -> Self {
-        let held = change.status == Status::InProgress;
         Self {
             status: change.status.as_str().to_owned(),
             to: change.recovery_point.to_owned(),
-            to_again: change.recovery_point.to_owned(),
             phases_hash: change.phases_hash.to_owned(),
             outputs: change.outputs.map(<[u8]>::to_vec),
             open_intent: change.open_intent.map(str::to_owned),
-            lease_ms: held.then(|| millis(change.hold)),
-            back_off_ms: (!held).then(|| millis(change.hold)),
+            lease_ms: change.lease().map(millis),
+            due_ms: change.due().map(millis),
+            held: change.status == Status::InProgress,
+            resolution: change.resolution.map(str::to_owned),
+            settled: change.resolution.is_some(),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),
@@ -214,7 +231,7 @@ statement! {
     Renew for Db, rows sql_types::Untyped,
     { lease_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_keys SET locked_until = ", [NOW], " + ", lease_ms,
-    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    ", run_after = ", [NOW], " + ", lease_ms, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND status = 'in_progress'"
 }
 
@@ -238,8 +255,8 @@ statement! {
         name: String, args: Vec<u8>,
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
-    position, ", ", name, ", ", args, ", ", [NOW], ")"
+     name, args, staged_at, run_after) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+    position, ", ", name, ", ", args, ", ", [NOW], ", ", [NOW], ")"
 }
 
 impl InsertJob {
@@ -261,4 +278,125 @@ statement! {
     Survey for Db, rows (Text, Integer, Text, Text, Text, BigInt), {},
     "SELECT definition, definition_version, phases_hash, recovery_point, status, count(*) \
      FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
+}
+
+statement! {
+    /// The outputs alone, for a word about a request that may be finished.
+    Outputs for Db, rows Nullable<Binary>,
+    { scope: String, key: String },
+    "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+statement! {
+    /// The scope's rows, counted up to a cap (G16).
+    CountKeys for Db, rows BigInt,
+    { scope: String, cap: i64 },
+    "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope,
+    " LIMIT ", cap, ")"
+}
+
+statement! {
+    /// Rows for the completer.
+    DueToResume for Db, rows (Text, Text),
+    { grace_ms: i64, limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= ", [NOW],
+    " AND (status = 'pending' OR (status IN ('failed_retryable', 'in_progress') \
+     AND run_after <= ", [NOW], " - ", grace_ms, ")) ORDER BY run_after LIMIT ", limit,
+    " OFFSET ", skip
+}
+
+statement! {
+    /// Rows for the completer whose holder died young.
+    Abandoned for Db, rows (Text, Text),
+    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys \
+     WHERE expires_at >= ", [NOW], " + ", from_ms, " AND expires_at <= ", [NOW], " + ", to_ms,
+    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [NOW], " - ",
+    grace_ms, " ORDER BY expires_at LIMIT ", limit, " OFFSET ", skip
+}
+
+statement! {
+    /// Rows for the reconciler.
+    DueToReconcile for Db, rows (Text, Text),
+    { limit: i64, skip: i64 },
+    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= ", [NOW],
+    " AND status = 'unknown' ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+}
+
+statement! {
+    /// A bounded batch of expired rows (G15).
+    Reap for Db, rows sql_types::Untyped,
+    { limit: i64 },
+    "DELETE FROM atomic_phases_keys WHERE rowid IN (SELECT rowid FROM atomic_phases_keys \
+     WHERE expires_at <= ", [NOW], " AND status = 'completed' ORDER BY expires_at LIMIT ", limit,
+    ")"
+}
+
+/// No earlier job of the same request is still to be delivered. A dead letter does not count.
+const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS earlier \
+    WHERE earlier.scope = j.scope AND earlier.request_id = j.request_id \
+    AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
+
+statement! {
+    /// Of each request the job that is next, if it is due.
+    JobsDue for Db, rows (Text, Binary, BigInt, Integer),
+    { limit: i64 },
+    "SELECT scope, request_id, position, attempts FROM atomic_phases_staged_jobs AS j \
+     WHERE run_after <= ", [NOW], " AND ", [IS_NEXT], " ORDER BY run_after LIMIT ", limit
+}
+
+statement! {
+    /// Acquires the right to deliver a job: `attempts` is its fencing token.
+    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer),
+    { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
+    "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, run_after = ", [NOW],
+    " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
+    " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
+    " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts"
+}
+
+statement! {
+    /// A job that was delivered.
+    JobDelivered for Db, rows sql_types::Untyped,
+    { scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
+    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ",
+    request_id, " AND position = ", position, " AND attempts = ", attempts
+}
+
+statement! {
+    /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
+    JobFailed for Db, rows sql_types::Untyped,
+    {
+        back_off_ms: Option<i64>, scope: String, request_id: Vec<u8>, position: i64, attempts: i32,
+    },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms,
+    " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
+    " AND attempts = ", attempts
+}
+
+statement! {
+    /// The jobs that are dead letters.
+    DeadJobs for Db, rows BigInt, {},
+    "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
+}
+
+statement! {
+    /// An operator's word: they may try again.
+    ReviveJobs for Db, rows sql_types::Untyped, {},
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " WHERE run_after IS NULL"
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime for Db, rows sql_types::Untyped,
+    { scope: String, key: String },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+pub(super) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {
+    Uuid::from_slice(bytes).map_err(|_| StoreError::Unreadable { column })
 }

@@ -1,0 +1,120 @@
+//! [`Answer`]: what the decision needs to know of a response, read from it once.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::http_date;
+
+/// The header that tells a replay from a first answer, unless the server names it otherwise.
+pub const REPLAY_MARKER: &str = "idempotent-replayed";
+
+/// What the decision needs to know of a response: facts, no text of the server's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The marker said that an earlier attempt made this answer.
+    pub replayed: bool,
+    /// The answer is kept under the key (`Idempotency-Expires`, or the marker): a repetition would
+    /// get it again.
+    pub stored: bool,
+    /// `Retry-After`. A date is measured against the response's own `Date`, so that the clocks of
+    /// server and client need not agree; a date without one is left out. Zero if it has passed.
+    pub retry_after: Option<Duration>,
+    /// The server's own word: `Stripe-Should-Retry`, or else `retryable` of a problem document.
+    pub should_retry: Option<bool>,
+    /// The codes that say more than the status.
+    pub code: Option<ErrorCode>,
+}
+
+/// The error codes that change a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// `outcome_unknown`: it is being found out what became of the request.
+    OutcomeUnknown,
+    /// `dead_letter`: the server gave up; only an operator moves it on.
+    DeadLetter,
+    /// `response_not_retained`: the request is done, its answer was too large to be kept.
+    ResponseNotRetained,
+}
+
+impl Answer {
+    /// Reads a response. `header` looks a value up by its lower-case name; `body` may be anything,
+    /// also cut off or empty.
+    #[must_use]
+    pub fn read<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &[u8]) -> Self {
+        Self::read_marked(status, header, body, REPLAY_MARKER)
+    }
+
+    /// As [`read`](Self::read), for a server with another marker; in lower case.
+    #[must_use]
+    pub fn read_marked<'a>(
+        status: u16,
+        header: impl Fn(&str) -> Option<&'a str>,
+        body: &[u8],
+        marker: &str,
+    ) -> Self {
+        let header = |name: &str| header(name).map(str::trim);
+        let replayed = header(marker).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let error = match status {
+            400.. => ErrorBody::read(header("content-type").unwrap_or(""), body),
+            _ => ErrorBody::default(),
+        };
+        Self {
+            status,
+            replayed,
+            stored: replayed || header("idempotency-expires").is_some(),
+            retry_after: header("retry-after").and_then(|v| retry_after(v, header("date"))),
+            should_retry: match header("stripe-should-retry") {
+                Some("true") => Some(true),
+                Some("false") => Some(false),
+                _ => error.retryable,
+            },
+            code: error.code,
+        }
+    }
+}
+
+/// `Retry-After`: whole seconds, or an HTTP date.
+fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are as good as for ever.
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    let wait = http_date::parse(value)?.signed_duration_since(http_date::parse(date?)?);
+    Some(wait.to_std().unwrap_or_default())
+}
+
+/// What the two dialects' error bodies have to say.
+#[derive(Default)]
+struct ErrorBody {
+    retryable: Option<bool>,
+    code: Option<ErrorCode>,
+}
+
+impl ErrorBody {
+    fn read(content_type: &str, body: &[u8]) -> Self {
+        let media_type = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        let is_problem = media_type == "application/problem+json";
+        if !is_problem && media_type != "application/json" {
+            return Self::default();
+        }
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return Self::default();
+        };
+        // A problem document has its members at the top, Stripe's envelope under `error`.
+        let members = if is_problem { &body } else { &body["error"] };
+        Self {
+            retryable: members["retryable"].as_bool().filter(|_| is_problem),
+            code: match members["code"].as_str() {
+                Some("outcome_unknown") => Some(ErrorCode::OutcomeUnknown),
+                Some("dead_letter") => Some(ErrorCode::DeadLetter),
+                Some("response_not_retained") => Some(ErrorCode::ResponseNotRetained),
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! [`decide`]: done, again, or give up. Pure: no clock, no random source, no HTTP library.
+
+use std::time::Duration;
+
+use super::answer::{Answer, ErrorCode};
+use super::policy::{Repeat, RetryPolicy, fraction};
+
+/// One attempt, after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which one it was, from 1.
+    pub number: u32,
+    /// How it ended.
+    pub end: End,
+    /// How long ago the first attempt began, by a clock that does not jump.
+    pub elapsed: Duration,
+    /// A random number, uniform over `u32`: where the wait lies within its bounds.
+    pub random: u32,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With a whole response.
+    Answered(Answer),
+    /// Without one.
+    Unanswered(Transport),
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// No byte of the request can have been read: no address, no connection, no TLS session.
+    NotSent,
+    /// The request, or a part of it, was sent; or nobody can tell.
+    Unknown,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// There is a final answer; good or bad, a repetition would not change it.
+    Done {
+        /// An earlier attempt made the answer.
+        replayed: bool,
+    },
+    /// Send the same request under the same key, after this wait.
+    RetryAfter(Duration),
+    /// Stop.
+    GiveUp(Reason),
+}
+
+/// Why to stop without a final answer. The reasons tell why no further attempt is made, not that
+/// nothing happened: an earlier attempt may have had its effect, and the same key asks for it later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The server does not accept the request as it is (400, 401, 403, 404, 413, 422 and the like).
+    #[error("the server refuses the request as it is")]
+    Refused,
+    /// The server says that no repetition will help.
+    #[error("the server says that a repetition does not help")]
+    NotRetryable,
+    /// The server failed too often at it; only its operator moves it on.
+    #[error("the server has given the request up: ask its operator")]
+    DeadLetter,
+    /// The request *is* done; its answer was too large to be kept.
+    #[error("the request is done, but the server did not keep its answer")]
+    ResponseNotRetained,
+    /// The attempt may have had an effect, and the policy repeats only what certainly had none.
+    #[error("the attempt may have had its effect, and may not be repeated")]
+    MayHaveHadEffect,
+    /// All attempts of the policy are used up.
+    #[error("the last attempt that was allowed failed")]
+    Attempts,
+    /// The next wait would end past the deadline.
+    #[error("no further attempt fits before the deadline")]
+    Deadline,
+}
+
+/// What to do after `attempt`. See the [module](super) for the rules.
+#[must_use]
+pub fn decide(policy: &RetryPolicy, attempt: &Attempt) -> Decision {
+    let server_wait = match verdict(attempt.end) {
+        Verdict::Done { replayed } => return Decision::Done { replayed },
+        Verdict::Never(reason) => return Decision::GiveUp(reason),
+        Verdict::Again { after } => after,
+    };
+    if policy.repeat == Repeat::WithoutEffect && !certainly_without_effect(attempt.end) {
+        return Decision::GiveUp(Reason::MayHaveHadEffect);
+    }
+    if attempt.number >= policy.attempts {
+        return Decision::GiveUp(Reason::Attempts);
+    }
+    let wait = match server_wait {
+        // Never sooner than the server asked for; up to a tenth later, because it may have told many
+        // clients the same second.
+        Some(after) if !after.is_zero() => {
+            after.saturating_add(fraction(after / 10, attempt.random))
+        }
+        // "At once" is no wait that a loop can live with.
+        _ => policy.backoff_after(attempt.number, attempt.random),
+    };
+    match attempt.elapsed.checked_add(wait) {
+        Some(next) if next < policy.deadline => Decision::RetryAfter(wait),
+        _ => Decision::GiveUp(Reason::Deadline),
+    }
+}
+
+/// What the end of one attempt says, whatever the policy.
+enum Verdict {
+    Done { replayed: bool },
+    Again { after: Option<Duration> },
+    Never(Reason),
+}
+
+fn verdict(end: End) -> Verdict {
+    let answer = match end {
+        End::Unanswered(_) => return Verdict::Again { after: None },
+        End::Answered(answer) => answer,
+    };
+    let done = Verdict::Done { replayed: answer.replayed };
+    let again = Verdict::Again { after: answer.retry_after };
+    match (answer.status, answer.code, answer.should_retry) {
+        // Kept under the key, so that each repetition gets it again: a replayed 404, or a 500 that
+        // was declared final, is an answer like any other.
+        _ if answer.stored => done,
+        // Accepted, running in the background; the reply itself comes later, under the same key.
+        (202, ..) if answer.retry_after.is_some() => again,
+        (..400 | 402, ..) => done,
+        (409, Some(ErrorCode::DeadLetter), _) => Verdict::Never(Reason::DeadLetter),
+        // Repeating this asks for the outcome and cannot repeat the effect, so that a "not
+        // retryable" does not stop it.
+        (409, Some(ErrorCode::OutcomeUnknown), _) => again,
+        (410, Some(ErrorCode::ResponseNotRetained), _) => {
+            Verdict::Never(Reason::ResponseNotRetained)
+        }
+        (408 | 409 | 425 | 429 | 500.., _, Some(false)) => Verdict::Never(Reason::NotRetryable),
+        (408 | 409 | 425 | 429, ..) => again,
+        (501 | 505, _, None) => Verdict::Never(Reason::Refused),
+        (500.., ..) => again,
+        // Nobody's word makes a repetition of these worth its while.
+        _ => Verdict::Never(Reason::Refused),
+    }
+}
+
+fn certainly_without_effect(end: End) -> bool {
+    match end {
+        End::Unanswered(transport) => transport == Transport::NotSent,
+        End::Answered(answer) => {
+            matches!(answer.status, 409 | 425 | 429)
+                && answer.code != Some(ErrorCode::OutcomeUnknown)
+        }
+    }
+}

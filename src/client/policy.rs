@@ -1,0 +1,111 @@
+//! [`RetryPolicy`]: how long, how often, and how patiently.
+
+use std::time::Duration;
+
+/// How long a call may take in all, how often it is tried, and how the waits grow.
+///
+/// ```
+/// use std::time::Duration;
+/// use atomic_phases::client::RetryPolicy;
+///
+/// let policy = RetryPolicy::new(Duration::from_secs(60))
+///     .backoff(Duration::from_millis(100), Duration::from_secs(5))
+///     .attempts(20);
+/// // The third wait is from 200 to 400 ms; the random number says where.
+/// assert_eq!(policy.backoff_after(3, 0), Duration::from_millis(200));
+/// assert_eq!(policy.backoff_after(3, u32::MAX), Duration::from_millis(400));
+/// ```
+#[derive(Clone, Debug)]
+pub struct RetryPolicy {
+    pub(super) deadline: Duration,
+    pub(super) attempts: u32,
+    pub(super) attempt_timeout: Duration,
+    pub(super) repeat: Repeat,
+    first: Duration,
+    longest: Duration,
+}
+
+/// Which attempts may be repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repeat {
+    /// Any that may pass: the other side honours the key, so that a second attempt has no second
+    /// effect.
+    #[default]
+    Keyed,
+    /// Only an attempt that certainly had no effect of its own: it was not sent, or was answered
+    /// with 409 (another one is running), 425 or 429. For a provider that honours no key; and where
+    /// somebody else does the rest of the retrying, because then the last attempt's end speaks for
+    /// the whole call.
+    WithoutEffect,
+}
+
+impl RetryPolicy {
+    /// At most `deadline` in all, from the first attempt on. Waits of 0.2 to 10 seconds, 30 seconds
+    /// for one attempt, any number of attempts.
+    #[must_use]
+    pub fn new(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            attempts: u32::MAX,
+            attempt_timeout: Duration::from_secs(30),
+            repeat: Repeat::Keyed,
+            first: Duration::from_millis(200),
+            longest: Duration::from_secs(10),
+        }
+    }
+
+    /// The first wait, doubled after each further attempt up to `longest`. The jitter takes away up
+    /// to a half of each.
+    #[must_use]
+    pub fn backoff(self, first: Duration, longest: Duration) -> Self {
+        Self { first, longest, ..self }
+    }
+
+    /// At most this many attempts.
+    #[must_use]
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// How long one attempt may take, connecting and reading included. Used by who sends; longer
+    /// than the server's slowest honest answer, or each attempt ends in a 409.
+    #[must_use]
+    pub fn attempt_timeout(self, attempt_timeout: Duration) -> Self {
+        Self { attempt_timeout, ..self }
+    }
+
+    /// Which attempts may be repeated.
+    #[must_use]
+    pub fn repeat(self, repeat: Repeat) -> Self {
+        Self { repeat, ..self }
+    }
+
+    /// How long the attempt that begins `elapsed` after the first may take: its own time-out, or
+    /// what is left until the deadline.
+    #[must_use]
+    pub fn time_for_attempt(&self, elapsed: Duration) -> Duration {
+        self.attempt_timeout.min(self.deadline.saturating_sub(elapsed))
+    }
+
+    /// The wait after attempt `number` (from 1) where the server names none: `first · 2^(number-1)`,
+    /// at most `longest`, less a random part of up to its half. `random` is uniform over `u32`.
+    ///
+    /// Half of the wait is kept, so that no bad luck makes a client hammer; the other half is random,
+    /// so that clients which failed together do not come back together.
+    #[must_use]
+    pub fn backoff_after(&self, number: u32, random: u32) -> Duration {
+        let doubled = 1_u32.checked_shl(number.saturating_sub(1)).unwrap_or(u32::MAX);
+        let full = self.first.saturating_mul(doubled).min(self.longest);
+        let half = full / 2;
+        half + fraction(full - half, random)
+    }
+}
+
+/// `random / u32::MAX` of `span`, in whole nanoseconds: integers, so that no rounding leaves the
+/// bounds.
+pub(super) fn fraction(span: Duration, random: u32) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    let nanos = span.as_nanos() * u128::from(random) / u128::from(u32::MAX);
+    // Both casts fit: the result is at most `span`.
+    Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
+}

@@ -1,0 +1,222 @@
+//! [`Caller`]: sends a request with `reqwest` until it is done, given up or out of time.
+
+use std::fmt;
+use std::time::Instant;
+
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Request, StatusCode};
+use uuid::Uuid;
+
+use super::answer::{Answer, REPLAY_MARKER};
+use super::call::{KeyForm, KeyedCall};
+use super::decide::{Decision, End, Reason, Transport};
+
+/// Sends keyed requests over a `reqwest::Client`, again and again where that helps.
+///
+/// Give the client `redirect(reqwest::redirect::Policy::none())`: a followed redirect turns a `POST`
+/// into a `GET`, and an answer to that is no answer to this call. The policy's
+/// [time for an attempt](super::RetryPolicy::time_for_attempt) takes the place of the client's own
+/// `timeout`; that of a single request holds where it is shorter.
+///
+/// ```no_run
+/// # async fn book() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use atomic_phases::client::{Caller, KeyedCall, RetryPolicy};
+///
+/// let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+/// let request = http.post("http://127.0.0.1:5000/rides").body("…").build()?;
+/// let call = KeyedCall::new(RetryPolicy::new(Duration::from_secs(60)));
+/// let answered = Caller::new(http).send(call, request).await?;
+/// println!("{} after {} attempts", answered.response.status, answered.attempts);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Caller {
+    http: reqwest::Client,
+    key_form: KeyForm,
+    marker: String,
+}
+
+/// A final answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Answered {
+    /// The response, of any status that is final: a declined card is an answer too.
+    pub response: Response,
+    /// An earlier attempt made it.
+    pub replayed: bool,
+    /// How many attempts it took.
+    pub attempts: u32,
+}
+
+/// A response, read to its end. `Debug` shows no header value and no body.
+#[non_exhaustive]
+pub struct Response {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body's bytes.
+    pub body: Vec<u8>,
+    /// What the decision was made from.
+    pub answer: Answer,
+}
+
+/// Why there is no final answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No further attempt was worth its while, or allowed.
+    #[error("gave up after {} attempts: {}", .0.attempts, .0.reason)]
+    GaveUp(Box<GaveUp>),
+    /// The body is a stream, which cannot be sent twice: give the request its bytes.
+    #[error("the request's body is a stream and cannot be sent again: give it as bytes")]
+    NotRepeatable,
+    /// No request that `reqwest` can send at all, whatever the network. The URL is left out.
+    #[error("the request cannot be sent")]
+    Invalid(#[source] reqwest::Error),
+}
+
+/// How far a call came that was given up.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct GaveUp {
+    /// Why.
+    pub reason: Reason,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How the last one ended.
+    pub last: Last,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Last {
+    /// With a response.
+    Response(Response),
+    /// Without one.
+    Unanswered(Transport),
+}
+
+/// An attempt that ended, for a progress line.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Tried {
+    /// Which one, from 1.
+    pub number: u32,
+    /// How it ended.
+    pub end: End,
+    /// What is done next.
+    pub next: Decision,
+}
+
+impl Caller {
+    /// Sends over `http`, with the key in bare form.
+    #[must_use]
+    pub fn new(http: reqwest::Client) -> Self {
+        Self { http, key_form: KeyForm::Bare, marker: REPLAY_MARKER.to_owned() }
+    }
+
+    /// How the key is written in its header.
+    #[must_use]
+    pub fn key_form(self, key_form: KeyForm) -> Self {
+        Self { key_form, ..self }
+    }
+
+    /// The name of the server's replay marker, in lower case.
+    #[must_use]
+    pub fn marker(self, marker: impl Into<String>) -> Self {
+        Self { marker: marker.into(), ..self }
+    }
+
+    /// Sends `request` with the call's key until there is a final answer, or none to be had. Each
+    /// attempt sends the same bytes.
+    ///
+    /// Dropping the future stops the retries; an attempt under way may still take effect.
+    ///
+    /// # Errors
+    /// [`SendError`] says why there is no final answer.
+    pub async fn send(&self, call: KeyedCall, request: Request) -> Result<Answered, SendError> {
+        self.send_watched(call, request, |_| ()).await
+    }
+
+    /// As [`send`](Self::send); `watch` is told of each attempt at its end.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_watched(
+        &self,
+        mut call: KeyedCall,
+        mut request: Request,
+        mut watch: impl FnMut(Tried),
+    ) -> Result<Answered, SendError> {
+        if let Ok(mut key) = HeaderValue::from_str(&call.header_value(self.key_form)) {
+            // Keeps the key out of the HTTP library's own logs (G19).
+            key.set_sensitive(true);
+            request.headers_mut().insert("idempotency-key", key);
+        }
+        let began = Instant::now();
+        loop {
+            let mut attempt = request.try_clone().ok_or(SendError::NotRepeatable)?;
+            let time = call.policy().time_for_attempt(began.elapsed());
+            let timeout = attempt.timeout_mut();
+            *timeout = Some(timeout.map_or(time, |own| own.min(time)));
+            let last = self.attempt(attempt).await?;
+            let end = last.end();
+            let next = call.decide(end, began.elapsed(), random());
+            let attempts = call.attempts();
+            watch(Tried { number: attempts, end, next });
+            match (next, last) {
+                (Decision::Done { replayed }, Last::Response(response)) => {
+                    return Ok(Answered { response, replayed, attempts });
+                }
+                (Decision::RetryAfter(wait), _) => tokio::time::sleep(wait).await,
+                (Decision::GiveUp(reason), last) => {
+                    return Err(SendError::GaveUp(Box::new(GaveUp { reason, attempts, last })));
+                }
+                // `decide` is never done without an answer.
+                (Decision::Done { .. }, Last::Unanswered(_)) => {}
+            }
+        }
+    }
+
+    async fn attempt(&self, request: Request) -> Result<Last, SendError> {
+        let response = match self.http.execute(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_builder() => {
+                return Err(SendError::Invalid(error.without_url()));
+            }
+            Err(error) if error.is_connect() => return Ok(Last::Unanswered(Transport::NotSent)),
+            Err(_) => return Ok(Last::Unanswered(Transport::Unknown)),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        // An answer that was cut off is none: the next attempt gets the whole.
+        let Ok(body) = response.bytes().await else {
+            return Ok(Last::Unanswered(Transport::Unknown));
+        };
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let answer = Answer::read_marked(status.as_u16(), header, &body, &self.marker);
+        Ok(Last::Response(Response { status, headers, body: body.into(), answer }))
+    }
+}
+
+impl Last {
+    fn end(&self) -> End {
+        match self {
+            Self::Response(response) => End::Answered(response.answer),
+            Self::Unanswered(transport) => End::Unanswered(*transport),
+        }
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // G19: neither header values nor the body.
+        write!(f, "Response({}, {} bytes)", self.status.as_u16(), self.body.len())
+    }
+}
+
+/// 32 random bits: the low ones of a version 4 UUID, which are all random.
+fn random() -> u32 {
+    Uuid::new_v4().as_u128() as u32
+}

@@ -1,0 +1,115 @@
+//! Driving a request on with no client: what the workers ask of the engine.
+
+use std::sync::Arc;
+
+use super::execute::Looked;
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::{Bells, Core, Engine};
+use crate::config::Settings;
+use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
+use crate::store::{KeyRow, Right, Status, Store};
+
+/// What became of a request that a worker drove on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driven {
+    Finished,
+    Released,
+    Unknown,
+    DeadLetter,
+    /// Somebody else has it, or it is not due any more.
+    Lost,
+    /// Left to a node that knows it (G14).
+    Left,
+    /// The store failed in between.
+    Failed,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
+    /// is stopped cancels no phase.
+    pub(crate) async fn drive(&self, scope: Scope, key: IdempotencyKey, right: Right) -> Driven {
+        let span = observe::driven(&scope, &key);
+        let engine = self.clone();
+        let driving = async move { engine.drive_in_place(scope, key, right).await };
+        let task = tokio::spawn(carried!(tracing::Instrument::instrument(driving, span)));
+        task.await.unwrap_or(Driven::Failed)
+    }
+
+    /// As [`drive`](Self::drive), on the caller's own task.
+    pub(crate) async fn drive_in_place(
+        &self,
+        scope: Scope,
+        key: IdempotencyKey,
+        right: Right,
+    ) -> Driven {
+        let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
+        match self.core.drive(&scope, &key, right).await {
+            Ok(driven) => driven,
+            Err(error) => {
+                observe::drive_failed(&error);
+                match error {
+                    ExecuteError::Unreadable { .. } => Driven::Left,
+                    _ => Driven::Failed,
+                }
+            }
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.core.settings
+    }
+
+    pub(crate) fn bells(&self) -> &Bells {
+        &self.core.bells
+    }
+
+    /// A stored value as it was given.
+    pub(crate) fn decoded(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        column: &'static str,
+        stored: Vec<u8>,
+    ) -> Result<Vec<u8>, ExecuteError> {
+        self.core.decode(scope, key, column, stored)
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    async fn drive(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        right: Right,
+    ) -> Result<Driven, ExecuteError> {
+        let Some(row) = self.store.read(scope, key).await? else { return Ok(Driven::Lost) };
+        if !is_due(&row, right) {
+            return Ok(Driven::Lost);
+        }
+        Ok(match self.resume(scope, key, row, right).await? {
+            Looked::Ended(outcome) => match outcome {
+                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } => Driven::Finished,
+                Outcome::Failed { cause: FailureCause::NotKnownHere, .. } => Driven::Left,
+                Outcome::Failed { .. } => Driven::Released,
+                Outcome::Unknown { .. } => Driven::Unknown,
+                Outcome::DeadLetter => Driven::DeadLetter,
+                Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
+            },
+            Looked::Changed => Driven::Lost,
+            // The commit's outcome is not known: the lease runs out, and the next look goes on.
+            Looked::Restart { .. } => Driven::Failed,
+        })
+    }
+}
+
+/// Whether the row is what the worker was looking for, a moment later.
+fn is_due(row: &KeyRow, right: Right) -> bool {
+    match row.status {
+        Status::Pending => right == Right::Free,
+        Status::FailedRetryable => right == Right::Free && row.back_off_left.is_zero(),
+        Status::InProgress => right == Right::Free && row.lease_left.is_zero(),
+        Status::Unknown => right == Right::Reconcile && row.back_off_left.is_zero(),
+        Status::Completed | Status::DeadLetter => false,
+    }
+}

@@ -1,0 +1,57 @@
+//! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
+//! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
+
+use uuid::Uuid;
+
+use super::moved::Moved;
+use super::run::Run;
+use crate::definition::Phase;
+use crate::phase::{DerivedKey, Reply, StagedJob};
+use crate::store::{Commit, Store, Transaction};
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    pub(super) async fn mutant_commit(
+        &self,
+        phase: &'static Phase,
+        tx: S::Transaction,
+        moved: &Moved,
+        jobs: &[StagedJob],
+    ) -> Commit {
+        if mutated!(AssumeCommitted) {
+            let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
+                tx.commit(&self.guard(), &self.change(moved), jobs).await
+            });
+            return match commit {
+                Commit::Unknown(_) => Commit::Done,
+                commit => commit,
+            };
+        }
+        // The business writes by themselves, and the recovery point afterwards.
+        let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
+            tx.commit_reservation().await
+        });
+        if !matches!(commit, Commit::Done) {
+            return commit;
+        }
+        match self.core.store.write(&self.guard(), &self.change(moved)).await {
+            Commit::Fenced if mutated!(NoFence) => Commit::Done,
+            commit => commit,
+        }
+    }
+}
+
+/// Another key in each attempt.
+pub(super) fn key(key: DerivedKey) -> DerivedKey {
+    match mutated!(FreshDerivedKey) {
+        true => DerivedKey(Uuid::new_v4().simple().to_string()),
+        false => key,
+    }
+}
+
+/// The reply made once more for its first client, at a later time.
+pub(super) fn told(mut reply: Reply) -> Reply {
+    if mutated!(ReplyBuiltTwice) {
+        reply.body.extend_from_slice(b" ");
+    }
+    reply
+}

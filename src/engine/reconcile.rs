@@ -1,0 +1,124 @@
+//! Looking into an unknown outcome: the phase's own reconcile function is asked, under the row's
+//! lease, and what it says is written like everything else, fenced.
+
+use std::ops::ControlFlow::{Break, Continue};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::run::{Ended, Run};
+use crate::definition::{Phase, PhaseKind, Step};
+use crate::observe;
+use crate::phase::{Reconciled, Scene};
+use crate::store::{Status, Store};
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Settles the outcome of the phase that `intent` names, if its reconcile function can tell.
+    /// `times`: how often somebody has looked into it, this time included.
+    pub(super) async fn reconcile(
+        mut self,
+        intent: Option<String>,
+        times: u32,
+    ) -> Result<Ended, ExecuteError> {
+        let index = self.outputs.len();
+        let Some(phase) = self.unknown_phase(index, intent.as_deref()) else {
+            // Nobody here can say which call it is about: an operator has to.
+            return self.still_unknown(intent.as_deref(), times).await;
+        };
+        match self.found(index, phase).await {
+            Reconciled::Executed(Step::Output(output)) => {
+                observe::reconciled(phase.name, "executed");
+                let moved = match self.resumed_behind(phase, output, executed(phase)) {
+                    Ok(moved) => moved,
+                    Err(_) => return self.still_unknown(Some(phase.name), times).await,
+                };
+                if !self.write(&moved).await? {
+                    return Ok(Ended::Lost);
+                }
+                match self.arrive(moved)? {
+                    Continue(()) => self.resumed().await,
+                    Break(ended) => Ok(ended),
+                }
+            }
+            Reconciled::Executed(Step::Reply(reply)) => {
+                observe::reconciled(phase.name, "executed");
+                match self.finish(phase, reply).await? {
+                    Break(ended) => Ok(ended),
+                    Continue(()) => Ok(Ended::Lost),
+                }
+            }
+            Reconciled::NotExecuted => {
+                observe::reconciled(phase.name, "not executed");
+                let released = self.released(not_executed(phase, self.context.attempt));
+                if !self.write(&released).await? {
+                    return Ok(Ended::Lost);
+                }
+                let cause = FailureCause::Phase { phase: phase.name, reason: "not executed" };
+                Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: Duration::ZERO }))
+            }
+            Reconciled::StillUnknown => self.still_unknown(Some(phase.name), times).await,
+        }
+    }
+
+    /// The foreign phase that is next, if it is the one whose outcome is unknown.
+    fn unknown_phase(&self, index: usize, intent: Option<&str>) -> Option<&'static Phase> {
+        let phase = self.definition.phases.get(index)?;
+        let foreign = matches!(phase.kind, PhaseKind::Foreign(_));
+        (foreign && intent.is_none_or(|name| phase.is_called(name))).then_some(phase)
+    }
+
+    /// What the reconcile function says. One that fails, panics or does not answer within a lease
+    /// has not found out.
+    async fn found(&self, index: usize, phase: &Phase) -> Reconciled<Step> {
+        let key = self.core.derived_keys.derive(
+            &self.holder.scope,
+            &self.holder.key,
+            self.definition.name,
+            phase.key_name(),
+            &self.fingerprint,
+            self.context.request_id,
+        );
+        let scene = Scene {
+            app: &self.core.app,
+            context: &self.context,
+            outputs: &self.outputs,
+            derived_key: Some(&key),
+        };
+        // Two thirds: the answer has to be written while the lease still is ours.
+        let bound = self.core.settings.lease * 2 / 3;
+        let asked = AssertUnwindSafe(self.request.reconcile(index, &scene)).catch_unwind();
+        match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
+            Ok(Ok(Ok(found))) => found,
+            Ok(_) | Err(_) => {
+                observe::reconcile_failed();
+                Reconciled::StillUnknown
+            }
+        }
+    }
+
+    /// Later, with back-off; past the cap, an operator has to say.
+    async fn still_unknown(
+        &mut self,
+        intent: Option<&str>,
+        times: u32,
+    ) -> Result<Ended, ExecuteError> {
+        let settings = &self.core.settings;
+        let (status, hold) = match times < settings.max_reconciles {
+            true => (Status::Unknown, settings.reconcile_back_off(times)),
+            false => (Status::DeadLetter, Duration::ZERO),
+        };
+        self.leave(status, intent, hold).await
+    }
+}
+
+/// How a word about an unknown outcome is kept, so that another word can be told from its repetition.
+pub(super) fn executed(phase: &Phase) -> String {
+    format!("executed {}", phase.name)
+}
+
+pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
+    format!("not_executed {} {attempt}", phase.name)
+}

@@ -1,0 +1,307 @@
+//! [`Engine::resolve`]: a webhook's or an operator's word about a request that waits for one.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::execute::{LOOKS, Looked};
+use super::outcome::ExecuteError;
+use super::reconcile::{executed, not_executed};
+use super::resume::Taken;
+use super::{Core, Engine};
+use crate::definition::{Phase, PhaseKind};
+use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
+use crate::phase::{Outputs, Reply};
+use crate::store::{KeyRow, Right, Status, Store, StoreError};
+
+/// What somebody knows about a request whose outcome is unknown, or about a dead letter.
+#[derive(Debug)]
+pub struct Resolution(Word);
+
+#[derive(Debug)]
+enum Word {
+    Executed { phase: String, output: Box<RawValue> },
+    NotExecuted { phase: String, attempt: u32 },
+    Finish(Reply),
+    Retry,
+}
+
+impl Resolution {
+    /// The call of `phase` had its effect, and this is the output that the phase would have returned.
+    /// The request goes on behind it.
+    ///
+    /// # Errors
+    /// [`ResolveError::NotStorable`] where `output` has no JSON form.
+    pub fn executed(
+        phase: impl Into<String>,
+        output: &impl Serialize,
+    ) -> Result<Self, ResolveError> {
+        let output =
+            serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
+        Ok(Self(Word::Executed { phase: phase.into(), output }))
+    }
+
+    /// The call of `phase` in this attempt
+    /// ([`RequestContext::attempt`](crate::RequestContext::attempt),
+    /// [`RequestStatus::attempt`](crate::RequestStatus::attempt)) had no effect and will have none:
+    /// it may be made again. The attempt keeps a word about an earlier call, delivered twice or late,
+    /// from being taken for a word about a later one.
+    pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
+        Self(Word::NotExecuted { phase: phase.into(), attempt })
+    }
+
+    /// Closes the request with this reply. For an operator who has settled it by hand.
+    pub fn finish(reply: Reply) -> Self {
+        Self(Word::Finish(reply))
+    }
+
+    /// Lets a dead letter try again, with a new count of attempts.
+    pub fn retry() -> Self {
+        Self(Word::Retry)
+    }
+}
+
+/// What a word came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Resolved {
+    /// It was written. A completer or the next retry goes on.
+    Applied,
+    /// The same was known already.
+    Already,
+}
+
+/// Why a word was not taken. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// There is no row under this key.
+    #[error("there is no request under this key")]
+    NoSuchKey,
+    /// Something else is known already.
+    #[error("this contradicts what is known: {0}")]
+    Conflict(&'static str),
+    /// The request's definition has no such phase, or it is not the one that waits for a word.
+    #[error("the request does not wait for a word about this phase; see Engine::status")]
+    NotThatPhase,
+    /// Somebody runs it right now, the call that the word is about included: say it again later.
+    #[error("the request is being run; say it again in {retry_after:?}")]
+    InProgress {
+        /// What is left of the holder's lease.
+        retry_after: Duration,
+    },
+    /// This process does not know the request's definition, version or recovery point (G14).
+    #[error("this process does not know the request's definition, version or recovery point")]
+    NotKnownHere,
+    /// The value has no JSON form, or is over its cap.
+    #[error("the value cannot be stored: it has no JSON form, or is over its cap in Limits")]
+    NotStorable,
+    /// The store could not be asked or written.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(#[from] StoreError),
+    /// A stored value is not readable here. The row was left as it is.
+    #[error("the stored {what} of the request are not readable")]
+    Unreadable {
+        /// Which value.
+        what: &'static str,
+    },
+}
+
+impl From<ExecuteError> for ResolveError {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            ExecuteError::Unavailable(error) => Self::Unavailable(error),
+            ExecuteError::Unreadable { what, .. } => Self::Unreadable { what },
+            _ => Self::NotKnownHere,
+        }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Takes a webhook's or an operator's word about a request, fenced like every write. The same
+    /// word twice is [`Resolved::Already`]; a different one is refused.
+    ///
+    /// # Errors
+    /// [`ResolveError`]; nothing was written.
+    pub async fn resolve(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        resolution: Resolution,
+    ) -> Result<Resolved, ResolveError> {
+        for _ in 0..LOOKS {
+            let row = self.core.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
+                return Ok(known);
+            }
+            // The row waits for the word, and stays as it is until somebody raises its token.
+            let taken = match self.core.take_over(scope, key, row, Right::Resolve).await? {
+                Ok(taken) => taken,
+                Err(Looked::Changed) => continue,
+                Err(Looked::Ended(_) | Looked::Restart { .. }) => {
+                    return Err(ResolveError::NotKnownHere);
+                }
+            };
+            if taken.settle(&resolution.0).await? {
+                return Ok(Resolved::Applied);
+            }
+        }
+        Err(ResolveError::InProgress { retry_after: Duration::from_secs(1) })
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Whether `word` is known already, contradicts what is known, or (`None`) is news to a row that
+    /// waits for it.
+    async fn weigh(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        word: &Word,
+    ) -> Result<Option<Resolved>, ResolveError> {
+        let conflict = |what| Err(ResolveError::Conflict(what));
+        if row.status == Status::InProgress {
+            return Err(ResolveError::InProgress { retry_after: row.lease_left });
+        }
+        match word {
+            Word::Executed { phase, output } => {
+                let (index, phase) = self.phase_of(row, phase)?;
+                let outputs = self.stored_outputs(scope, key).await?;
+                if let Some(known) = outputs.get(index) {
+                    return match equal(known, output) {
+                        true => Ok(Some(Resolved::Already)),
+                        false => conflict("the phase has another output"),
+                    };
+                }
+                let denied = not_executed(phase, row.attempts);
+                if row.resolution.as_deref() == Some(&denied) {
+                    return conflict("the call was said not to have been executed");
+                }
+                waits_for(row, index, phase, &outputs)?;
+                if row.status == Status::Completed {
+                    return conflict("the request is finished without it");
+                }
+                if output.get().len() > self.settings.limits.outputs {
+                    return Err(ResolveError::NotStorable);
+                }
+                Ok(None)
+            }
+            Word::NotExecuted { phase, attempt } => {
+                let (index, phase) = self.phase_of(row, phase)?;
+                if row.resolution.as_deref() == Some(&not_executed(phase, *attempt)) {
+                    return Ok(Some(Resolved::Already));
+                }
+                let outputs = self.stored_outputs(scope, key).await?;
+                if outputs.get(index).is_some() {
+                    return conflict("the phase has an output");
+                }
+                waits_for(row, index, phase, &outputs)?;
+                if *attempt != row.attempts {
+                    return conflict("the request is in another attempt by now");
+                }
+                match row.status {
+                    Status::Unknown | Status::DeadLetter => Ok(None),
+                    Status::Completed => conflict("the request is finished"),
+                    // Released after a failure that had no effect either.
+                    _ => Ok(Some(Resolved::Already)),
+                }
+            }
+            Word::Finish(reply) => {
+                if !(200..=599).contains(&reply.status()) {
+                    return Err(ResolveError::NotStorable);
+                }
+                match row.status {
+                    Status::Completed if self.is_stored(scope, key, reply).await? => {
+                        Ok(Some(Resolved::Already))
+                    }
+                    Status::Completed => conflict("the request is finished with another reply"),
+                    _ => Ok(None),
+                }
+            }
+            Word::Retry => match row.status {
+                Status::DeadLetter if row.open_intent.is_none() => Ok(None),
+                Status::Pending | Status::FailedRetryable => Ok(Some(Resolved::Already)),
+                Status::Completed => conflict("the request is finished"),
+                _ => conflict("the outcome of a call is unknown: say whether it was executed"),
+            },
+        }
+    }
+
+    fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
+        let entry = self.registry.get(&row.definition, row.version);
+        let phases = entry.ok_or(ResolveError::NotKnownHere)?.definition.phases;
+        let mut phases = phases.iter().enumerate();
+        phases.find(|(_, phase)| phase.is_called(name)).ok_or(ResolveError::NotThatPhase)
+    }
+
+    async fn stored_outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Outputs, ResolveError> {
+        let stored = self.store.outputs(scope, key).await?;
+        Ok(self.decode_outputs(scope, key, stored)?)
+    }
+
+    /// Whether the request was finished with this reply. One that was not retained is like any other.
+    async fn is_stored(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        reply: &Reply,
+    ) -> Result<bool, ResolveError> {
+        let Some(mut row) = self.store.read(scope, key).await? else { return Ok(false) };
+        Ok(match self.decode_reply(scope, key, &mut row, true)? {
+            Ok(finished) => finished.reply == *reply,
+            Err(status) => status == reply.status(),
+        })
+    }
+}
+
+/// Whether the request stands before `phase`, and `phase` is one that calls somebody.
+fn waits_for(
+    row: &KeyRow,
+    index: usize,
+    phase: &Phase,
+    outputs: &Outputs,
+) -> Result<(), ResolveError> {
+    let foreign = matches!(phase.kind, PhaseKind::Foreign(_));
+    let other = row.open_intent.as_deref().is_some_and(|intent| !phase.is_called(intent));
+    match foreign && !other && index == outputs.len() {
+        true => Ok(()),
+        false => Err(ResolveError::NotThatPhase),
+    }
+}
+
+/// By value: white space and the order of members do not matter.
+fn equal(one: &RawValue, other: &RawValue) -> bool {
+    let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+    value(one) == value(other)
+}
+
+impl<S: Store, A: Send + Sync + 'static> Taken<S, A> {
+    /// Writes the word; `false` where somebody was faster after all.
+    async fn settle(mut self, word: &Word) -> Result<bool, ResolveError> {
+        let phase = self.run.definition.phases.get(self.done);
+        let phase = phase.ok_or(ResolveError::NotThatPhase)?;
+        let moved = match word {
+            Word::Executed { output, .. } => {
+                self.run.released_behind(phase, output.clone(), executed(phase))
+            }
+            Word::NotExecuted { attempt, .. } => {
+                Ok(self.run.released(not_executed(phase, *attempt)))
+            }
+            Word::Finish(reply) => self.run.finished_by(reply.clone(), "finish".to_owned()),
+            Word::Retry => Ok(self.run.released("retry".to_owned())),
+        };
+        let moved = moved.map_err(|_| ResolveError::NotStorable)?;
+        let written = self.run.write(&moved).await?;
+        if written {
+            observe::resolved(phase.name);
+        }
+        Ok(written)
+    }
+}

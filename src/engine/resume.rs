@@ -1,0 +1,174 @@
+//! From an existing row to a run: its lease is acquired, its values are brought back to life, and
+//! what was found decides how it goes on. A retry, the completer and the reconciler all come here.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::value::RawValue;
+
+use super::Core;
+use super::decide::{Plan, plan};
+use super::execute::Looked;
+use super::lease::{Holder, Lease};
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::progress::phases_done;
+use super::run::Run;
+use super::stored::unreadable;
+use crate::definition::STARTED;
+use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
+use crate::phase::{Outputs, RequestContext};
+use crate::store::{Claim, KeyRow, Right, Status, Store};
+
+/// A row whose lease is ours, and how many of its phases are done.
+pub(super) struct Taken<S: Store, A> {
+    pub(super) run: Run<S, A>,
+    pub(super) row: KeyRow,
+    pub(super) done: usize,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Acquires the lease of an existing row and resumes after its recovery point.
+    pub(super) async fn resume(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        right: Right,
+    ) -> Result<Looked, ExecuteError> {
+        let Taken { mut run, row, done } = match self.take_over(scope, key, row, right).await? {
+            Ok(taken) => taken,
+            Err(looked) => return Ok(looked),
+        };
+        let settings = &self.settings;
+        let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
+        let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
+        let ended = match (next, right) {
+            (_, Right::Reconcile) => run.reconcile(row.open_intent, row.reconciles).await?,
+            (Plan::Run, _) => run.resumed().await?,
+            #[cfg(feature = "fault-injection")]
+            (Plan::OpenIntent, _) if mutated!(RepeatOpenIntent) => run.resumed().await?,
+            (Plan::OpenIntent, _) => {
+                let intent = row.open_intent.as_deref();
+                observe::unknown(phase, "its call was under way when the lease ended");
+                run.leave(Status::Unknown, intent, settings.reconcile_after).await?
+            }
+            (Plan::WindowPassed, _) => {
+                observe::unknown(phase, "the provider's window has passed");
+                run.leave(Status::Unknown, Some(phase), settings.reconcile_after).await?
+            }
+            (Plan::GiveUp, _) => run.leave(Status::DeadLetter, None, settings.lease).await?,
+        };
+        Ok(ended.into())
+    }
+
+    /// Acquires the lease, if somebody here can go on with the row and nobody was faster.
+    pub(super) async fn take_over(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        right: Right,
+    ) -> Result<Result<Taken<S, A>, Looked>, ExecuteError> {
+        let Some(entry) = self.registry.get(&row.definition, row.version) else {
+            return Ok(Err(Looked::Ended(self.not_known_here())));
+        };
+        let claim = Claim {
+            scope,
+            key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            right,
+        };
+        // A row that this process cannot continue is not touched (G14).
+        let work = row.work.ok_or(unreadable("params"))?;
+        let decoded = self.decode_work(scope, key, work)?;
+        if phases_done(&entry.definition, &row.recovery_point, &decoded.outputs).is_none() {
+            return Ok(Err(Looked::Ended(self.not_known_here())));
+        }
+        reach!(&row.recovery_point, BeforeTakeOver);
+        let Some(mut row) = self.store.take_over(&claim, self.settings.lease).await? else {
+            return Ok(Err(Looked::Changed));
+        };
+        reach!(&row.recovery_point, AfterTakeOver);
+        // The former holder may have gone on since the row was read.
+        let work = row.work.take().ok_or(unreadable("params"))?;
+        let decoded = self.decode_work(scope, key, work)?;
+        let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
+        let Some(done) = done else { return Ok(Err(Looked::Ended(self.not_known_here()))) };
+        observe::resumed(&row.recovery_point, row.attempts);
+        let run = Run {
+            core: self.clone(),
+            definition: entry.definition,
+            phases_hash: entry.phases_hash.clone(),
+            request: (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?,
+            holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
+            fingerprint: row.fingerprint.clone(),
+            context: RequestContext {
+                scope: scope.clone(),
+                request_id: row.request_id,
+                created_at: row.created_at,
+                attempt: row.attempts,
+                context: decoded.context,
+            },
+            outputs: decoded.outputs,
+            point: row.recovery_point.clone(),
+            lease: Lease::new(row.lease_token),
+            expires_at: row.expires_at,
+            heartbeat: None,
+            reruns: 0,
+        };
+        Ok(Ok(Taken { run, row, done }))
+    }
+
+    /// A row of the request, new and ours, from which nothing has run yet.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        holder: Holder,
+        born: Born<'_>,
+    ) -> Result<Run<S, A>, ExecuteError> {
+        let (name, version) = born.definition;
+        let entry = self
+            .registry
+            .get(name, version)
+            .ok_or(ExecuteError::NotRegistered { name, version })?;
+        Ok(Run {
+            core: self.clone(),
+            definition: entry.definition,
+            phases_hash: entry.phases_hash.clone(),
+            request: (entry.decode)(born.params).map_err(|_| unreadable("params"))?,
+            context: RequestContext {
+                scope: holder.scope.clone(),
+                request_id: holder.request_id,
+                created_at: born.created_at,
+                attempt: 1,
+                context: born.context,
+            },
+            holder,
+            fingerprint: born.fingerprint.to_owned(),
+            outputs: Outputs::default(),
+            point: STARTED.to_owned(),
+            lease: Lease::new(1),
+            expires_at: born.expires_at,
+            heartbeat: None,
+            reruns: 0,
+        })
+    }
+
+    pub(super) fn not_known_here(&self) -> Outcome {
+        let cause = FailureCause::NotKnownHere;
+        observe::stopped(&cause);
+        Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
+    }
+}
+
+/// What a new run is made of.
+pub(super) struct Born<'a> {
+    pub(super) definition: (&'static str, u32),
+    pub(super) params: &'a [u8],
+    pub(super) context: Option<Box<RawValue>>,
+    pub(super) fingerprint: &'a str,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) expires_at: DateTime<Utc>,
+}

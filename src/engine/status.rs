@@ -1,0 +1,84 @@
+//! [`Engine::status`]: where a request stands, for a status page, an operator or a test.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::outcome::ExecuteError;
+use super::{Core, Engine};
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::Reply;
+use crate::store::{Status, Store};
+
+/// Where a request stands, judged by the database's clock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RequestStatus {
+    /// Where its row stands.
+    pub status: Status,
+    /// The last committed phase; `started` before the first, `finished` after the last.
+    pub recovery_point: String,
+    /// Name and version of its definition.
+    pub definition: (String, u32),
+    /// How often its lease was acquired.
+    pub attempt: u32,
+    /// The phase whose call may have had its effect, while nobody knows.
+    pub unknown_phase: Option<String>,
+    /// When something is to happen next: the end of the lease or of the back-off.
+    pub retry_after: Duration,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// Until when a finished request replays its answer.
+    pub expires_at: DateTime<Utc>,
+    /// Its reply, once it is completed and if it was retained.
+    pub reply: Option<Reply>,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Where the request under this key stands; `None` where there is none. Reads one row, locks
+    /// nothing. Whoever may call this may see the request's answer: check who asks first.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Unavailable`] or [`ExecuteError::Unreadable`].
+    pub async fn status(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<RequestStatus>, ExecuteError> {
+        self.core.status(scope, key).await
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    async fn status(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<RequestStatus>, ExecuteError> {
+        let Some(mut row) = self.store.read(scope, key).await? else { return Ok(None) };
+        if row.status == Status::Completed && row.expired {
+            return Ok(None);
+        }
+        let reply = match row.status {
+            Status::Completed => {
+                self.decode_reply(scope, key, &mut row, true)?.ok().map(|finished| finished.reply)
+            }
+            _ => None,
+        };
+        let waits = matches!(row.status, Status::Unknown | Status::DeadLetter);
+        Ok(Some(RequestStatus {
+            status: row.status,
+            recovery_point: row.recovery_point,
+            definition: (row.definition, row.version),
+            attempt: row.attempts,
+            unknown_phase: row.open_intent.filter(|_| waits),
+            retry_after: match row.status {
+                Status::InProgress => row.lease_left,
+                _ => row.back_off_left,
+            },
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            reply,
+        }))
+    }
+}

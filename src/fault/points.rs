@@ -1,0 +1,168 @@
+//! [`Point`]: a place in the life of a request at which it may crash, as data.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
+
+/// Where within a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Place {
+    /// Before anything of the phase: no transaction is open. Of `started`: before the key is reserved.
+    BeforePhase,
+    /// The phase's transaction is open and nothing is written in it, but, before a local first phase,
+    /// the key.
+    BeforeBody,
+    /// The body is done; the commit is next.
+    BeforeCommit,
+    /// Committed, and nobody but the database knows.
+    AfterCommit,
+    /// Before the intent of an at-most-once call is committed.
+    BeforeIntent,
+    /// The intent is committed, and the call is not made.
+    AfterIntent,
+    /// Before the foreign call.
+    BeforeCall,
+    /// The call has answered, and nothing of that is committed.
+    AfterCall,
+    /// Before a row whose holder failed is released, or left to be reconciled.
+    BeforeRelease,
+    /// It is released.
+    AfterRelease,
+    /// Before the lease of an existing row is acquired.
+    BeforeTakeOver,
+    /// The lease is acquired, and nothing was done with it.
+    AfterTakeOver,
+    /// The request is finished, and its client does not know.
+    BeforeReply,
+}
+
+const PLACES: [(Place, &str); 13] = [
+    (Place::BeforePhase, "before_phase"),
+    (Place::BeforeBody, "before_body"),
+    (Place::BeforeCommit, "before_commit"),
+    (Place::AfterCommit, "after_commit"),
+    (Place::BeforeIntent, "before_intent"),
+    (Place::AfterIntent, "after_intent"),
+    (Place::BeforeCall, "before_call"),
+    (Place::AfterCall, "after_call"),
+    (Place::BeforeRelease, "before_release"),
+    (Place::AfterRelease, "after_release"),
+    (Place::BeforeTakeOver, "before_take_over"),
+    (Place::AfterTakeOver, "after_take_over"),
+    (Place::BeforeReply, "before_reply"),
+];
+
+impl Place {
+    /// Its name: `before_call`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        PLACES.iter().find(|(place, _)| *place == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether a transaction of the phase is open there.
+    #[must_use]
+    pub fn is_in_transaction(self) -> bool {
+        matches!(self, Self::BeforeBody | Self::BeforeCommit)
+    }
+}
+
+/// A place in a phase. Printed, and parsed, as `charge_created/after_call`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Point {
+    /// The phase's name; `started` for the reservation of the key.
+    pub phase: String,
+    /// Where in it.
+    pub place: Place,
+}
+
+impl Point {
+    pub(crate) fn new(phase: &str, place: Place) -> Self {
+        Self { phase: phase.to_owned(), place }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.phase, self.place.as_str())
+    }
+}
+
+/// Why a text is no [`Point`], [`Fault`](crate::fault::Fault) or plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no crash point: write phase/place, charge_created/after_call for example")]
+pub struct NoSuchPoint(pub(crate) String);
+
+impl FromStr for Point {
+    type Err = NoSuchPoint;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchPoint> {
+        let parsed = text.split_once('/').and_then(|(phase, place)| {
+            let (place, _) = PLACES.iter().find(|(_, name)| *name == place)?;
+            (!phase.is_empty()).then(|| Self::new(phase, *place))
+        });
+        parsed.ok_or_else(|| NoSuchPoint(text.to_owned()))
+    }
+}
+
+impl Definition {
+    /// The crash points that an undisturbed run of the request passes, in order, as the phase list
+    /// says. The engine is tested to pass these and no others.
+    #[must_use]
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        let mut passes = |phase: &str, places: &[Place]| {
+            points.extend(places.iter().map(|place| Point::new(phase, *place)));
+        };
+        use Place::{
+            AfterCall, AfterCommit, AfterIntent, BeforeBody, BeforeCall, BeforeCommit,
+            BeforeIntent, BeforePhase,
+        };
+        passes(STARTED, &[BeforePhase]);
+        for (index, phase) in self.phases.iter().enumerate() {
+            let shares = index == 0 && phase.kind == PhaseKind::Local(Isolation::ReadCommitted);
+            if index == 0 && !shares {
+                passes(STARTED, &[BeforeCommit, AfterCommit]);
+            }
+            if !shares {
+                passes(phase.name, &[BeforePhase]);
+            }
+            match phase.kind {
+                PhaseKind::Local(_) => passes(phase.name, &[BeforeBody, BeforeCommit, AfterCommit]),
+                PhaseKind::Foreign(EffectClass::AtMostOnce) => passes(
+                    phase.name,
+                    &[BeforeIntent, AfterIntent, BeforeCall, AfterCall, BeforeCommit, AfterCommit],
+                ),
+                PhaseKind::Foreign(EffectClass::Idempotent { .. }) => {
+                    passes(phase.name, &[BeforeCall, AfterCall]);
+                    let next = self.phases.get(index + 1).map(|next| next.kind);
+                    if phase.commit || !matches!(next, Some(PhaseKind::Local(_))) {
+                        passes(phase.name, &[BeforeCommit, AfterCommit]);
+                    }
+                }
+            }
+        }
+        if let Some(last) = self.phases.last() {
+            passes(last.name, &[Place::BeforeReply]);
+        }
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_point_is_parsed_as_it_is_printed() {
+        for (place, _) in PLACES {
+            let point = Point::new("charge_created", place);
+            assert_eq!(point.to_string().parse(), Ok(point));
+        }
+        for bad in ["", "charge_created", "charge_created/", "/after_call", "a/b", "a/after_call/"]
+        {
+            assert!(bad.parse::<Point>().is_err(), "{bad}");
+        }
+    }
+}

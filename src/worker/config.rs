@@ -1,0 +1,119 @@
+//! [`WorkerConfig`]: every number of the workers, with its reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::job::{DynSink, JobSink};
+
+/// What [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs. The default runs completer,
+/// reconciler and reaper; a [`sink`](Self::sink) adds the enqueuer.
+#[derive(Clone)]
+#[must_use]
+pub struct WorkerConfig {
+    pub(crate) poll: Duration,
+    pub(crate) batch: u32,
+    pub(crate) concurrency: usize,
+    pub(crate) grace: Duration,
+    pub(crate) full_sweep: Duration,
+    pub(crate) reap_every: Duration,
+    pub(crate) reap_batch: u32,
+    pub(crate) delivery: Duration,
+    pub(crate) max_deliveries: u32,
+    pub(crate) sink: Option<Arc<dyn DynSink>>,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_secs(1),
+            batch: 100,
+            concurrency: 8,
+            grace: Duration::from_secs(2),
+            full_sweep: Duration::from_secs(3600),
+            reap_every: Duration::from_secs(60),
+            reap_batch: 1000,
+            delivery: Duration::from_secs(60),
+            max_deliveries: 20,
+            sink: None,
+        }
+    }
+}
+
+impl WorkerConfig {
+    /// How often completer, reconciler and enqueuer look, on average; 1 s. A look at an idle table
+    /// is one search of an empty index.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How many rows a look brings at most; 100.
+    pub fn batch(mut self, batch: u32) -> Self {
+        self.batch = batch.max(1);
+        self
+    }
+
+    /// How many requests or jobs a worker has under way at once; 8. Each local phase among them takes
+    /// a connection.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// How long the client of a released or abandoned request may come first; 2 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How often the completer reads the whole table for requests whose holder died; 1 h, and at its
+    /// start. Between these it reads the youngest rows only, which is enough while all nodes have
+    /// one [`retention`](crate::EngineBuilder::retention).
+    pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
+        self.full_sweep = full_sweep;
+        self
+    }
+
+    /// How often the reaper looks; 60 s. While a batch is full it goes on at once.
+    pub fn reap_every(mut self, reap_every: Duration) -> Self {
+        self.reap_every = reap_every.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How many rows one statement of the reaper deletes at most; 1,000: some ten milliseconds.
+    pub fn reap_batch(mut self, reap_batch: u32) -> Self {
+        self.reap_batch = reap_batch.max(1);
+        self
+    }
+
+    /// How long a delivery may take; 60 s. Past it the job is due again, for any node.
+    pub fn delivery(mut self, delivery: Duration) -> Self {
+        self.delivery = delivery.max(Duration::from_millis(10));
+        self
+    }
+
+    /// How often a job is delivered before it is a dead letter; 20, with a back-off that doubles from
+    /// a second to an hour: about ten hours.
+    pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
+        self.max_deliveries = max_deliveries.max(1);
+        self
+    }
+
+    /// Where staged jobs go.
+    pub fn sink(mut self, sink: impl JobSink) -> Self {
+        self.sink = Some(Arc::new(sink));
+        self
+    }
+}
+
+impl std::fmt::Debug for WorkerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerConfig")
+            .field("poll", &self.poll)
+            .field("batch", &self.batch)
+            .field("concurrency", &self.concurrency)
+            .field("grace", &self.grace)
+            .field("sink", &self.sink.is_some())
+            .finish_non_exhaustive()
+    }
+}

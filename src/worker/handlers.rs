@@ -1,0 +1,69 @@
+//! [`Handlers`]: a sink in this process.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::de::DeserializeOwned;
+
+use super::job::{DeliveryError, Job, JobSink};
+
+type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
+type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
+
+/// Functions of this process, by the name of the job that they handle.
+///
+/// ```
+/// use atomic_phases::{DeliveryError, Handlers, Job};
+///
+/// let jobs = Handlers::new().on("send_receipt", async |charge: String, job: Job| {
+///     // Delivered at least once: let the mailer ignore a job.id that it has seen.
+///     let _ = (charge, job.id);
+///     Ok::<_, DeliveryError>(())
+/// });
+/// # let _ = jobs;
+/// ```
+#[derive(Default)]
+pub struct Handlers(HashMap<String, Handler>);
+
+impl Handlers {
+    /// No handler yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Handles the jobs called `name`. A job whose arguments are no `T` is a dead letter at once.
+    #[must_use]
+    pub fn on<T, F, R>(mut self, name: impl Into<String>, handler: F) -> Self
+    where
+        T: DeserializeOwned + Send,
+        F: Fn(T, Job) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), DeliveryError>> + Send + 'static,
+    {
+        let handler = move |job: Job| -> Delivery {
+            match job.args::<T>() {
+                Ok(args) => Box::pin(handler(args, job)),
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            }
+        };
+        self.0.insert(name.into(), Box::new(handler));
+        self
+    }
+}
+
+impl JobSink for Handlers {
+    async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+        match self.0.get(&job.name) {
+            Some(handler) => handler(job.clone()).await,
+            // A node of a newer deploy may know it.
+            None => Err(DeliveryError::retry("no handler of this name here")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

@@ -1,0 +1,116 @@
+//! [`Job`]: a staged job on its way, and [`JobSink`]: where it goes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::JobId;
+
+/// A job that a phase staged, now to be delivered.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Job {
+    /// The same at each delivery, and that which [`Tx::stage_job`](crate::Tx::stage_job) returned:
+    /// whoever must not do a job twice remembers it.
+    pub id: JobId,
+    /// The name it was staged under.
+    pub name: String,
+    /// Whose request staged it.
+    pub scope: Scope,
+    /// Under which key.
+    pub key: IdempotencyKey,
+    /// Its arguments, as JSON.
+    pub args: Vec<u8>,
+    /// Which delivery this is; 1 for the first.
+    pub attempt: u32,
+}
+
+impl Job {
+    /// The arguments.
+    ///
+    /// # Errors
+    /// A dead letter where they are no `T`: another delivery would not help.
+    pub fn args<T: DeserializeOwned>(&self) -> Result<T, DeliveryError> {
+        serde_json::from_slice(&self.args)
+            .map_err(|_| DeliveryError::dead("the arguments are of another type"))
+    }
+}
+
+// G19: without the arguments.
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a job was not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DeliveryError {
+    pub(super) reason: &'static str,
+    pub(super) then: Then,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Again,
+    After(Duration),
+    Never,
+}
+
+impl DeliveryError {
+    /// A passing failure: the job is delivered again, with back-off.
+    #[must_use]
+    pub fn retry(reason: &'static str) -> Self {
+        Self { reason, then: Then::Again }
+    }
+
+    /// As [`retry`](Self::retry), with the back-off that the other side asked for.
+    #[must_use]
+    pub fn retry_after(reason: &'static str, after: Duration) -> Self {
+        Self { reason, then: Then::After(after) }
+    }
+
+    /// Another delivery would not help: the job is a dead letter at once.
+    #[must_use]
+    pub fn dead(reason: &'static str) -> Self {
+        Self { reason, then: Then::Never }
+    }
+}
+
+/// Where staged jobs go: [`Handlers`](crate::Handlers) in this process, a queue, a stream.
+///
+/// Called at least once for each job (G18), the jobs of one request one after the other, in the order
+/// in which they were staged.
+pub trait JobSink: Send + Sync + 'static {
+    /// Delivers the job. A panic, and an answer that takes longer than
+    /// [`WorkerConfig::delivery`](crate::WorkerConfig::delivery), count as a passing failure.
+    ///
+    /// # Errors
+    /// [`DeliveryError`] says whether and when to try again.
+    fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send;
+}
+
+/// A sink behind a pointer.
+pub(crate) trait DynSink: Send + Sync {
+    fn deliver<'a>(
+        &'a self,
+        job: &'a Job,
+    ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>>;
+}
+
+impl<T: JobSink> DynSink for T {
+    fn deliver<'a>(
+        &'a self,
+        job: &'a Job,
+    ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>> {
+        Box::pin(JobSink::deliver(self, job))
+    }
+}

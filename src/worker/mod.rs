@@ -1,0 +1,153 @@
+//! The background workers: what makes a request end although nobody retries it.
+//!
+//! * [`Completer`] runs accepted requests and resumes abandoned ones;
+//! * [`Reconciler`] looks into unknown outcomes;
+//! * [`Enqueuer`] delivers staged jobs to a [`JobSink`];
+//! * [`Reaper`] deletes finished keys past their expiry.
+//!
+//! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
+//! number of nodes may run all of them. None of them decides what a row means: `engine` does.
+
+mod completer;
+mod config;
+mod enqueuer;
+mod handlers;
+mod job;
+mod reaper;
+mod reconciler;
+
+mod supervisor;
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use futures_util::{StreamExt, stream};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+pub use self::completer::{Completer, Swept};
+pub use self::config::WorkerConfig;
+pub use self::enqueuer::{Delivered, Enqueuer};
+pub use self::handlers::Handlers;
+pub use self::job::{DeliveryError, Job, JobSink};
+pub use self::reaper::Reaper;
+pub use self::reconciler::Reconciler;
+
+pub use self::supervisor::Workers;
+
+use crate::observe;
+use crate::store::StoreError;
+
+/// Whether a worker should look again at once.
+enum More {
+    Likely,
+    No,
+}
+
+/// What the four have in common.
+trait Worker: Send {
+    const NAME: &'static str;
+
+    /// How long to rest between two looks, on average.
+    fn pace(&self) -> Duration;
+
+    /// One look, which begins nothing new once it is to `stop`.
+    fn look(&mut self, stop: &Stop) -> impl Future<Output = Result<More, StoreError>> + Send;
+
+    /// Ready when there is a reason to look earlier.
+    fn bell(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// The loop that each worker's `run` is: a look, a rest by chance around its pace, less of it when
+/// the bell rings, more of it while the store is away.
+async fn run(mut worker: impl Worker, shutdown: impl Future<Output = ()>) {
+    let stop = Stop::default();
+    let looking = pin!(looks(&mut worker, &stop));
+    let shutdown = pin!(shutdown);
+    if let Either::Right(((), looking)) = select(looking, shutdown).await {
+        // What it has begun, it ends.
+        stop.0.send_replace(true);
+        looking.await;
+    }
+}
+
+async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
+    const LONGEST_REST: Duration = Duration::from_secs(30);
+    let mut failures = 0;
+    while !stop.is_set() {
+        let rest = match worker.look(stop).await {
+            Ok(More::Likely) => continue,
+            Ok(More::No) => {
+                failures = 0;
+                worker.pace()
+            }
+            Err(error) => {
+                observe::worker_failed(W::NAME, error.kind());
+                failures += 1;
+                worker.pace().saturating_mul(1 << failures.min(10)).min(LONGEST_REST)
+            }
+        };
+        tokio::select! {
+            () = stop.set() => {}
+            () = tokio::time::sleep(by_chance(rest)) => {}
+            () = worker.bell(), if failures == 0 => {}
+        }
+    }
+}
+
+/// The sign to begin nothing new.
+struct Stop(watch::Sender<bool>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self(watch::Sender::new(false))
+    }
+}
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    async fn set(&self) {
+        // The sender lives in self, so this ends only when it is set.
+        let _ = self.0.subscribe().wait_for(|set| *set).await;
+    }
+}
+
+/// Each item's work, at most `concurrency` at once, and none begun after `stop`.
+async fn each<T, F: Future>(
+    mut items: Vec<T>,
+    concurrency: usize,
+    stop: &Stop,
+    work: impl FnMut(T) -> F,
+) -> Vec<F::Output> {
+    shuffle(&mut items);
+    stream::iter(items)
+        .take_while(|_| std::future::ready(!stop.is_set()))
+        .map(work)
+        .buffer_unordered(concurrency)
+        .collect()
+        .await
+}
+
+/// Half to one and a half of it, so that nodes that started together do not stay together.
+fn by_chance(pace: Duration) -> Duration {
+    pace / 2 + pace.mul_f64(chance())
+}
+
+/// From 0 to 1.
+fn chance() -> f64 {
+    Uuid::new_v4().as_u128() as u32 as f64 / f64::from(u32::MAX)
+}
+
+/// In an order of its own on each node (H19), so that they do not all race for the same rows.
+fn shuffle<T>(items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, (chance() * last as f64) as usize);
+    }
+}

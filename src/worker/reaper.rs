@@ -1,0 +1,60 @@
+//! [`Reaper`]: deletes what nobody can ask for any more.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::{More, Stop, Worker, WorkerConfig, run};
+use crate::observe;
+use crate::store::{Store, StoreError};
+
+/// Deletes completed keys past their expiry, and nothing else: what runs, waits, is unknown or is a
+/// dead letter stays for as long as it takes (G15).
+pub struct Reaper<S> {
+    store: S,
+    config: WorkerConfig,
+}
+
+impl<S: Store> Reaper<S> {
+    /// A reaper for the store.
+    pub fn new(store: &S, config: WorkerConfig) -> Self {
+        Self { store: store.clone(), config }
+    }
+
+    /// One batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys: says how many it deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`]; a part of the batch is never deleted.
+    pub async fn run_once(&mut self) -> Result<u32, StoreError> {
+        let reaped = self.store.reap(self.config.reap_batch).await?;
+        observe::reaped(reaped);
+        Ok(reaped)
+    }
+
+    /// Reaps until `shutdown` is ready.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        run(self, shutdown).await;
+    }
+}
+
+impl<S: Store> Worker for Reaper<S> {
+    const NAME: &'static str = "reaper";
+
+    fn pace(&self) -> Duration {
+        self.config.reap_every
+    }
+
+    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+        let full = self.run_once().await? >= self.config.reap_batch;
+        if full {
+            // Others want the disk, too.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(if full { More::Likely } else { More::No })
+    }
+}
+
+impl<S> std::fmt::Debug for Reaper<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reaper").field("config", &self.config).finish_non_exhaustive()
+    }
+}

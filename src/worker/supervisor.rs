@@ -1,0 +1,92 @@
+//! [`Workers`]: all of them, restarted when one fails, stopped together.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{Completer, Enqueuer, Reaper, Reconciler, Worker, WorkerConfig, run};
+use crate::engine::Engine;
+use crate::observe;
+use crate::store::Store;
+
+/// The running workers of one engine. Dropped, they stop at their next step; [`shutdown`](Self::shutdown)
+/// waits for it.
+#[must_use = "the workers stop when this is dropped"]
+pub struct Workers {
+    stop: watch::Sender<bool>,
+    supervised: Vec<JoinHandle<()>>,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Runs completer, reconciler and reaper on this node, and, where `config` has a sink, the
+    /// enqueuer. Any number of nodes may do so; one that does makes every node's requests end (G17).
+    ///
+    /// A worker that panics is started again, after a second and longer each time.
+    pub fn spawn_workers(&self, config: WorkerConfig) -> Workers {
+        let stop = watch::Sender::new(false);
+        let (engine, store) = (self.clone(), self.store().clone());
+        let mut supervised = vec![
+            supervise(&stop, {
+                let (engine, config) = (engine.clone(), config.clone());
+                move || Completer::new(&engine, config.clone())
+            }),
+            supervise(&stop, {
+                let (engine, config) = (engine.clone(), config.clone());
+                move || Reconciler::new(&engine, config.clone())
+            }),
+            supervise(&stop, {
+                let config = config.clone();
+                move || Reaper::new(&store, config.clone())
+            }),
+        ];
+        if let Some(sink) = config.sink.clone() {
+            supervised.push(supervise(&stop, move || {
+                Enqueuer::with(&engine, sink.clone(), config.clone())
+            }));
+        }
+        Workers { stop, supervised }
+    }
+}
+
+fn supervise<W: Worker + 'static>(
+    stop: &watch::Sender<bool>,
+    start: impl Fn() -> W + Send + 'static,
+) -> JoinHandle<()> {
+    let stopped = stop.subscribe();
+    tokio::spawn(async move {
+        let mut rest = Duration::from_secs(1);
+        // A task of its own: its panic ends it and not the supervisor.
+        while tokio::spawn(run(start(), until(stopped.clone()))).await.is_err() {
+            observe::worker_panicked(W::NAME);
+            tokio::select! {
+                () = until(stopped.clone()) => return,
+                () = tokio::time::sleep(rest) => {}
+            }
+            rest = (rest * 2).min(Duration::from_secs(60));
+        }
+    })
+}
+
+/// Until it is set, or nobody can set it any more.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+impl Workers {
+    /// Stops them: nothing new is begun, and what they have begun, they end. Requests that they run
+    /// are ended by [`Engine::shutdown`](crate::Engine::shutdown) sooner, at their next phase.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        for supervised in self.supervised.drain(..) {
+            // It was not aborted, and it does not panic.
+            let _ = supervised.await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").field("running", &self.supervised.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,254 @@
+//! The client half's decision, for every status and header that matters. What holds for all of them
+//! is in `client_properties.rs`.
+
+use std::time::Duration;
+
+use atomic_phases::IdempotencyKey;
+use atomic_phases::client::*;
+
+const DEADLINE: Duration = Duration::from_secs(100);
+
+fn policy() -> RetryPolicy {
+    RetryPolicy::new(DEADLINE).backoff(secs(1), secs(8))
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
+    let header = |name: &str| headers.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+    Answer::read(status, header, body.as_bytes())
+}
+
+/// The first attempt, one second after its begin, with the least jitter.
+fn first(policy: &RetryPolicy, end: End) -> Decision {
+    decide(policy, &Attempt { number: 1, end, elapsed: secs(1), random: 0 })
+}
+
+fn decided(status: u16, headers: &[(&str, &str)], body: &str) -> Decision {
+    first(&policy(), End::Answered(answer(status, headers, body)))
+}
+
+const DONE: Decision = Decision::Done { replayed: false };
+const REPLAYED: Decision = Decision::Done { replayed: true };
+const BACKOFF: Decision = Decision::RetryAfter(Duration::from_millis(500));
+const REFUSED: Decision = Decision::GiveUp(Reason::Refused);
+
+#[test]
+fn each_status_by_itself() {
+    for status in [200, 201, 202, 204, 206, 301, 303, 304, 307, 402] {
+        assert_eq!(decided(status, &[], ""), DONE, "{status}");
+    }
+    for status in [408, 409, 425, 429, 500, 502, 503, 504, 507, 520, 599] {
+        assert_eq!(decided(status, &[], ""), BACKOFF, "{status}");
+    }
+    for status in [400, 401, 403, 404, 405, 406, 410, 411, 413, 415, 422, 428, 431, 451, 501, 505] {
+        assert_eq!(decided(status, &[], ""), REFUSED, "{status}");
+    }
+}
+
+#[test]
+fn no_answer_is_tried_again_sent_or_not() {
+    for transport in [Transport::NotSent, Transport::Unknown] {
+        assert_eq!(first(&policy(), End::Unanswered(transport)), BACKOFF, "{transport:?}");
+    }
+}
+
+#[test]
+fn what_the_server_has_stored_is_an_answer_whatever_its_status() {
+    for status in [200, 201, 202, 303, 400, 402, 404, 409, 422, 500, 503] {
+        for marker in ["true", " true ", "True"] {
+            assert_eq!(
+                decided(status, &[("idempotent-replayed", marker)], ""),
+                REPLAYED,
+                "{status}"
+            );
+        }
+        let expires = [("idempotency-expires", "Sun, 06 Nov 1994 08:49:37 GMT")];
+        assert_eq!(decided(status, &expires, ""), DONE, "{status}");
+    }
+    assert_eq!(decided(503, &[("idempotent-replayed", "false")], ""), BACKOFF);
+    // Under another name, where the server has one.
+    let header = |name: &str| (name == "x-replay").then_some("true");
+    let other = Answer::read_marked(201, header, b"", "x-replay");
+    assert_eq!(first(&policy(), End::Answered(other)), REPLAYED);
+}
+
+#[test]
+fn wire_30_accepted_is_asked_again_until_it_is_stored() {
+    let later = ("retry-after", "2");
+    assert_eq!(decided(202, &[later], ""), Decision::RetryAfter(secs(2)));
+    assert_eq!(decided(202, &[later, ("idempotent-replayed", "true")], ""), REPLAYED);
+}
+
+#[test]
+fn retry_after_is_obeyed_in_each_of_its_forms() {
+    let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    for (value, with_date, wait) in [
+        ("7", false, Some(secs(7))),
+        (" 7 ", false, Some(secs(7))),
+        ("007", false, Some(secs(7))),
+        // Against the response's own clock; without it, a date says nothing.
+        ("Sun, 06 Nov 1994 08:49:47 GMT", true, Some(secs(10))),
+        ("Sunday, 06-Nov-94 08:49:47 GMT", true, Some(secs(10))),
+        ("Sun Nov  6 08:49:47 1994", true, Some(secs(10))),
+        ("Sun, 06 Nov 1994 08:49:47 GMT", false, None),
+        // At once, or in the past, is no wait that a loop can live with.
+        ("0", false, None),
+        ("Sun, 06 Nov 1994 08:49:07 GMT", true, None),
+        // What is no Retry-After is left out.
+        ("", false, None),
+        ("-1", false, None),
+        ("+5", false, None),
+        ("1.5", false, None),
+        ("soon", true, None),
+        ("٣", false, None),
+    ] {
+        let later = ("retry-after", value);
+        let headers = if with_date { vec![later, date] } else { vec![later] };
+        for status in [409, 429, 500, 503] {
+            let expected = wait.map_or(BACKOFF, Decision::RetryAfter);
+            assert_eq!(decided(status, &headers, ""), expected, "{status} {value:?}");
+        }
+        assert_eq!(decided(422, &headers, ""), REFUSED);
+    }
+    for far in ["100", "99", "9999999999", "99999999999999999999999999"] {
+        let decision = decided(503, &[("retry-after", far)], "");
+        assert_eq!(decision, Decision::GiveUp(Reason::Deadline), "{far}");
+    }
+}
+
+#[test]
+fn the_jitter_of_a_retry_after_is_a_tenth_and_never_less() {
+    let end = End::Answered(answer(503, &[("retry-after", "30")], ""));
+    let most = Attempt { number: 1, end, elapsed: secs(1), random: u32::MAX };
+    assert_eq!(decide(&policy(), &most), Decision::RetryAfter(secs(33)));
+}
+
+const PROBLEM: (&str, &str) = ("content-type", "application/problem+json");
+const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
+
+#[test]
+fn the_servers_own_word_decides_where_the_status_leaves_it_open() {
+    let stop = Decision::GiveUp(Reason::NotRetryable);
+    let (yes, no) = (("stripe-should-retry", "true"), ("stripe-should-retry", "false"));
+    let (retryable, hopeless) = (r#"{"retryable":true}"#, r#"{"retryable":false}"#);
+    for status in [408, 409, 425, 429, 500, 501, 502, 503, 504, 505] {
+        assert_eq!(decided(status, &[yes], ""), BACKOFF, "{status}");
+        assert_eq!(decided(status, &[no], ""), stop, "{status}");
+        assert_eq!(decided(status, &[PROBLEM], retryable), BACKOFF, "{status}");
+        assert_eq!(decided(status, &[PROBLEM], hopeless), stop, "{status}");
+        // The header before the body.
+        assert_eq!(decided(status, &[PROBLEM, yes], hopeless), BACKOFF, "{status}");
+        assert_eq!(decided(status, &[PROBLEM, no], retryable), stop, "{status}");
+    }
+    // Nobody's word opens what is closed.
+    for status in [400, 401, 403, 404, 413, 422] {
+        for headers in [&[yes][..], &[no], &[PROBLEM], &[yes, ("retry-after", "1")]] {
+            assert_eq!(decided(status, headers, retryable), REFUSED, "{status}");
+        }
+    }
+    for status in [201, 402] {
+        assert_eq!(decided(status, &[yes], ""), DONE, "{status}");
+        assert_eq!(decided(status, &[no], ""), DONE, "{status}");
+    }
+}
+
+#[test]
+fn a_body_counts_only_as_what_it_says_to_be() {
+    let hopeless = r#"{"retryable":false,"code":"dead_letter"}"#;
+    let charset = ("content-type", "Application/Problem+JSON ; charset=utf-8");
+    assert_eq!(decided(409, &[charset], hopeless), Decision::GiveUp(Reason::DeadLetter));
+    for headers in [&[][..], &[JSON], &[("content-type", "text/html")]] {
+        assert_eq!(decided(409, headers, hopeless), BACKOFF, "{headers:?}");
+    }
+    for garbage in
+        ["", "{", "null", "[]", "7", r#"{"retryable":"no","code":7}"#, "\u{0}", &"[".repeat(9999)]
+    {
+        assert_eq!(decided(503, &[PROBLEM], garbage), BACKOFF, "{garbage:.20}");
+        assert_eq!(decided(409, &[JSON], garbage), BACKOFF, "{garbage:.20}");
+    }
+}
+
+#[test]
+fn the_codes_of_both_dialects() {
+    let ietf = |status, code: &str, more: &[(&str, &str)]| {
+        let body = format!(r#"{{"title":"t","status":{status},"code":"{code}"}}"#);
+        decided(status, &[&[PROBLEM], more].concat(), &body)
+    };
+    let stripe = |status, code: &str, more: &[(&str, &str)]| {
+        let body = format!(r#"{{"error":{{"type":"idempotency_error","code":"{code}"}}}}"#);
+        decided(status, &[&[JSON], more].concat(), &body)
+    };
+    let later = ("retry-after", "3");
+    for (no, told) in [("false", "no"), ("true", "yes")] {
+        let word = ("stripe-should-retry", no);
+        for decided in [&ietf as &dyn Fn(u16, &str, &[(&str, &str)]) -> Decision, &stripe] {
+            // 34: polled until somebody has found out; asking repeats no effect.
+            let unknown = decided(409, "outcome_unknown", &[later, word]);
+            assert_eq!(unknown, Decision::RetryAfter(secs(3)), "{told}");
+            // 41 and 77.
+            let dead = decided(409, "dead_letter", &[later, word]);
+            assert_eq!(dead, Decision::GiveUp(Reason::DeadLetter), "{told}");
+            let gone = decided(410, "response_not_retained", &[word]);
+            assert_eq!(gone, Decision::GiveUp(Reason::ResponseNotRetained), "{told}");
+        }
+    }
+    // 28, and an unknown code.
+    for code in ["in_progress", "idempotency_key_in_use", "whatever"] {
+        assert_eq!(ietf(409, code, &[later]), Decision::RetryAfter(secs(3)));
+        assert_eq!(stripe(409, code, &[later]), Decision::RetryAfter(secs(3)));
+    }
+    // A code does not turn another status into its own.
+    assert_eq!(ietf(503, "dead_letter", &[]), BACKOFF);
+    assert_eq!(stripe(422, "outcome_unknown", &[later]), REFUSED);
+}
+
+#[test]
+fn a_policy_without_keys_repeats_only_what_had_no_effect() {
+    let careful = policy().repeat(Repeat::WithoutEffect);
+    let stop = Decision::GiveUp(Reason::MayHaveHadEffect);
+    let status = |status| first(&careful, End::Answered(answer(status, &[], "")));
+    for again in [409, 425, 429] {
+        assert_eq!(status(again), BACKOFF, "{again}");
+    }
+    for uncertain in [408, 500, 502, 503, 504] {
+        assert_eq!(status(uncertain), stop, "{uncertain}");
+    }
+    assert_eq!(status(201), DONE);
+    assert_eq!(status(422), REFUSED);
+    assert_eq!(first(&careful, End::Unanswered(Transport::NotSent)), BACKOFF);
+    assert_eq!(first(&careful, End::Unanswered(Transport::Unknown)), stop);
+    let unknown = answer(409, &[PROBLEM], r#"{"code":"outcome_unknown"}"#);
+    assert_eq!(first(&careful, End::Answered(unknown)), stop);
+}
+
+#[test]
+fn the_back_off_doubles_up_to_its_cap_and_attempts_end() {
+    let end = End::Unanswered(Transport::Unknown);
+    let waits: Vec<_> = (1..=6)
+        .map(|number| {
+            decide(&policy(), &Attempt { number, end, elapsed: secs(0), random: u32::MAX })
+        })
+        .collect();
+    assert_eq!(waits, [1, 2, 4, 8, 8, 8].map(|wait| Decision::RetryAfter(secs(wait))));
+    let mut call = KeyedCall::new(policy().attempts(2));
+    assert_eq!(call.decide(end, secs(0), 0), BACKOFF);
+    assert_eq!(call.decide(end, secs(1), 0), Decision::GiveUp(Reason::Attempts));
+    assert_eq!(call.attempts(), 2);
+}
+
+#[test]
+fn each_call_has_a_key_of_its_own_and_each_attempt_the_same() {
+    let (mut call, other) = (KeyedCall::new(policy()), KeyedCall::new(policy()));
+    assert_ne!(call.key(), other.key());
+    let key = call.key().clone();
+    let _ = call.decide(End::Unanswered(Transport::Unknown), secs(1), 0);
+    assert_eq!(*call.key(), key);
+    let given = IdempotencyKey::new(r#"a"b\c"#).unwrap();
+    let given = KeyedCall::with_key(given, policy());
+    assert_eq!(given.header_value(KeyForm::Bare), r#"a"b\c"#);
+    assert_eq!(given.header_value(KeyForm::Quoted), r#""a\"b\\c""#);
+    assert!(!format!("{given:?}").contains(r#"a"b"#), "G19");
+}

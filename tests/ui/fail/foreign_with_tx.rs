@@ -1,0 +1,26 @@
+//! A foreign phase asks for a transaction.
+
+#![allow(unused_variables)]
+
+#[path = "../support.rs"]
+mod support;
+use support::*;
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase(foreign(idempotent))]
+    async fn charge_created(
+        &self,
+        call: ForeignCall,
+        tx: &mut Tx<'_, Sqlite>,
+    ) -> PhaseResult<Charge> {
+        Ok(Charge { id: 1 })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+fn main() {}

@@ -1,0 +1,22 @@
+//! A local phase asks for a foreign call.
+
+#![allow(unused_variables)]
+
+#[path = "../support.rs"]
+mod support;
+use support::*;
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase]
+    async fn ride_created(&self, tx: &mut Tx<'_, Sqlite>, call: ForeignCall) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+fn main() {}

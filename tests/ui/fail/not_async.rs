@@ -1,0 +1,22 @@
+//! A phase is not async.
+
+#![allow(unused_variables)]
+
+#[path = "../support.rs"]
+mod support;
+use support::*;
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase]
+    fn ride_created(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+fn main() {}

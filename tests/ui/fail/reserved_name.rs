@@ -1,0 +1,22 @@
+//! Phases are called like the engine's own recovery points.
+
+#![allow(unused_variables)]
+
+#[path = "../support.rs"]
+mod support;
+use support::*;
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase]
+    async fn started(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
+    #[phase]
+    async fn finished(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+fn main() {}

@@ -1,0 +1,27 @@
+//! Phases that change or consume the request, or do not look at it.
+
+#![allow(unused_variables)]
+
+#[path = "../support.rs"]
+mod support;
+use support::*;
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase]
+    async fn ride_created(&mut self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
+    #[phase]
+    async fn two(self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Ride> {
+        Ok(Ride { id: 1 })
+    }
+
+    #[phase]
+    async fn three(tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+fn main() {}
