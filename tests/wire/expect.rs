@@ -1,6 +1,6 @@
 //! What the contract says of each error, written by hand from its table: one line, both profiles.
 
-use atomic_phases::Profile;
+use atomic_phases::{Profile, client};
 
 use super::client::Seen;
 
@@ -136,6 +136,14 @@ pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
     for name in ["idempotent-replayed", "idempotency-expires", "idempotency-key"] {
         assert_eq!(seen.header(name), None, "{name}");
     }
+    let heard = as_the_client_reads_it(seen);
+    assert_eq!((heard.should_retry, heard.stored), (Some(retryable), false));
+    assert_eq!(heard.retry_after.map(|after| after.as_secs()), retry_after);
+}
+
+/// By this crate's own client half.
+fn as_the_client_reads_it(seen: &Seen) -> client::Answer {
+    client::Answer::read(seen.status, |name| seen.all(name).first().copied(), &seen.body)
 }
 
 /// The answer is a phase's reply for this key, for the first time or not.
@@ -152,6 +160,8 @@ pub fn is_reply(seen: &Seen, profile: Profile, key: &str, status: u16, replayed:
     let expires = httpdate::parse_http_date(seen.header("idempotency-expires").unwrap()).unwrap();
     let left = expires.duration_since(std::time::SystemTime::now()).unwrap();
     assert!((23 * 3600..=24 * 3600 + 60).contains(&left.as_secs()), "{left:?}");
+    let heard = as_the_client_reads_it(seen);
+    assert_eq!((heard.replayed, heard.stored), (replayed, true));
     let final_error = (profile == Profile::Stripe && status >= 400).then_some("false");
     assert_eq!(seen.header("stripe-should-retry"), final_error);
 }
