@@ -103,7 +103,7 @@ fn answers(page: &mut Page, policy: &Policy, settings: &Settings) {
         names(settings.stored_headers.iter().map(String::as_str)),
     ));
     page.says(format!(
-        "Each answer has the key in `Idempotency-Key`; a repeated one has `{}: true`.",
+        "Such an answer has the key in `Idempotency-Key`; a repeated one has `{}: true`.",
         policy.marker
     ));
     page.says(match (policy.wait(), &policy.status_prefix) {
