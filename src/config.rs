@@ -43,6 +43,9 @@ pub(crate) struct Settings {
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
     pub(crate) limits: Limits,
+    /// Which header lines of a reply are stored and replayed, in lower case. The others (a cookie, a
+    /// date, a request id) belong to the one answer that they were made for.
+    pub(crate) stored_headers: Vec<String>,
     pub(crate) quota: Quota,
 }
 
@@ -61,6 +64,17 @@ pub struct Limits {
     /// Body of a reply; 1 MiB. A larger one reaches the first caller and is not retained.
     pub reply_body: usize,
 }
+
+/// What a reply says about the result, and not about the exchange (WIRE 74).
+const STORED_HEADERS: [&str; 7] = [
+    "location",
+    "content-location",
+    "etag",
+    "last-modified",
+    "link",
+    "content-type",
+    "content-language",
+];
 
 /// Caps for each scope; see [`EngineBuilder::quota`](crate::EngineBuilder::quota).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +128,7 @@ impl Default for Settings {
             max_reconciles: 20,
             window_margin: Duration::from_secs(300),
             limits: Limits::default(),
+            stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
             quota: Quota::default(),
         }
     }

@@ -100,10 +100,19 @@
 //! with a stored time, and no safety rests on either: each write is guarded by the lease's fencing
 //! token and the recovery point.
 //!
+//! # Over HTTP
+//!
+//! With the feature `axum`, a route takes keys by three lines: `Idempotency::new(engine, scope_of)` as
+//! the router's state, `keyed: Keyed<Db>` and `Params(order): Params<CreateOrder>` as the handler's
+//! arguments, `keyed.answer(order).await` as its body. Replays, duplicates, mismatches and failures
+//! are then answered as the IETF draft has it, or as the Stripe API does; `Idempotency` tells the
+//! whole story, also for servers other than axum.
+//!
 //! # Cargo features
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
 
@@ -126,6 +135,8 @@ mod derived_key;
 mod engine;
 mod error;
 mod fingerprint;
+#[cfg(feature = "http")]
+mod http;
 mod key;
 mod observe;
 mod phase;
@@ -145,6 +156,13 @@ pub use error::DbError;
 pub use fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, RequestOrigin, Unfingerprinted, fingerprint,
 };
+#[cfg(feature = "http")]
+pub use http::{
+    Answer, Bodies, Description, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, Idempotency, KeyHeaderError,
+    KeyRule, KeySyntax, Keyed, Policy, Profile, UnknownProfile, key_of, parse_key, single_tenant,
+};
+#[cfg(feature = "axum")]
+pub use http::{Checked, Params};
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{
     DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,

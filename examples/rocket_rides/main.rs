@@ -14,7 +14,7 @@ mod ride;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atomic_phases::{Engine, Postgres, Sqlite};
+use atomic_phases::{Engine, Postgres, Profile, Sqlite};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -72,6 +72,9 @@ struct Serve {
     /// Seconds that a process which gives no sign keeps a request
     #[arg(long, default_value_t = 30.0)]
     lease: f64,
+    /// Dialect of the answers: ietf or stripe
+    #[arg(long, default_value = "ietf")]
+    profile: Profile,
 }
 
 #[tokio::main]
@@ -127,7 +130,7 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
          -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324' \
          -d origin_lat=37.77 -d origin_lon=-122.42 -d target_lat=37.79 -d target_lon=-122.39"
     );
-    axum::serve(listener, api::router(engine.clone()))
+    axum::serve(listener, api::router(engine.clone(), options.profile))
         .with_graceful_shutdown(asked_to_stop(engine))
         .await?;
     println!("drained");

@@ -158,6 +158,14 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         self
     }
 
+    /// Stores and replays this header of a reply too. By default `location`, `content-location`,
+    /// `etag`, `last-modified`, `link`, `content-type` and `content-language` are; each other line
+    /// reaches the first caller only, which is right for a cookie, a date or a request id.
+    pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
+        self.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
+        self
+    }
+
     /// What one scope may create; anything (G16).
     pub fn quota(mut self, quota: Quota) -> Self {
         self.settings.quota = quota;

@@ -100,8 +100,13 @@ impl<S: Store, A> Core<S, A> {
         if !(200..=599).contains(&reply.status) {
             return Err("a reply's status must be 200 to 599");
         }
-        let headers =
-            serde_json::to_vec(&reply.headers).map_err(|_| "a header has no JSON form")?;
+        let stored = &self.settings.stored_headers;
+        let kept: Vec<_> = reply
+            .headers
+            .iter()
+            .filter(|(name, _)| stored.iter().any(|stored| stored.eq_ignore_ascii_case(name)))
+            .collect();
+        let headers = serde_json::to_vec(&kept).map_err(|_| "a header has no JSON form")?;
         let limits = &self.settings.limits;
         if headers.len() > limits.reply_headers || reply.body.len() > limits.reply_body {
             return Ok(StoredResponse { status: reply.status, headers: Vec::new(), body: None });

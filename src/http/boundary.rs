@@ -1,0 +1,209 @@
+//! [`Idempotency`]: an engine, a policy and a rule for scopes; and [`Keyed`], a request that passed
+//! the checks which its head allows. Plain `http` types, for any server.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use uuid::Uuid;
+
+use super::header::{KeyHeaderError, key_of};
+use super::policy::{KeyRule, Policy};
+use super::problem::{Kind, Problem};
+use super::respond::Answer;
+use crate::definition::RequestDefinition;
+use crate::engine::{Call, Engine, ExecuteError, Outcome};
+use crate::fingerprint::RequestOrigin;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::Store;
+
+type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
+
+/// The HTTP boundary of an engine. Cheap to clone; the state of axum routes that take keys.
+///
+/// The way of a request: [`admit`](Self::admit) looks at its head, [`Policy::parameters`] at its
+/// body, [`Keyed::answer`] runs it. Nothing is reserved before the last one.
+///
+#[doc = include_str!("idempotency.md")]
+pub struct Idempotency<S: Store, A = ()> {
+    engine: Engine<S, A>,
+    policy: Arc<Policy>,
+    scope_of: Arc<ScopeOf>,
+}
+
+/// The scope rule of an application that has no tenants: an explicit choice, because with it every
+/// caller shares one name space of keys.
+pub fn single_tenant() -> impl Fn(&Parts) -> Option<Scope> + Clone + Send + Sync + 'static {
+    |_: &Parts| Some(Scope::single_tenant())
+}
+
+impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
+    /// A boundary with the default [`Policy`].
+    ///
+    /// `scope_of` says whose key a request brings, from what the authentication in front left in its
+    /// extensions or headers; `None` is a 401. Never take it from what a client may choose freely.
+    /// There is no default:
+    ///
+    /// ```compile_fail
+    /// # use atomic_phases::{Engine, Idempotency, Store};
+    /// # fn boundary<S: Store>(engine: Engine<S, ()>) -> Idempotency<S, ()> {
+    /// Idempotency::new(engine)
+    /// # }
+    /// ```
+    ///
+    /// ```
+    /// # use atomic_phases::{Engine, Idempotency, Scope, Store, single_tenant};
+    /// # #[derive(Clone)] struct Tenant { id: u64 }
+    /// # fn boundary<S: Store>(engine: Engine<S, ()>) -> Idempotency<S, ()> {
+    /// Idempotency::new(engine, |request| {
+    ///     let tenant = request.extensions.get::<Tenant>()?;
+    ///     Scope::new(format!("tenant-{}", tenant.id)).ok()
+    /// })
+    /// # }
+    /// # fn other<S: Store>(engine: Engine<S, ()>) -> Idempotency<S, ()> {
+    /// // Or, for an application without tenants:
+    /// Idempotency::new(engine, single_tenant())
+    /// # }
+    /// ```
+    pub fn new(
+        engine: Engine<S, A>,
+        scope_of: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
+    ) -> Self {
+        Self { engine, policy: Arc::default(), scope_of: Arc::new(scope_of) }
+    }
+
+    /// With this policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = Arc::new(policy);
+        self
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<S, A> {
+        &self.engine
+    }
+
+    /// Looks at a request's head: its method, whose it is, its key. `None` where the method takes no
+    /// key (all but POST and PATCH): the request passes by, whatever header it has.
+    ///
+    /// # Errors
+    /// The answer to tell the client: 401 or 400. Nothing was reserved.
+    pub fn admit(&self, head: &Parts) -> Result<Option<Keyed<S, A>>, Answer> {
+        if !Policy::guards(&head.method) {
+            return Ok(None);
+        }
+        let scope = (self.scope_of)(head).ok_or_else(|| {
+            let detail = "Authenticate; keys belong to their callers.";
+            self.policy.refuse(&Problem::new(Kind::Unauthenticated, detail))
+        })?;
+        let (key, sent) = match key_of(&head.headers, self.policy.syntax) {
+            Ok(key) => (key, true),
+            Err(KeyHeaderError::Missing) if self.policy.key == KeyRule::Optional => {
+                (self.own_key()?, false)
+            }
+            Err(error) => return Err(self.policy.refuse(&error.into())),
+        };
+        let origin = RequestOrigin::new(head.method.as_str(), head.uri.path(), head.uri.query());
+        let (engine, policy) = (self.engine.clone(), self.policy.clone());
+        Ok(Some(Keyed { engine, policy, scope, key, sent, origin }))
+    }
+
+    /// A random key: nobody can have sent it before.
+    fn own_key(&self) -> Result<IdempotencyKey, Answer> {
+        IdempotencyKey::new(Uuid::new_v4().to_string())
+            .map_err(|_| self.policy.refuse(&Problem::unavailable()))
+    }
+}
+
+/// A request of known scope and key, on its way to [`answer`](Self::answer).
+///
+/// In axum it is an extractor; put it before the extractors of path, query and
+/// [`Params`](super::Params), so that the checks come in order.
+pub struct Keyed<S: Store, A = ()> {
+    engine: Engine<S, A>,
+    pub(crate) policy: Arc<Policy>,
+    scope: Scope,
+    key: IdempotencyKey,
+    /// Whether the client sent the key.
+    sent: bool,
+    pub(crate) origin: RequestOrigin,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
+    /// Whose key it is.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The key: the client's, or one of the server's own where the client sent none and
+    /// [`KeyRule::Optional`] lets it.
+    #[must_use]
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
+    }
+
+    /// The policy that it was admitted by.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Runs `request` under the key and answers, or answers what became of it.
+    ///
+    /// The work is detached: a client that hangs up cancels nothing.
+    pub async fn answer<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
+        let outcome = self.call(request).execute().await;
+        self.tell(outcome)
+    }
+
+    /// Stores `request` under the key and answers 202, durably; a worker runs it
+    /// ([`Call::accept`]). One that is known already is answered as by [`answer`](Self::answer).
+    pub async fn accept<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
+        let outcome = self.call(request).accept().await;
+        self.tell(outcome)
+    }
+
+    /// The engine's call, for those who have more to say about it, such as its
+    /// [`context`](Call::context). Execute it and [`tell`](Self::tell) the outcome.
+    pub fn call<R: RequestDefinition<S, A>>(&self, request: R) -> Call<S, A, R> {
+        self.engine
+            .call(&self.scope, &self.key, request)
+            .origin(self.origin.clone())
+            .on_duplicate(self.policy.on_duplicate)
+    }
+
+    /// What the client is told of an outcome.
+    #[must_use]
+    pub fn tell(&self, outcome: Result<Outcome, ExecuteError>) -> Answer {
+        self.policy.answer(self.sent.then_some(&self.key), outcome)
+    }
+}
+
+impl<S: Store, A> Clone for Idempotency<S, A> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            policy: self.policy.clone(),
+            scope_of: self.scope_of.clone(),
+        }
+    }
+}
+
+impl<S: Store, A> std::fmt::Debug for Idempotency<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Idempotency").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store, A> std::fmt::Debug for Keyed<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { scope, key, .. } = self;
+        f.debug_struct("Keyed").field("scope", scope).field("key", key).finish_non_exhaustive()
+    }
+}

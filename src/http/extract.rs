@@ -1,0 +1,183 @@
+//! The thin layer for axum: extractors, and the policy's page.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts};
+use axum::extract::{OriginalUri, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use http::HeaderMap;
+use http::header::{ACCEPT, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, VARY};
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::boundary::{Idempotency, Keyed};
+use super::policy::Policy;
+use super::problem::{Kind, Problem};
+use super::respond::Answer;
+use crate::fingerprint::RequestOrigin;
+use crate::store::Store;
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        self.into_http().map(Body::from)
+    }
+}
+
+/// Rejects with 401, 400, or 405 where a route for another method than POST or PATCH asks for it.
+impl<St, S, A> FromRequestParts<St> for Keyed<S, A>
+where
+    S: Store,
+    A: Send + Sync + 'static,
+    Idempotency<S, A>: FromRef<St>,
+    St: Sync,
+{
+    type Rejection = Answer;
+
+    async fn from_request_parts(head: &mut Parts, state: &St) -> Result<Self, Answer> {
+        let keyed = <Self as OptionalFromRequestParts<St>>::from_request_parts(head, state).await?;
+        keyed.ok_or_else(|| {
+            let idempotency = Idempotency::<S, A>::from_ref(state);
+            let problem =
+                Problem::new(Kind::MethodNotAllowed, "This route takes POST and PATCH requests.");
+            let mut response = idempotency.policy().refuse(&problem).into_http();
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, PATCH"));
+            response.into()
+        })
+    }
+}
+
+/// `None` for methods that take no key.
+impl<St, S, A> OptionalFromRequestParts<St> for Keyed<S, A>
+where
+    S: Store,
+    A: Send + Sync + 'static,
+    Idempotency<S, A>: FromRef<St>,
+    St: Sync,
+{
+    type Rejection = Answer;
+
+    async fn from_request_parts(head: &mut Parts, state: &St) -> Result<Option<Self>, Answer> {
+        let Some(mut keyed) = Idempotency::<S, A>::from_ref(state).admit(head)? else {
+            return Ok(None);
+        };
+        // A nested router strips its prefix from the URI; the client sent the whole.
+        if let Some(OriginalUri(uri)) = head.extensions.get::<OriginalUri>() {
+            keyed.origin = RequestOrigin::new(head.method.as_str(), uri.path(), uri.query());
+        }
+        head.extensions.insert(keyed.policy.clone());
+        Ok(Some(keyed))
+    }
+}
+
+/// The typed parameters of a request's body, by the policy of the [`Keyed`] before it (or the
+/// default one, without).
+///
+/// # Rejections
+///
+/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 400 where
+/// the body does not arrive whole, is no JSON or gives a member twice, 422 (Stripe: 400) where it is
+/// no `T`. Nothing is reserved by then: a corrected body may come under the same key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Params<T>(pub T);
+
+impl<St: Sync, T: DeserializeOwned> FromRequest<St> for Params<T> {
+    type Rejection = Answer;
+
+    async fn from_request(request: Request, _: &St) -> Result<Self, Answer> {
+        let (head, body) = request.into_parts();
+        let policy = policy_of(&head);
+        let refuse = |problem| policy.refuse(&problem);
+        policy.checked_encoding(&head.headers).map_err(refuse)?;
+        let body = whole(&policy, &head.headers, body).await.map_err(refuse)?;
+        policy.parameters(&head.headers, &body).map(Self)
+    }
+}
+
+/// Another extractor (axum's `Path`, `Query`, …), whose rejection is told in the dialect of the
+/// [`Keyed`] before it: `Checked(Path(id)): Checked<Path<u64>>`.
+///
+/// A rejection of the client's parameters is a 400 with its text as `detail`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checked<E>(pub E);
+
+impl<St: Sync, E> FromRequestParts<St> for Checked<E>
+where
+    E: FromRequestParts<St, Rejection: IntoResponse + std::fmt::Display>,
+{
+    type Rejection = Answer;
+
+    async fn from_request_parts(head: &mut Parts, state: &St) -> Result<Self, Answer> {
+        let rejection = match E::from_request_parts(head, state).await {
+            Ok(extracted) => return Ok(Self(extracted)),
+            Err(rejection) => rejection,
+        };
+        let policy = policy_of(head);
+        let detail = rejection.to_string();
+        let status = rejection.into_response().status();
+        Err(policy.refuse(&match status.is_client_error() {
+            true => Problem::new(Kind::ParametersMalformed, detail),
+            // A route without the parameter that its handler asks for.
+            false => Problem::new(Kind::Misconfigured, "This route is not set up right."),
+        }))
+    }
+}
+
+/// The policy that a [`Keyed`] before left.
+fn policy_of(head: &Parts) -> Arc<Policy> {
+    head.extensions.get::<Arc<Policy>>().cloned().unwrap_or_default()
+}
+
+/// The whole body, or nothing of it.
+async fn whole(policy: &Policy, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: u64| length > policy.body_limit as u64) {
+        return Err(policy.body_too_large());
+    }
+    axum::body::to_bytes(body, policy.body_limit).await.map_err(|error| match is_over(&error) {
+        true => policy.body_too_large(),
+        false => Problem::new(Kind::BodyNotRead, "Nothing was done. Send it again."),
+    })
+}
+
+/// Over a limit: this one, or one of a layer in front.
+fn is_over(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.is::<http_body_util::LengthLimitError>())
+}
+
+impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
+    /// Serves the [description](Self::describe) of this boundary: HTML, or Markdown to whom asks for
+    /// `text/markdown`. Mount it where [`Policy::documentation`] says.
+    pub fn page<St: Clone + Send + Sync + 'static>(&self) -> MethodRouter<St, Infallible> {
+        let description = self.describe();
+        let (html, markdown) =
+            (Bytes::from(description.html()), Bytes::from(description.markdown()));
+        get(async move |headers: HeaderMap| {
+            let wants_markdown = headers
+                .get_all(ACCEPT)
+                .iter()
+                .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("text/markdown")));
+            let (content_type, body) = match wants_markdown {
+                true => ("text/markdown; charset=utf-8", markdown),
+                false => ("text/html; charset=utf-8", html),
+            };
+            ([(CONTENT_TYPE, content_type), (VARY, "accept")], body)
+        })
+    }
+
+    /// A router that serves the [page](Self::page) at the path of [`Policy::documentation`], to be
+    /// merged into the application's, once for each path. Empty where the documentation is elsewhere
+    /// (no `/path`).
+    pub fn documentation<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
+        let uri = self.policy().documentation_uri();
+        match uri.starts_with('/') && !uri.contains(['{', '}']) {
+            true => Router::new().route(uri, self.page()),
+            false => Router::new(),
+        }
+    }
+}

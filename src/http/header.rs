@@ -1,0 +1,132 @@
+//! The `Idempotency-Key` header line: from bytes to an [`IdempotencyKey`], and back.
+//!
+//! Two forms name the same key. The *quoted* form is a String item of RFC 9651, as the draft wants
+//! it; a structured-field library reads it. The *bare* form is what most clients send; it has a rule
+//! of its own here, because the library would take `8e03…` for a number and `e039…` for a token.
+//! What is neither is an error: a key that is present is never treated as absent.
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+
+use crate::key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH};
+
+/// `idempotency-key`
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Which forms of the header are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeySyntax {
+    /// `"8e03…"` and `8e03…`, which name the same key.
+    #[default]
+    QuotedOrBare,
+    /// `"8e03…"` only, as the draft has it.
+    Quoted,
+}
+
+/// Why there is no key in a request's header. The header's text is never repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyHeaderError {
+    /// There is no such line.
+    #[error("Send an Idempotency-Key header with a fresh UUID, and the same one with each retry.")]
+    Missing,
+    /// More than one line, equal or not: some part of the path adds one, and nobody knows which
+    /// is meant.
+    #[error("Send one Idempotency-Key header line; there are several.")]
+    Repeated,
+    /// The content is longer than a key may be.
+    #[error("The Idempotency-Key is longer than {MAX_KEY_LENGTH} characters.")]
+    TooLong,
+    /// Anything else.
+    #[error("The Idempotency-Key cannot be read: {0}.")]
+    Malformed(&'static str),
+}
+
+/// The key of a request, from its header lines.
+///
+/// ```
+/// use atomic_phases::{KeyHeaderError, KeySyntax, key_of};
+/// use http::{HeaderMap, HeaderValue};
+///
+/// let mut headers = HeaderMap::new();
+/// assert_eq!(key_of(&headers, KeySyntax::default()), Err(KeyHeaderError::Missing));
+/// headers.insert("idempotency-key", HeaderValue::from_static(r#""8e03978e-40d5""#));
+/// assert_eq!(key_of(&headers, KeySyntax::default())?.as_str(), "8e03978e-40d5");
+/// headers.append("idempotency-key", HeaderValue::from_static(r#""8e03978e-40d5""#));
+/// assert_eq!(key_of(&headers, KeySyntax::default()), Err(KeyHeaderError::Repeated));
+/// # Ok::<(), KeyHeaderError>(())
+/// ```
+///
+/// # Errors
+/// [`KeyHeaderError`]; only [`Missing`](KeyHeaderError::Missing) says that there is no header.
+pub fn key_of(headers: &HeaderMap, syntax: KeySyntax) -> Result<IdempotencyKey, KeyHeaderError> {
+    let mut lines = headers.get_all(IDEMPOTENCY_KEY).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Err(KeyHeaderError::Missing),
+        (Some(line), None) => parse_key(line.as_bytes(), syntax),
+        (Some(_), Some(_)) => Err(KeyHeaderError::Repeated),
+    }
+}
+
+/// The key in one line's value.
+///
+/// # Errors
+/// [`KeyHeaderError::TooLong`] or [`KeyHeaderError::Malformed`].
+pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyHeaderError> {
+    // White space around a value is no part of it (RFC 9110, 5.5).
+    let value = value.trim_ascii();
+    let key = match (value.first(), syntax) {
+        (None, _) => return Err(KeyHeaderError::Malformed("it is empty")),
+        (Some(b'"'), _) => quoted(value)?,
+        (Some(_), KeySyntax::QuotedOrBare) => bare(value)?,
+        (Some(_), KeySyntax::Quoted) => {
+            return Err(KeyHeaderError::Malformed("it must be in double quotes"));
+        }
+    };
+    IdempotencyKey::new(key).map_err(|error| match error {
+        InvalidKey::TooLong { .. } => KeyHeaderError::TooLong,
+        InvalidKey::Empty { .. } => KeyHeaderError::Malformed("it is empty"),
+        InvalidKey::Character { .. } => {
+            KeyHeaderError::Malformed("only visible ASCII characters are allowed, no spaces")
+        }
+    })
+}
+
+/// A String item; its parameters mean nothing here, but must be well formed.
+fn quoted(value: &[u8]) -> Result<String, KeyHeaderError> {
+    match sfv::Parser::new(value).parse_item::<sfv::Item>() {
+        Ok(sfv::Item { bare_item: sfv::BareItem::String(key), .. }) => Ok(key.into()),
+        _ => Err(KeyHeaderError::Malformed("it is no String item of RFC 9651")),
+    }
+}
+
+/// Visible ASCII that cannot be anything else: no list (a proxy may have joined two lines by a
+/// comma), no parameters, no other structured type, no percent-encoding that somebody forgot to
+/// take off, no other quotes, since each of them would give one logical request two keys.
+fn bare(value: &[u8]) -> Result<String, KeyHeaderError> {
+    let other_type = matches!(value.first(), Some(b'?' | b':' | b'@' | b'(' | b'\''));
+    let unclear = |byte: &u8| !byte.is_ascii_graphic() || b"\",;\\%".contains(byte);
+    if other_type || value.iter().any(unclear) {
+        return Err(KeyHeaderError::Malformed("put it in double quotes, as a String of RFC 9651"));
+    }
+    // All ASCII by now.
+    Ok(String::from_utf8_lossy(value).into_owned())
+}
+
+/// The quoted form of a key.
+pub(crate) fn quoted_form(key: &IdempotencyKey) -> Option<HeaderValue> {
+    // A key is visible ASCII, which each String may hold.
+    let text = sfv::StringRef::from_str(key.as_str()).ok()?;
+    HeaderValue::from_str(&sfv::ItemSerializer::new().bare_item(text).finish()).ok()
+}
+
+/// The bare form where it reads back as the same key, the quoted form otherwise.
+pub(crate) fn bare_form(key: &IdempotencyKey) -> Option<HeaderValue> {
+    match bare(key.as_str().as_bytes()) {
+        Ok(text) => HeaderValue::from_str(&text).ok(),
+        Err(_) => quoted_form(key),
+    }
+}
+
+#[cfg(test)]
+mod tests;

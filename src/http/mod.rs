@@ -1,0 +1,30 @@
+//! The HTTP boundary (cargo feature `http`; with axum's extractors: `axum`).
+//!
+//! An `Idempotency-Key` header, typed parameters and a scope go in; the phases' own reply, its
+//! replay or an error in the dialect of your choice ([`Profile`]) comes out. Nothing here reads a
+//! row or runs a phase: that is the engine's.
+//!
+//! The way of a request: [`Idempotency::admit`] (method, scope, key) → [`Policy::parameters`] (body)
+//! → [`Keyed::answer`] → the engine → [`Policy::answer`] (status, headers, bytes).
+
+mod boundary;
+mod describe;
+#[cfg(feature = "axum")]
+mod extract;
+mod header;
+mod page;
+mod params;
+mod policy;
+mod problem;
+mod profile;
+mod respond;
+mod unique;
+
+pub use boundary::{Idempotency, Keyed, single_tenant};
+pub use describe::Description;
+#[cfg(feature = "axum")]
+pub use extract::{Checked, Params};
+pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
+pub use policy::{Bodies, KeyRule, Policy};
+pub use profile::{Profile, UnknownProfile};
+pub use respond::{Answer, IDEMPOTENCY_EXPIRES};

@@ -1,0 +1,214 @@
+//! [`Policy`]: what a boundary asks of its clients and tells them.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::Method;
+use http::header::{HeaderName, LINK, LOCATION, RETRY_AFTER};
+
+use super::header::{IDEMPOTENCY_KEY, KeySyntax};
+use super::profile::{Profile, SHOULD_RETRY};
+use super::respond::IDEMPOTENCY_EXPIRES;
+use crate::config::OnDuplicate;
+use crate::key::IdempotencyKey;
+
+/// Whether a request needs a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyRule {
+    /// Without one it is a 400.
+    #[default]
+    Required,
+    /// Without one it runs once, under a key that the server makes and nobody knows: phase by
+    /// phase, but there is no retry. A key that is present and malformed is a 400 all the same.
+    Optional,
+}
+
+/// Which bodies are read as parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bodies {
+    /// `application/json` and `…+json`.
+    #[default]
+    Json,
+    /// `application/x-www-form-urlencoded`.
+    Form,
+    /// Either. Equal parameters are one request, whichever way they came.
+    JsonOrForm,
+}
+
+/// How a boundary behaves. The defaults are those of the IETF draft; each method names its own.
+///
+/// ```
+/// use atomic_phases::{Bodies, KeyRule, Policy, Profile};
+///
+/// let policy = Policy::default()
+///     .profile(Profile::Stripe)
+///     .bodies(Bodies::JsonOrForm)
+///     .body_limit(64 << 10)
+///     .key(KeyRule::Optional);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Policy {
+    pub(crate) profile: Profile,
+    pub(crate) key: KeyRule,
+    pub(crate) syntax: KeySyntax,
+    pub(crate) bodies: Bodies,
+    pub(crate) body_limit: usize,
+    pub(crate) on_duplicate: OnDuplicate,
+    pub(crate) status_prefix: Option<String>,
+    pub(crate) marker: HeaderName,
+    pub(crate) documentation: String,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            key: KeyRule::default(),
+            syntax: KeySyntax::default(),
+            bodies: Bodies::default(),
+            body_limit: 256 << 10,
+            on_duplicate: OnDuplicate::default(),
+            status_prefix: None,
+            marker: HeaderName::from_static("idempotent-replayed"),
+            documentation: "/idempotency".to_owned(),
+        }
+    }
+}
+
+impl Policy {
+    /// The methods that a key means something to. The others are idempotent by themselves, and pass
+    /// by with whatever header they have.
+    pub(crate) fn guards(method: &Method) -> bool {
+        matches!(*method, Method::POST | Method::PATCH)
+    }
+
+    /// The dialect of the answers; [`Profile::Ietf`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Whether a request needs a key; [`KeyRule::Required`].
+    pub fn key(mut self, rule: KeyRule) -> Self {
+        self.key = rule;
+        self
+    }
+
+    /// Which forms of the header are read; [`KeySyntax::QuotedOrBare`].
+    pub fn key_syntax(mut self, syntax: KeySyntax) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Which bodies are read; [`Bodies::Json`].
+    pub fn bodies(mut self, bodies: Bodies) -> Self {
+        self.bodies = bodies;
+        self
+    }
+
+    /// Longest body in bytes, before which nothing is reserved; 256 KiB.
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.body_limit = bytes;
+        self
+    }
+
+    /// What a request hears whose key is being run: 409 at once, or the end of a wait of bounded
+    /// length; [`OnDuplicate::Answer`]. It counts here instead of the engine's own setting.
+    pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
+        self.on_duplicate = on_duplicate;
+        self
+    }
+
+    /// Tells such a request 202 instead of 409, with a `location` to ask for the end: `prefix`
+    /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. A request that is
+    /// [accepted](super::Keyed::accept) has it too. Off.
+    pub fn accept_duplicates(mut self, prefix: impl Into<String>) -> Self {
+        self.status_prefix = Some(prefix.into());
+        self
+    }
+
+    /// The header that marks a replay; `idempotent-replayed`.
+    pub fn replay_marker(mut self, name: HeaderName) -> Self {
+        self.marker = name;
+        self
+    }
+
+    /// Where the policy's page is served: an absolute path or URI, to which the errors link;
+    /// `/idempotency`.
+    pub fn documentation(mut self, uri: impl Into<String>) -> Self {
+        self.documentation = uri.into();
+        self
+    }
+
+    /// Where the policy's page is served.
+    #[must_use]
+    pub fn documentation_uri(&self) -> &str {
+        &self.documentation
+    }
+
+    /// The response headers that a script in a browser has to see, for
+    /// `Access-Control-Expose-Headers`. Its request header is `idempotency-key`.
+    #[must_use]
+    pub fn exposed_headers(&self) -> Vec<HeaderName> {
+        let mut names =
+            vec![IDEMPOTENCY_KEY, IDEMPOTENCY_EXPIRES, self.marker.clone(), RETRY_AFTER, LOCATION];
+        names.push(match self.profile {
+            Profile::Ietf => LINK,
+            Profile::Stripe => SHOULD_RETRY,
+        });
+        names
+    }
+
+    /// Where to ask for the end of a request that is not finished, if there is such a place.
+    pub(crate) fn status_uri(&self, key: &IdempotencyKey) -> Option<String> {
+        let prefix = self.status_prefix.clone()?;
+        Some(key.as_str().bytes().fold(prefix, percent_encode))
+    }
+
+    /// How long a duplicate waits, if it does.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        match self.on_duplicate {
+            OnDuplicate::Wait(bound) => Some(bound),
+            OnDuplicate::Answer => None,
+        }
+    }
+
+    /// Whether a body of these headers is read, and as what.
+    pub(crate) fn encoding(&self, headers: &HeaderMap) -> Option<Encoding> {
+        let encoded = headers.get(http::header::CONTENT_ENCODING);
+        if encoded.is_some_and(|coding| coding != "identity") {
+            return None;
+        }
+        let content_type = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
+        // Parameters (a charset) change nothing: JSON is UTF-8, and so are these forms.
+        let essence = content_type.split(';').next()?.trim().to_ascii_lowercase();
+        let json = essence == "application/json"
+            || (essence.starts_with("application/") && essence.ends_with("+json"));
+        match self.bodies {
+            Bodies::Json | Bodies::JsonOrForm if json => Some(Encoding::Json),
+            Bodies::Form | Bodies::JsonOrForm if essence == FORM => Some(Encoding::Form),
+            _ => None,
+        }
+    }
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Form,
+}
+
+/// All but the unreserved characters (RFC 3986, 2.3).
+fn percent_encode(mut uri: String, byte: u8) -> String {
+    use std::fmt::Write as _;
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        uri.push(char::from(byte));
+    } else {
+        // Writing to a String cannot fail.
+        let _ = write!(uri, "%{byte:02X}");
+    }
+    uri
+}

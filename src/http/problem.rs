@@ -1,0 +1,247 @@
+//! [`Problem`]: every answer that is not a phase's own reply, as data. How it looks on the wire is
+//! the [profile](super::Profile)'s.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::header::KeyHeaderError;
+use crate::engine::{ExecuteError, FailureCause};
+
+/// What kind of problem: fixes status, code, title and whether a retry may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    KeyMissing,
+    KeyMalformed,
+    KeyTooLong,
+    KeyRepeated,
+    Unauthenticated,
+    MethodNotAllowed,
+    BodyTooLarge,
+    BodyNotRead,
+    MediaType,
+    ParametersMalformed,
+    ParametersInvalid,
+    KeyReused,
+    InProgress,
+    OutcomeUnknown,
+    DeadLetter,
+    NotRetained,
+    Panicked,
+    Misconfigured,
+    RateExceeded,
+    TooManyKeys,
+    Unavailable,
+}
+
+/// Whose problem it is, which the Stripe profile tells as `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Concern {
+    Idempotency,
+    Request,
+    Server,
+}
+
+/// One row of the published table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) code: &'static str,
+    pub(crate) ietf_status: u16,
+    pub(crate) stripe_status: u16,
+    pub(crate) title: &'static str,
+    pub(crate) retryable: bool,
+    pub(crate) concern: Concern,
+}
+
+impl Kind {
+    /// In the order of the checks.
+    pub(crate) const ALL: [Self; 21] = [
+        Self::MethodNotAllowed,
+        Self::Unauthenticated,
+        Self::KeyMissing,
+        Self::KeyMalformed,
+        Self::KeyTooLong,
+        Self::KeyRepeated,
+        Self::MediaType,
+        Self::BodyTooLarge,
+        Self::BodyNotRead,
+        Self::ParametersMalformed,
+        Self::ParametersInvalid,
+        Self::Unavailable,
+        Self::RateExceeded,
+        Self::TooManyKeys,
+        Self::KeyReused,
+        Self::InProgress,
+        Self::NotRetained,
+        Self::OutcomeUnknown,
+        Self::DeadLetter,
+        Self::Panicked,
+        Self::Misconfigured,
+    ];
+
+    /// Three titles are the draft's, word for word.
+    pub(crate) fn facts(self) -> Facts {
+        use Concern::{Idempotency, Request, Server};
+        let (code, ietf_status, stripe_status, title, retryable, concern) = match self {
+            Self::KeyMissing => ("idempotency_key_missing", 400, 400, MISSING, false, Idempotency),
+            Self::KeyMalformed => {
+                let title = "Idempotency-Key is malformed";
+                ("idempotency_key_malformed", 400, 400, title, false, Idempotency)
+            }
+            Self::KeyTooLong => {
+                let title = "Idempotency-Key is too long";
+                ("idempotency_key_too_long", 400, 400, title, false, Idempotency)
+            }
+            Self::KeyRepeated => {
+                let title = "Idempotency-Key is sent more than once";
+                ("idempotency_key_repeated", 400, 400, title, false, Idempotency)
+            }
+            Self::Unauthenticated => {
+                ("unauthenticated", 401, 401, "The caller is not known", false, Request)
+            }
+            Self::MethodNotAllowed => {
+                ("method_not_allowed", 405, 405, "The method takes no key", false, Request)
+            }
+            Self::BodyTooLarge => {
+                ("body_too_large", 413, 413, "The request is too large", false, Request)
+            }
+            Self::BodyNotRead => ("body_not_read", 400, 400, "The body ended early", true, Request),
+            Self::MediaType => {
+                let title = "The body's type or encoding is not supported";
+                ("unsupported_media_type", 415, 415, title, false, Request)
+            }
+            Self::ParametersMalformed => {
+                ("parameters_malformed", 400, 400, "The body cannot be read", false, Request)
+            }
+            Self::ParametersInvalid => {
+                ("parameters_invalid", 422, 400, "The parameters are not valid", false, Request)
+            }
+            Self::KeyReused => ("idempotency_key_reused", 422, 400, REUSED, false, Idempotency),
+            Self::InProgress => {
+                ("idempotency_key_in_use", 409, 409, OUTSTANDING, true, Idempotency)
+            }
+            Self::OutcomeUnknown => {
+                let title = "It is not known what became of the request";
+                ("outcome_unknown", 409, 409, title, true, Idempotency)
+            }
+            Self::DeadLetter => {
+                ("dead_letter", 409, 409, "The request was given up", false, Idempotency)
+            }
+            Self::NotRetained => {
+                let title = "The response was not retained";
+                ("response_not_retained", 410, 410, title, false, Idempotency)
+            }
+            Self::Panicked => ("internal_error", 500, 500, "The request failed", true, Server),
+            Self::Misconfigured => {
+                ("misconfigured", 500, 500, "The server is not set up for this", false, Server)
+            }
+            Self::RateExceeded => {
+                ("rate_exceeded", 429, 429, "Too many new requests", true, Request)
+            }
+            Self::TooManyKeys => {
+                ("too_many_keys", 429, 429, "Too many keys are stored", true, Request)
+            }
+            Self::Unavailable => {
+                ("temporarily_unavailable", 503, 503, "Not available now", true, Server)
+            }
+        };
+        Facts { code, ietf_status, stripe_status, title, retryable, concern }
+    }
+}
+
+const MISSING: &str = "Idempotency-Key is missing";
+const REUSED: &str = "Idempotency-Key is already used";
+const OUTSTANDING: &str = "A request is outstanding for this Idempotency-Key";
+
+/// What went wrong, with what the client may do about it.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) kind: Kind,
+    pub(crate) detail: Cow<'static, str>,
+    pub(crate) retryable: bool,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        let retryable = kind.facts().retryable;
+        Self { kind, detail: detail.into(), retryable, retry_after: None }
+    }
+
+    pub(crate) fn later(kind: Kind, detail: &'static str, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..Self::new(kind, detail) }
+    }
+
+    /// As it is told to a client that sent no key: what it would send again is another request.
+    pub(crate) fn without_key(self) -> Self {
+        if !self.retryable {
+            return self;
+        }
+        let detail = "Part of it may be done, and the rest may follow. Without an Idempotency-Key, \
+                      a retry is another request.";
+        Self { detail: detail.into(), retryable: false, retry_after: None, ..self }
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        let detail = "Nothing was lost. Try again with the same key.";
+        Self::later(Kind::Unavailable, detail, Duration::from_secs(1))
+    }
+
+    pub(crate) fn in_progress(retry_after: Duration) -> Self {
+        let detail = "This request is being worked on. Ask again with the same key.";
+        Self::later(Kind::InProgress, detail, retry_after)
+    }
+
+    pub(crate) fn unknown(retry_after: Duration) -> Self {
+        let detail = "It is being found out. Nothing is repeated; ask again with the same key.";
+        Self::later(Kind::OutcomeUnknown, detail, retry_after)
+    }
+
+    pub(crate) fn failed(cause: &FailureCause, retry_after: Duration) -> Self {
+        let detail = "Try again with the same key: what is done is not done twice.";
+        let kind = match cause {
+            FailureCause::Panic { .. } => Kind::Panicked,
+            _ => Kind::Unavailable,
+        };
+        Self::later(kind, detail, retry_after)
+    }
+}
+
+impl From<KeyHeaderError> for Problem {
+    fn from(error: KeyHeaderError) -> Self {
+        let kind = match error {
+            KeyHeaderError::Missing => Kind::KeyMissing,
+            KeyHeaderError::Repeated => Kind::KeyRepeated,
+            KeyHeaderError::TooLong => Kind::KeyTooLong,
+            KeyHeaderError::Malformed(_) => Kind::KeyMalformed,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<ExecuteError> for Problem {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            // Their texts name fields, rules and limits, never values.
+            ExecuteError::Fingerprint(_) | ExecuteError::NotStorable { .. } => {
+                Self::new(Kind::ParametersInvalid, error.to_string())
+            }
+            ExecuteError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
+            ExecuteError::RateExceeded { retry_after, .. } => {
+                let detail = "Nothing was done. Try again later, with the same key.";
+                Self::later(Kind::RateExceeded, detail, retry_after)
+            }
+            ExecuteError::TooManyKeys { .. } => {
+                let detail = "Nothing was done. Some of them have to expire first.";
+                Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
+            }
+            ExecuteError::NotRegistered { .. } => {
+                Self::new(Kind::Misconfigured, "This request is not known here.")
+            }
+            // What happened inside is the log's, not the client's.
+            ExecuteError::Unavailable(_)
+            | ExecuteError::ShuttingDown
+            | ExecuteError::Unreadable { .. }
+            | ExecuteError::TaskLost => Self::unavailable(),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! From an [`Outcome`] to an answer. A first answer and a replay are made by the same lines from the
+//! same status and bytes; they differ in the marker, and in the header lines that are not stored.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING,
+};
+use http::{Response, StatusCode};
+
+use super::header::IDEMPOTENCY_KEY;
+use super::policy::Policy;
+use super::problem::{Kind, Problem};
+use super::profile::{Profile, SHOULD_RETRY};
+use crate::engine::{ExecuteError, Finished, Outcome};
+use crate::key::IdempotencyKey;
+use crate::phase::Reply;
+
+/// `idempotency-expires`: until when the key replays, as an HTTP date.
+pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+/// An answer in plain `http` types: [`into_http`](Self::into_http) gives it to any server.
+/// With the feature `axum` it is an `IntoResponse`.
+pub struct Answer(Box<Response<Bytes>>);
+
+impl Answer {
+    /// The response, complete but for what the server adds (`date`, `content-length`).
+    #[must_use]
+    pub fn into_http(self) -> Response<Bytes> {
+        *self.0
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.0.status()
+    }
+}
+
+/// Boxed, because it is what most checks may fail with.
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        Self(Box::new(response))
+    }
+}
+
+/// The status only: the header has the key, and the body what a phase answered (G19).
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answer({})", self.0.status().as_u16())
+    }
+}
+
+impl From<Answer> for Response<Bytes> {
+    fn from(answer: Answer) -> Self {
+        *answer.0
+    }
+}
+
+impl Policy {
+    /// What a client is told of an outcome. `key` is the key it sent, or `None` where the server
+    /// made one.
+    #[must_use]
+    pub fn answer(
+        &self,
+        key: Option<&IdempotencyKey>,
+        outcome: Result<Outcome, ExecuteError>,
+    ) -> Answer {
+        let problem = match outcome {
+            Ok(Outcome::Finished(finished)) => return self.finished(key, &finished).into(),
+            Ok(Outcome::Accepted) => return self.accepted(key, Duration::from_secs(1)).into(),
+            Ok(Outcome::InProgress { retry_after }) if self.status_prefix.is_some() => {
+                return self.accepted(key, retry_after).into();
+            }
+            Ok(Outcome::InProgress { retry_after }) => Problem::in_progress(retry_after),
+            Ok(Outcome::Mismatch) => Problem::new(
+                Kind::KeyReused,
+                "It was used for another request: other parameters, method, path or query. \
+                 Take a new key.",
+            ),
+            Ok(Outcome::ReplyNotRetained { .. }) => Problem::new(
+                Kind::NotRetained,
+                "The request is done and will not run again; its response was too large to keep.",
+            ),
+            Ok(Outcome::Failed { cause, retry_after }) => Problem::failed(&cause, retry_after),
+            Ok(Outcome::Unknown { retry_after }) => Problem::unknown(retry_after),
+            Ok(Outcome::DeadLetter) => Problem::new(
+                Kind::DeadLetter,
+                "It failed too often. Nothing more happens until somebody looks at it.",
+            ),
+            Err(error) => error.into(),
+        };
+        self.refuse(&if key.is_some() { problem } else { problem.without_key() })
+    }
+
+    /// The answer of a layer in front that cannot do its work now: 503, to be tried again with the
+    /// same key.
+    #[must_use]
+    pub fn unavailable(&self) -> Answer {
+        self.refuse(&Problem::unavailable())
+    }
+
+    pub(crate) fn refuse(&self, problem: &Problem) -> Answer {
+        self.profile.tell(problem, &self.documentation).into()
+    }
+
+    fn finished(&self, key: Option<&IdempotencyKey>, finished: &Finished) -> Response<Bytes> {
+        let mut response = replied(&finished.reply);
+        let is_error = response.status().as_u16() >= 400;
+        let headers = response.headers_mut();
+        if self.profile == Profile::Stripe && is_error {
+            // Stored: a retry would only hear it again.
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        let Some(key) = key else { return response };
+        headers.extend(self.profile.echo(key).map(|echo| (IDEMPOTENCY_KEY, echo)));
+        headers.extend(http_date(finished.expires_at).map(|date| (IDEMPOTENCY_EXPIRES, date)));
+        if finished.replayed {
+            headers.insert(self.marker.clone(), HeaderValue::from_static("true"));
+        }
+        response
+    }
+
+    /// It is stored, and somebody is or will be at it: where to look for the end.
+    fn accepted(&self, key: Option<&IdempotencyKey>, retry_after: Duration) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from_static(br#"{"status":"in_progress"}"#));
+        *response.status_mut() = StatusCode::ACCEPTED;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
+        let Some(key) = key else { return response };
+        headers.extend(self.profile.echo(key).map(|echo| (IDEMPOTENCY_KEY, echo)));
+        let uri = self.status_uri(key).and_then(|uri| HeaderValue::try_from(uri).ok());
+        headers.extend(uri.map(|uri| (LOCATION, uri)));
+        response
+    }
+}
+
+/// The reply as it is. The message's framing is the server's: a length that a phase gave might be
+/// another one than the body's.
+fn replied(reply: &Reply) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::copy_from_slice(reply.bytes()));
+    // The engine stores 200 to 599 only.
+    *response.status_mut() = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
+    for (name, value) in reply.headers() {
+        match (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
+            (Ok(CONTENT_LENGTH | TRANSFER_ENCODING), _) => {}
+            (Ok(name), Ok(value)) => {
+                response.headers_mut().append(name, value);
+            }
+            _ => tracing::warn!("a phase's reply has a header line that HTTP cannot carry"),
+        }
+    }
+    response
+}
+
+/// For `Retry-After`: 1 to 60. Below, a client would come back while nothing can have changed;
+/// above, it would not notice that the holder finished early.
+pub(crate) fn whole_seconds(after: Duration) -> u64 {
+    let up = u64::from(after.subsec_nanos() > 0);
+    after.as_secs().saturating_add(up).clamp(1, 60)
+}
+
+/// `None` outside of the years that an HTTP date can tell.
+fn http_date(time: DateTime<Utc>) -> Option<HeaderValue> {
+    const YEAR_9999: i64 = 253_370_764_800;
+    (0..YEAR_9999)
+        .contains(&time.timestamp())
+        .then(|| httpdate::fmt_http_date(SystemTime::from(time)))
+        .and_then(|date| HeaderValue::try_from(date).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_whole_seconds_from_1_to_60() {
+        for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_999, 60), (90_000, 60)]
+        {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
+        }
+        assert_eq!(whole_seconds(Duration::MAX), 60);
+    }
+
+    #[test]
+    fn a_date_that_http_cannot_tell_is_left_out() {
+        assert_eq!(http_date(DateTime::<Utc>::MAX_UTC), None);
+        assert_eq!(http_date(DateTime::<Utc>::MIN_UTC), None);
+        let date = http_date(DateTime::from_timestamp(784_111_777, 0).unwrap()).unwrap();
+        assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    #[test]
+    fn a_phases_framing_and_impossible_lines_are_left_out() {
+        let reply = Reply::new(200)
+            .header("content-length", "9")
+            .header("Transfer-Encoding", "chunked")
+            .header("no name", "x")
+            .header("x-split", "a\r\nb: c")
+            .header("link", "<a>")
+            .header("link", "<b>");
+        let response = replied(&reply);
+        assert_eq!(response.headers().len(), 2);
+        let links: Vec<_> = response.headers().get_all("link").iter().collect();
+        assert_eq!(links, ["<a>", "<b>"]);
+    }
+}

@@ -1,0 +1,399 @@
+//! Rows 20 to 41: the life of a key, with the effects counted in the provider's ledger.
+
+use std::time::Duration;
+
+use atomic_phases::{OnDuplicate, Outcome, Profile, Quota, RequestOrigin, WorkerConfig};
+use serde_json::json;
+
+use super::expect::{is_error, is_reply};
+use super::server::Wire;
+use crate::support::*;
+
+pub async fn w20_the_first_answer_has_key_and_expiry_and_no_marker<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    let seen = wire.book("k").send().await;
+    is_reply(&seen, profile, "k", 201, false);
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    let body = seen.json();
+    assert_eq!(body["charge"], "effect-1");
+    let location = format!("/rides/{}", body["ride"].as_str().unwrap());
+    assert_eq!(seen.header("location"), Some(location.as_str()));
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w21_a_replay_is_equal_three_times<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let first = wire.book("k").send().await;
+    for _ in 0..3 {
+        let again = wire.book("k").send().await;
+        is_reply(&again, profile, "k", 201, true);
+        assert_eq!(again.kept(), first.kept());
+    }
+    assert_eq!(wire.effects(), 1);
+    assert_eq!(wire.app.bodies(), [1, 1, 1]);
+}
+
+pub async fn w22_a_rejection_is_stored_and_replayed<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let first = wire.troubled("k", Trouble::RejectForeign).send().await;
+    is_reply(&first, profile, "k", 402, false);
+    let again = wire.book("k").send().await;
+    is_reply(&again, profile, "k", 402, true);
+    assert_eq!(again.kept(), first.kept());
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w23_parameters_that_do_not_parse_leave_the_key_unused<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    for (body, code) in [
+        ("", "parameters_malformed"),
+        ("{", "parameters_malformed"),
+        (r#"{"amount":20} x"#, "parameters_malformed"),
+        ("{}", "parameters_invalid"),
+        ("[]", "parameters_invalid"),
+        (r#"{"amount":"20"}"#, "parameters_invalid"),
+        (r#"{"amount":9223372036854775808}"#, "parameters_invalid"),
+    ] {
+        is_error(&wire.book("k").json(body).send().await, profile, code);
+    }
+    // The parameters of the query, and of the path.
+    for path in ["/in/a?level=256", "/in/a?level=x", "/in/%ff"] {
+        let seen = wire.request("POST", path).key("k").json("{}").send().await;
+        is_error(&seen, profile, "parameters_malformed");
+    }
+    assert_eq!(wire.effects(), 0);
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+}
+
+pub async fn w24_answers_of_outer_layers_are_not_stored<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    for status in ["401", "403", "429"] {
+        let seen = wire.book("k").line("x-outer", status).send().await;
+        assert_eq!(seen.status.to_string(), status);
+    }
+    assert_eq!(wire.effects(), 0);
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    // Nor does a finished key get past them.
+    assert_eq!(wire.book("k").line("x-outer", "401").send().await.body, b"from outside");
+}
+
+pub async fn w25_a_retryable_failure_is_503_and_resumes<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let failed = wire.troubled("k", Trouble::RetryForeignOnce).send().await;
+    is_error(&failed, profile, "temporarily_unavailable");
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.app.bodies(), [1, 2, 1], "what was committed did not run again");
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w26_a_final_failure_is_stored_and_replayed<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let body = json!({ "how": "Fail" }).to_string();
+    let first = wire.echo("k", &body).send().await;
+    is_reply(&first, profile, "k", 500, false);
+    let again = wire.echo("k", &body).send().await;
+    is_reply(&again, profile, "k", 500, true);
+    assert_eq!(again.kept(), first.kept());
+    assert_eq!(wire.app.provider.calls().len(), 1);
+}
+
+pub async fn w27_a_panic_is_500_and_resumes<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let failed = wire.troubled("k", Trouble::PanicForeignOnce).send().await;
+    is_error(&failed, profile, "internal_error");
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w28_a_duplicate_while_running_is_409<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let first = wire.book("k").send_in_background();
+    let running = gate.recv().await.unwrap();
+    for _ in 0..2 {
+        is_error(&wire.book("k").send().await, profile, "idempotency_key_in_use");
+    }
+    running.send(()).unwrap();
+    is_reply(&first.await.unwrap(), profile, "k", 201, false);
+    assert_eq!(wire.app.provider.calls().len(), 1);
+}
+
+pub async fn w29_a_duplicate_in_wait_mode_hears_the_end<S: TestDb>(db: S, profile: Profile) {
+    let app = App::default();
+    let waiting = |db: S, millis| {
+        let wait = OnDuplicate::Wait(Duration::from_millis(millis));
+        Wire::setup(db, profile).app(&app).policy(move |policy| policy.on_duplicate(wait)).start()
+    };
+    let short = waiting(db.another().await, 60).await;
+    let wire = waiting(db, 30_000).await;
+    let mut gate = app.provider.stop_after_the_effect();
+    let first = wire.book("k").send_in_background();
+    let running = gate.recv().await.unwrap();
+    let second = wire.book("k").send_in_background();
+    is_error(&short.book("k").send().await, profile, "idempotency_key_in_use");
+    assert!(!second.is_finished());
+    running.send(()).unwrap();
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    is_reply(&first, profile, "k", 201, false);
+    is_reply(&second, profile, "k", 201, true);
+    assert_eq!(first.kept(), second.kept());
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w30_a_duplicate_in_accept_mode_is_202<S: TestDb>(db: S, profile: Profile) {
+    let accepting = Wire::setup(db, profile).policy(|p| p.accept_duplicates("/book/requests/"));
+    let wire = accepting.start().await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let first = wire.book("k/1?").send_in_background();
+    let running = gate.recv().await.unwrap();
+    let seen = wire.book("k/1?").send().await;
+    assert_eq!(seen.status, 202);
+    assert_eq!(seen.header("location"), Some("/book/requests/k%2F1%3F"));
+    let retry_after: u64 = seen.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&retry_after));
+    assert!(!seen.replayed());
+    let other = wire.book("k/1?").json(r#"{"amount":21}"#).send().await;
+    is_error(&other, profile, "idempotency_key_reused");
+    running.send(()).unwrap();
+    is_reply(&first.await.unwrap(), profile, "k/1?", 201, false);
+    is_reply(&wire.book("k/1?").send().await, profile, "k/1?", 201, true);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, profile: Profile) {
+    let accepting = Wire::setup(db, profile).policy(|p| p.accept_duplicates("/book/requests/"));
+    let wire = accepting.start().await;
+    let later = |body: &str| wire.request("POST", "/later").key("\"k\"").json(body);
+    for _ in 0..2 {
+        let seen = later(r#"{"amount":20}"#).send().await;
+        assert_eq!(seen.status, 202, "{seen:?}");
+        assert_eq!(seen.header("location"), Some("/book/requests/k"));
+        assert!(seen.header("retry-after").is_some());
+        assert!(seen.header("idempotency-key").is_some());
+    }
+    is_error(&later(r#"{"amount":21}"#).send().await, profile, "idempotency_key_reused");
+    assert_eq!(wire.app.bodies(), [0, 0, 0]);
+    let workers = wire.engine.spawn_workers(WorkerConfig::default());
+    let mut seen = later(r#"{"amount":20}"#).send().await;
+    while seen.status == 202 {
+        tokio::task::yield_now().await;
+        seen = later(r#"{"amount":20}"#).send().await;
+    }
+    is_reply(&seen, profile, "k", 201, true);
+    assert_eq!(wire.effects(), 1);
+    workers.shutdown().await;
+}
+
+pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let first = wire.book("k").send_in_background();
+    let running = gate.recv().await.unwrap();
+    let other = wire.book("k").json(r#"{"amount":21}"#).send().await;
+    is_error(&other, profile, "idempotency_key_reused");
+    running.send(()).unwrap();
+    is_reply(&first.await.unwrap(), profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+}
+
+/// The holder of `POST /book` under `k` dies before or after its effect: its future is dropped in
+/// the call.
+async fn dies_in_the_call<S: TestDb>(wire: &Wire<S>, after_the_effect: bool) {
+    let provider = &wire.app.provider;
+    let mut gate = match after_the_effect {
+        true => provider.stop_after_the_effect(),
+        false => provider.stop_before_the_effect(),
+    };
+    let call = wire.engine.call(&scope(), &key("k"), book(20));
+    let call = call.origin(RequestOrigin::new("POST", "/book", None));
+    let holder = tokio::spawn(async move {
+        let _ = call.__execute_in_place().await;
+    });
+    let in_the_call = gate.recv().await.unwrap();
+    holder.abort();
+    assert!(holder.await.unwrap_err().is_cancelled());
+    drop(in_the_call);
+    provider.stop_no_more();
+}
+
+pub async fn w32_a_dead_holders_request_resumes<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    dies_in_the_call(&wire, false).await;
+    assert_eq!(wire.effects(), 0);
+    is_error(&wire.book("k").send().await, profile, "idempotency_key_in_use");
+    wire.db.let_leases_expire().await;
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+    assert_eq!(wire.app.bodies(), [1, 2, 1]);
+}
+
+pub async fn w33_a_stale_holders_client_hears_the_winners_answer<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let stale = Wire::start(db.another().await, profile).await;
+    let heir = Wire::setup(db, profile).app(&stale.app).start().await;
+    let mut gate = stale.app.provider.stop_after_the_effect();
+    let sleeping = stale.book("k").send_in_background();
+    let asleep = gate.recv().await.unwrap();
+    stale.app.provider.stop_no_more();
+    heir.db.let_leases_expire().await;
+    let winner = heir.book("k").send().await;
+    is_reply(&winner, profile, "k", 201, false);
+    asleep.send(()).unwrap();
+    let loser = sleeping.await.unwrap();
+    is_reply(&loser, profile, "k", 201, true);
+    assert_eq!(loser.kept(), winner.kept());
+    assert_eq!(heir.effects(), 1);
+    assert_eq!(heir.db.number("SELECT count(*) FROM steps").await, 1, "the loser wrote nothing");
+}
+
+pub async fn w34_an_unknown_outcome_is_409_and_is_not_repeated<S: TestDb>(db: S, profile: Profile) {
+    let app = App::new(Provider::that_ignores_keys());
+    let wire = Wire::setup(db, profile).app(&app).start().await;
+    let body = json!({ "who": "pilot", "trouble": Trouble::UnknownForeign }).to_string();
+    for _ in 0..3 {
+        let seen = wire.request("POST", "/notify").key("k").json(&body).send().await;
+        is_error(&seen, profile, "outcome_unknown");
+    }
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w35_a_client_that_hangs_up_cancels_nothing<S: TestDb>(db: S, profile: Profile) {
+    let wait = OnDuplicate::Wait(Duration::from_secs(30));
+    let wire = Wire::setup(db, profile).policy(move |p| p.on_duplicate(wait)).start().await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let stream = wire.book("k").send_and_leave().await;
+    let running = gate.recv().await.unwrap();
+    drop(stream);
+    running.send(()).unwrap();
+    is_reply(&wire.book("k").send().await, profile, "k", 201, true);
+    assert_eq!(wire.app.provider.calls().len(), 1);
+}
+
+pub async fn w36_a_client_that_hangs_up_at_any_byte_reserves_nothing<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    let mut cut = vec![wire.book("k"), wire.book("k").chunked()];
+    // The longest form that could still be taken for a whole one: a body that ends in white space.
+    cut.push(wire.book("k").json("{\"amount\":20}   "));
+    for request in cut {
+        for length in 0..request.bytes().len() {
+            if let Some(seen) = request.cut_at(length).await {
+                assert_eq!(seen.status, 400, "cut at {length}");
+            }
+        }
+    }
+    assert_eq!(wire.app.bodies(), [0, 0, 0]);
+    // Not even the key is taken: another request may have it.
+    let other = wire.book("k").json(r#"{"amount":77}"#).send().await;
+    is_reply(&other, profile, "k", 201, false);
+}
+
+pub async fn w37_a_retry_after_the_effect_sends_the_same_derived_key<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    dies_in_the_call(&wire, true).await;
+    assert_eq!(wire.effects(), 1);
+    wire.db.let_leases_expire().await;
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    let calls = wire.app.provider.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], calls[1]);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w38_past_its_expiry_a_key_is_new<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    let over = [
+        "UPDATE atomic_phases_keys SET expires_at = created_at",
+        // As the reaper leaves it.
+        "DELETE FROM atomic_phases_keys",
+    ];
+    for (count, sql) in over.into_iter().enumerate() {
+        wire.db.sql(sql).await;
+        let another = format!("{{\"amount\":{count}}}");
+        is_reply(&wire.book("k").json(&another).send().await, profile, "k", 201, false);
+        assert_eq!(wire.effects(), count + 2);
+    }
+}
+
+const GONE: &str = "ALTER TABLE atomic_phases_keys RENAME TO away";
+const BACK: &str = "ALTER TABLE away RENAME TO atomic_phases_keys";
+
+pub async fn w39_store_down_before_is_503_and_nothing_happened<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    wire.db.sql(GONE).await;
+    for _ in 0..2 {
+        is_error(&wire.book("k").send().await, profile, "temporarily_unavailable");
+    }
+    assert_eq!(wire.app.bodies(), [0, 0, 0]);
+    wire.db.sql(BACK).await;
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w40_store_down_at_the_end_is_503_and_resumes<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let first = wire.book("k").send_in_background();
+    let running = gate.recv().await.unwrap();
+    wire.app.provider.stop_no_more();
+    wire.db.sql(GONE).await;
+    running.send(()).unwrap();
+    is_error(&first.await.unwrap(), profile, "temporarily_unavailable");
+    wire.db.sql(BACK).await;
+    wire.db.let_leases_expire().await;
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w41_a_dead_letter_is_409_and_not_retryable<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::setup(db, profile).builder(|engine| engine.max_attempts(2)).start().await;
+    for _ in 0..2 {
+        let failed = wire.troubled("k", Trouble::RetryForeignAlways).send().await;
+        is_error(&failed, profile, "temporarily_unavailable");
+    }
+    for _ in 0..2 {
+        is_error(&wire.book("k").send().await, profile, "dead_letter");
+    }
+    let outcome = wire.engine.call(&scope(), &key("k"), book(20));
+    let outcome = outcome.origin(RequestOrigin::new("POST", "/book", None)).execute().await;
+    assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}");
+    assert_eq!(wire.app.bodies()[1], 2);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn a_quota_is_429_and_its_requests_are_not_stored<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::setup(db.another().await, profile);
+    let wire = wire.builder(|engine| engine.quota(Quota::default().keys(1))).start().await;
+    is_reply(&wire.book("a").send().await, profile, "a", 201, false);
+    is_error(&wire.book("b").send().await, profile, "too_many_keys");
+    is_reply(&wire.book("a").send().await, profile, "a", 201, true);
+    assert_eq!(wire.effects(), 1);
+    wire.db.sql("DELETE FROM atomic_phases_keys").await;
+    is_reply(&wire.book("b").send().await, profile, "b", 201, false);
+
+    let slow = Wire::setup(db, profile);
+    let slow =
+        slow.builder(|engine| engine.quota(Quota::default().rate(1, Duration::from_secs(600))));
+    let slow = slow.start().await;
+    let book = |key| slow.book(key).set("x-tenant", "another");
+    is_reply(&book("a").send().await, profile, "a", 201, false);
+    is_error(&book("b").send().await, profile, "rate_exceeded");
+    is_reply(&book("a").send().await, profile, "a", 201, true);
+}
