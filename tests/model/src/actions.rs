@@ -139,7 +139,8 @@ impl Config {
             actions.push(Action::Age(key));
         }
         let in_doubt = state.nodes.contains(&Pc::Idle { created: Some(row.life) });
-        let may_retire = !in_doubt || self.world.stalls_past_retention;
+        let may_retire = (!open || self.world.outlives_retention)
+            && (!in_doubt || self.world.stalls_past_retention);
         if state.left.retentions > 0 && !row.expired && may_retire {
             actions.push(Action::Retire(key));
         }

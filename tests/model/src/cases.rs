@@ -1,8 +1,10 @@
 //! Every configuration that is checked, with the verdict that it has to have.
 
-use std::collections::BTreeSet;
+mod large;
 
-use crate::check::Verdict;
+pub use self::large::LARGE;
+
+use crate::case::{Case, engine, harmless, hole, mistake, not_promised};
 use crate::config::{
     Budget, CHARGE_AND_MAIL, CHARGE_FIRST, Config, DerivedKey, Fence, Horizon, Intent, LETTER,
     List, NEWER_RIDE, Node, Provider, RIDE, RequestId, Resolve, Role, Rules, TOUR, World,
@@ -10,62 +12,9 @@ use crate::config::{
 use crate::properties::{
     EFFECT_IS_REAL, FENCED, FINISHED, FOUND_APPLIED, FOUND_NOT_APPLIED, LATE_CALL, LATE_COMMIT,
     LEFT_ALONE, NO_STALE_COMMIT, ONE_EFFECT, ONE_REPLY, PAST_HORIZON, POINT_TELLS,
-    REAPED_WHEN_FINISHED, RECONCILED, RECOVERED, REUSED, ROLLED_BACK, SETTLES, TOLD_WHEN_DURABLE,
-    UNKNOWN, WRITES_ONCE,
+    REAPED_WHEN_FINISHED, RECONCILED, RECOVERED, REPLAYED, REUSED, ROLLED_BACK, SETTLES,
+    TOLD_WHEN_DURABLE, UNKNOWN, WRITES_ONCE,
 };
-
-/// What a configuration is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// The engine: nothing is violated.
-    Engine,
-    /// Other rules that turn out to be harmless.
-    Harmless,
-    /// A mistake: the checker has to find it.
-    Mistake,
-    /// A world that the engine makes no promise for, or only a part of them.
-    NotPromised,
-}
-
-impl Sort {
-    /// In words.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Engine => "the engine",
-            Self::Harmless => "harmless",
-            Self::Mistake => "a mistake",
-            Self::NotPromised => "not promised",
-        }
-    }
-}
-
-/// A configuration and its verdict.
-pub struct Case {
-    /// For the command line.
-    pub name: &'static str,
-    /// What it is for.
-    pub sort: Sort,
-    /// What is checked.
-    pub config: Config,
-    /// Exactly what does not hold.
-    pub violated: &'static [&'static str],
-    /// What has to be reached, so that the verdict means something.
-    pub reached: &'static [&'static str],
-}
-
-impl Case {
-    /// What differs between what was found and what was to be found; empty where nothing does.
-    #[must_use]
-    pub fn surprises(&self, verdict: &Verdict) -> Vec<String> {
-        let expected: BTreeSet<_> = self.violated.iter().copied().collect();
-        let violated = verdict.violated.difference(&expected).map(|p| format!("violated: {p}"));
-        let missed = expected.difference(&verdict.violated).map(|p| format!("not found: {p}"));
-        let unreached = self.reached.iter().filter(|name| !verdict.reached.contains(*name));
-        let unreached = unreached.map(|name| format!("never reached: {name}"));
-        violated.chain(missed).chain(unreached).collect()
-    }
-}
 
 const fn client(key: u8, list: List) -> Node {
     Node { role: Role::Client, key, list }
@@ -87,6 +36,7 @@ const TWO_RECONCILERS: &[Node] = &[client(0, LETTER), reconciler(LETTER), reconc
 const PROMPT: World = World {
     provider: Provider::Honours,
     stalls_past_margin: false,
+    outlives_retention: false,
     stalls_past_retention: false,
     calls_after_answer: false,
 };
@@ -105,23 +55,6 @@ const LETTER_BASE: Config = Config { nodes: LETTERS, world: IGNORES, ..BASE };
 const USUAL: &[&str] =
     &[FINISHED, FENCED, FOUND_APPLIED, FOUND_NOT_APPLIED, RECOVERED, LATE_COMMIT, LATE_CALL];
 
-const fn engine(name: &'static str, config: Config, reached: &'static [&'static str]) -> Case {
-    Case { name, sort: Sort::Engine, config, violated: &[], reached }
-}
-const fn harmless(name: &'static str, config: Config) -> Case {
-    Case { name, sort: Sort::Harmless, config, violated: &[], reached: &[FINISHED, FENCED] }
-}
-const fn mistake(name: &'static str, config: Config, violated: &'static [&'static str]) -> Case {
-    Case { name, sort: Sort::Mistake, config, violated, reached: &[] }
-}
-const fn not_promised(
-    name: &'static str,
-    config: Config,
-    violated: &'static [&'static str],
-    reached: &'static [&'static str],
-) -> Case {
-    Case { name, sort: Sort::NotPromised, config, violated, reached }
-}
 const fn with(config: Config, rules: Rules) -> Config {
     Config { rules, ..config }
 }
@@ -181,6 +114,14 @@ pub const CASES: &[Case] = &[
     harmless("plain-read", with(BASE, Rules { resolve: Resolve::PlainRead, ..ENGINE })),
     harmless("assume-failed", with(BASE, Rules { resolve: Resolve::AssumeFailed, ..ENGINE })),
     harmless("locking-read", with(BASE, Rules { resolve: Resolve::LockingRead, ..ENGINE })),
+    harmless(
+        "retention-from-finish",
+        Config {
+            world: World { outlives_retention: true, ..PROMPT },
+            rules: Rules { retention_from_finish: true, ..ENGINE },
+            ..REAPED
+        },
+    ),
     harmless(
         "reap-stall-new-request-id",
         Config {
@@ -277,11 +218,11 @@ pub const CASES: &[Case] = &[
         "reap-open",
         Config {
             nodes: LETTERS,
-            world: IGNORES,
+            world: World { outlives_retention: true, ..IGNORES },
+            budget: Budget { retentions: 1, losses: 0, ..ONCE },
             rules: Rules { reaps_finished_only: false, ..ENGINE },
-            ..REAPED
         },
-        &[REAPED_WHEN_FINISHED],
+        &[REAPED_WHEN_FINISHED, REPLAYED],
     ),
     mistake(
         "fence-without-request",
@@ -316,46 +257,28 @@ pub const CASES: &[Case] = &[
         &[FINISHED, ROLLED_BACK],
     ),
     not_promised(
-        "forgets-stall-past-margin",
-        Config { world: STALLED, ..FORGETFUL },
-        &[ONE_EFFECT],
-        &[PAST_HORIZON],
-    ),
-    not_promised(
-        "reap-stall-past-retention",
-        Config { world: World { stalls_past_retention: true, ..PROMPT }, ..REAPED },
-        &[ONE_REPLY],
-        &[REUSED],
-    ),
-    not_promised(
         "reconcile-too-early",
         Config { world: World { calls_after_answer: true, ..IGNORES }, ..RECONCILE },
         &[ONE_EFFECT],
         &[RECONCILED],
     ),
-];
-
-/// Runs of millions of states, for the command line only.
-pub const LARGE: &[Case] = &[
-    engine("large-ride", Config { nodes: THREE_RIDES, budget: Budget::of(2), ..BASE }, USUAL),
-    engine(
-        "large-letter",
-        Config {
-            nodes: &[client(0, LETTER), client(0, LETTER), completer(LETTER)],
-            world: IGNORES,
-            budget: Budget::of(2),
-            rules: ENGINE,
-        },
-        &[FINISHED, FENCED, UNKNOWN],
+    // Holes of the engine as it is. The rule that closes each is above, among the harmless ones.
+    hole(
+        "forgets-stall-past-margin",
+        Config { world: STALLED, ..FORGETFUL },
+        &[ONE_EFFECT],
+        &[PAST_HORIZON],
     ),
-    engine(
-        "large-reconcile",
-        Config { budget: Budget { reconciles: 2, stops: 1, ..Budget::of(2) }, ..RECONCILE },
-        &[FINISHED, FENCED, UNKNOWN, RECONCILED],
+    hole(
+        "finish-past-retention",
+        Config { world: World { outlives_retention: true, ..PROMPT }, ..REAPED },
+        &[REPLAYED],
+        &[REUSED],
     ),
-    engine(
-        "large-reap",
-        Config { budget: Budget { retentions: 2, ..Budget::of(2) }, ..REAPED },
-        &[FINISHED, FENCED, REUSED],
+    hole(
+        "reap-stall-past-retention",
+        Config { world: World { stalls_past_retention: true, ..PROMPT }, ..REAPED },
+        &[ONE_REPLY],
+        &[REUSED],
     ),
 ];

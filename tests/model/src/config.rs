@@ -99,6 +99,8 @@ pub struct World {
     pub provider: Provider,
     /// A holder may stop, between its take-over and its call, for longer than the window's margin.
     pub stalls_past_margin: bool,
+    /// A request may take longer than its retention: it waits for the reconciler, or for an operator.
+    pub outlives_retention: bool,
     /// A call whose creation got no answer may look again after the retention of what it created.
     pub stalls_past_retention: bool,
     /// A call may begin or arrive after the reconcile function said that there was none.
@@ -190,6 +192,8 @@ pub struct Rules {
     pub horizon: Horizon,
     /// What a request id stands for.
     pub request_id: RequestId,
+    /// The retention counts from the finish. The engine's counts from the creation.
+    pub retention_from_finish: bool,
     /// A take-over raises the token.
     pub take_over_raises: bool,
     /// A lease ends some time after its holder died.
@@ -222,6 +226,7 @@ impl Rules {
         intent: Intent::Durable,
         horizon: Horizon::AtTakeOver,
         request_id: RequestId::OfCall,
+        retention_from_finish: false,
         take_over_raises: true,
         leases_end: true,
         one_commit: true,

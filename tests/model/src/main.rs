@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use atomic_phases_model::cases::{CASES, Case, LARGE};
+use atomic_phases_model::case::Case;
+use atomic_phases_model::cases::{CASES, LARGE};
 use atomic_phases_model::check::{Verdict, check, shortest};
 use atomic_phases_model::script::script;
 use stateright::{Expectation, Model};
@@ -14,7 +15,7 @@ usage: cargo run --release --manifest-path tests/model/Cargo.toml -- [--large] [
 
   (nothing)    every configuration that the tests check, a line each
   NAME..       these, with the verdict of each property and a shortest script to each violation
-  --large      the runs of millions of states: minutes, and some gigabytes of memory
+  --large      the runs of millions of states: minutes, and a gigabyte of memory
   --threads N  more than one (default 1)
   --list       the names
 

@@ -1,4 +1,4 @@
-//! What has to hold in every state (I1 to I7, L1), and what has to be reached in some state, so that
+//! What has to hold in every state (I1 to I9, L1), and what has to be reached in some state, so that
 //! a model in which nothing happens proves nothing.
 
 use stateright::{Model, Property};
@@ -24,6 +24,8 @@ pub const TOLD_WHEN_DURABLE: &str = "I6 a reply is told when it is durable";
 pub const ONE_REPLY: &str = "I7 one request is told one reply";
 /// SPEC G15.
 pub const REAPED_WHEN_FINISHED: &str = "I8 only what is finished is reaped";
+/// `EngineBuilder::retention`: how long a finished key replays its answer.
+pub const REPLAYED: &str = "I9 a finished request is replayed before its key is used anew";
 /// SPEC G17. Where nothing but bad luck can happen any more, each key is settled. No run goes in a
 /// circle (a test shows it), so every run comes there once its bad luck is used up. (stateright's own
 /// `eventually` may miss a violation where two paths meet; this cannot.)
@@ -86,6 +88,7 @@ impl Model for Config {
             Property::always(REAPED_WHEN_FINISHED, |_: &Self, state: &State| {
                 !state.wrong.reaped_open
             }),
+            Property::always(REPLAYED, |_: &Self, state: &State| !state.wrong.forgot_reply),
             Property::always(SETTLES, settles),
             Property::sometimes(FINISHED, |_: &Self, state: &State| {
                 any_row(state, Status::Completed)

@@ -37,6 +37,8 @@ pub struct Row {
     pub aged: bool,
     /// `expires_at` has passed.
     pub expired: bool,
+    /// It had passed when the row was finished, so that the reply was never replayed.
+    pub never_replayed: bool,
     /// Which run computed the reply.
     pub reply: u8,
 }
@@ -169,6 +171,8 @@ pub struct Wrong {
     pub told_early: bool,
     /// Two different replies were told for one request.
     pub told_twice: bool,
+    /// A key was used anew, or reaped, whose reply was never replayed.
+    pub forgot_reply: bool,
     /// A row was reaped that was not finished.
     pub reaped_open: bool,
 }

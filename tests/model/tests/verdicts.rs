@@ -1,7 +1,8 @@
 //! Each configuration has the verdict that it has to have: the engine's protocol holds, and every
 //! mistake is found.
 
-use atomic_phases_model::cases::{CASES, Case, Sort};
+use atomic_phases_model::case::{Case, Sort};
+use atomic_phases_model::cases::CASES;
 use atomic_phases_model::check::{check, has_circle, shortest};
 use atomic_phases_model::script::script;
 
@@ -56,6 +57,7 @@ verdicts! {
     the_full_fence_survives_a_read_that_raises_nothing: "locking-read",
     a_plain_read_is_survived_with_intents_too: "letter-plain-read",
     a_guess_is_survived_with_intents_too: "letter-assume-failed",
+    a_retention_from_the_finish_survives_any_delay: "retention-from-finish",
     a_new_request_id_for_each_creation_survives_any_stall: "reap-stall-new-request-id",
     a_window_checked_before_the_call_survives_a_stalled_holder: "forgets-checked-before-call",
     // Mistakes.
@@ -82,9 +84,11 @@ verdicts! {
     // Not promised.
     g1_survives_a_failover_that_loses_commits: "lossy-failover",
     g2_does_not_survive_a_failover_that_loses_commits: "lossy-failover-letter",
-    g11_needs_a_margin_longer_than_any_stall: "forgets-stall-past-margin",
-    g8_needs_a_retention_longer_than_any_stall: "reap-stall-past-retention",
     not_executed_has_to_be_final: "reconcile-too-early",
+    // Holes.
+    hole_a_request_that_outlives_its_retention_is_never_replayed: "finish-past-retention",
+    hole_a_holder_that_stalls_past_the_margin_repeats_its_call: "forgets-stall-past-margin",
+    hole_a_call_that_stalls_past_the_retention_reuses_its_id: "reap-stall-past-retention",
 }
 
 #[test]
