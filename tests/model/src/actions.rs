@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Horizon, Intent, Kind, Phase, Provider, Resolve};
 use crate::protocol::{is_before_call, next_write, stop};
-use crate::state::{Pc, Stage, State, Status};
+use crate::state::{Hold, IDLE, Pc, Stage, State, Status};
 
 /// Whose transaction or call it is: of a process that waits for it, or of nobody any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +97,7 @@ impl Config {
             }
         };
         // Where the intent is not awaited, it leaves together with the call.
-        let next = |hold: &crate::state::Hold| node.list[hold.done.len()].kind();
+        let next = |hold: &Hold| node.list[hold.done.len()].kind();
         let calls = match pc {
             Pc::Intended(_) => true,
             Pc::Ready(hold) => match next(hold) {
@@ -122,7 +122,7 @@ impl Config {
         may(Action::Deliver(Of::Node(n)), matches!(pc, Pc::Calling(_)));
         may(Action::CutOff(n), left.losses > 0 && unanswered);
         may(Action::TimeOut(n), left.losses > 0 && matches!(pc, Pc::Calling(_)));
-        may(Action::Crash(n), left.crashes > 0 && *pc != crate::state::IDLE);
+        may(Action::Crash(n), left.crashes > 0 && *pc != IDLE);
     }
 
     fn of_time(&self, state: &State, key: u8, actions: &mut Vec<Action>) {

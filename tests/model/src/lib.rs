@@ -2,8 +2,8 @@
 //! lost answers, a forgetful provider, a reaper, a reconciler, deploys and failovers, within budgets.
 //!
 //! Read [`state`] (what there is), [`actions`] (what may happen), [`protocol`] (what the engine then
-//! does), [`step`] and `node` (what that changes), [`properties`] (what has to hold), [`cases`] (where, and
-//! where it has to fail). `README.md` says what is left out.
+//! does), [`step`] and `node` (what that changes), [`properties`] (what has to hold) and [`cases`]
+//! (where, and where it has to fail). `README.md` says what is left out.
 
 pub mod actions;
 pub mod case;
