@@ -1,0 +1,97 @@
+//! [`Case`]: a configuration, and the verdict that it has to have.
+
+use std::collections::BTreeSet;
+
+use crate::check::Verdict;
+use crate::config::Config;
+use crate::properties::{FENCED, FINISHED};
+
+/// What a configuration is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// The engine: nothing is violated.
+    Engine,
+    /// Other rules that turn out to be harmless.
+    Harmless,
+    /// A mistake: the checker has to find it.
+    Mistake,
+    /// A world that the engine makes no promise for, or only a part of them.
+    NotPromised,
+    /// The engine, in a world that it should stand and does not. To be `Engine` once it is closed.
+    Hole,
+}
+
+impl Sort {
+    /// In words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Engine => "the engine",
+            Self::Harmless => "harmless",
+            Self::Mistake => "a mistake",
+            Self::NotPromised => "not promised",
+            Self::Hole => "a hole",
+        }
+    }
+}
+
+/// A configuration and its verdict.
+pub struct Case {
+    /// For the command line.
+    pub name: &'static str,
+    /// What it is for.
+    pub sort: Sort,
+    /// What is checked.
+    pub config: Config,
+    /// Exactly what does not hold.
+    pub violated: &'static [&'static str],
+    /// What has to be reached, so that the verdict means something.
+    pub reached: &'static [&'static str],
+}
+
+impl Case {
+    /// What differs between what was found and what was to be found; empty where nothing does.
+    #[must_use]
+    pub fn surprises(&self, verdict: &Verdict) -> Vec<String> {
+        let expected: BTreeSet<_> = self.violated.iter().copied().collect();
+        let violated = verdict.violated.difference(&expected).map(|p| format!("violated: {p}"));
+        let missed = expected.difference(&verdict.violated).map(|p| format!("not found: {p}"));
+        let unreached = self.reached.iter().filter(|name| !verdict.reached.contains(*name));
+        let unreached = unreached.map(|name| format!("never reached: {name}"));
+        violated.chain(missed).chain(unreached).collect()
+    }
+}
+
+pub(crate) const fn engine(
+    name: &'static str,
+    config: Config,
+    reached: &'static [&'static str],
+) -> Case {
+    Case { name, sort: Sort::Engine, config, violated: &[], reached }
+}
+pub(crate) const fn harmless(name: &'static str, config: Config) -> Case {
+    Case { name, sort: Sort::Harmless, config, violated: &[], reached: &[FINISHED, FENCED] }
+}
+pub(crate) const fn mistake(
+    name: &'static str,
+    config: Config,
+    violated: &'static [&'static str],
+) -> Case {
+    Case { name, sort: Sort::Mistake, config, violated, reached: &[] }
+}
+pub(crate) const fn not_promised(
+    name: &'static str,
+    config: Config,
+    violated: &'static [&'static str],
+    reached: &'static [&'static str],
+) -> Case {
+    Case { name, sort: Sort::NotPromised, config, violated, reached }
+}
+pub(crate) const fn hole(
+    name: &'static str,
+    config: Config,
+    violated: &'static [&'static str],
+    reached: &'static [&'static str],
+) -> Case {
+    Case { name, sort: Sort::Hole, config, violated, reached }
+}
