@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::store::Hold;
+
 /// What happens to a request whose key is being run by somebody else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,6 +137,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// For how long whoever acquires a lease holds it, and keeps the key.
+    pub(crate) fn hold(&self) -> Hold {
+        Hold { lease: self.lease, retention: self.retention }
+    }
+
     /// After `attempts` attempts: 1 s, 2 s, 4 s, …
     pub(crate) fn back_off(&self, attempts: u32) -> Duration {
         doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off)

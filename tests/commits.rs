@@ -291,7 +291,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         _: ForeignCall,
         _: &'a private::Scene<'a, ()>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
-        Box::pin(async { Err(private::no_such_phase().into()) })
+        private::no_such_phase()
     }
 
     fn reconcile<'a>(
@@ -299,7 +299,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         _: usize,
         _: &'a private::Scene<'a, ()>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
-        Box::pin(async { Err(private::no_such_phase()) })
+        private::no_such_phase()
     }
 }
 

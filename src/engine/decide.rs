@@ -99,19 +99,22 @@ pub(crate) fn plan(
     if row.open_intent.is_some() {
         return Plan::OpenIntent;
     }
-    if let Some(PhaseKind::Foreign(EffectClass::Idempotent { window: Some(window) })) =
-        definition.phases.get(done).map(|phase| phase.kind)
+    if let Some(PhaseKind::Foreign(effect)) = definition.phases.get(done).map(|phase| phase.kind)
+        && has_passed(effect, row.since_advance, window_margin)
     {
-        // The call cannot have been made before the last recovery point was committed.
-        let horizon = window.saturating_sub(window_margin.min(window / 10));
-        if row.since_advance >= horizon {
-            return Plan::WindowPassed;
-        }
+        return Plan::WindowPassed;
     }
     if row.attempts.saturating_sub(row.forgiven_attempts) > max_attempts {
         return Plan::GiveUp;
     }
     Plan::Run
+}
+
+/// Whether the provider may have forgotten a call that was made when the last recovery point was
+/// committed, which is `age` ago: it cannot have been made before (G11).
+pub(crate) fn has_passed(effect: EffectClass, age: Duration, margin: Duration) -> bool {
+    let EffectClass::Idempotent { window: Some(window) } = effect else { return false };
+    age >= window.saturating_sub(margin.min(window / 10))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::{Guard, Store};
+use crate::store::{Guard, Hold, Store};
 
 /// The right to run one row, as its holder believes it. The database has the last word: each write
 /// is guarded by the token (G3), so a wrong belief costs time and never an effect.
@@ -94,21 +94,21 @@ impl Holder {
 pub(super) struct Heartbeat(JoinHandle<()>);
 
 impl Heartbeat {
-    pub(super) fn start<S: Store>(
-        store: S,
-        holder: Holder,
-        lease: Lease,
-        length: Duration,
-    ) -> Self {
+    pub(super) fn start<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) -> Self {
         Self(tokio::spawn(async move {
             loop {
-                tokio::time::sleep(length / 3).await;
+                tokio::time::sleep(hold.lease / 3).await;
                 let token = lease.token();
-                match store.renew(&holder.guard(token, ""), length).await {
+                match store.renew(&holder.guard(token, ""), hold).await {
                     Ok(true) => lease.confirm(),
-                    // A token that we raised ourselves in the meantime is no loss.
-                    Ok(false) if lease.token() != token => {}
-                    Ok(false) => return lease.lose(),
+                    Ok(false) => {
+                        // A token that we raised ourselves is no loss, and may be known here a moment
+                        // later than there.
+                        tokio::time::sleep(hold.lease / 10).await;
+                        if lease.token() == token {
+                            return lease.lose();
+                        }
+                    }
                     // The store may be back before the lease is over; if not, the fence decides.
                     Err(_) => {}
                 }

@@ -110,6 +110,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) fn arrive(&mut self, moved: Moved) -> Result<ControlFlow<Ended>, ExecuteError> {
         observe::committed(&moved.point);
         self.lease.confirm();
+        self.advanced = (Duration::ZERO, Instant::now());
         self.point = moved.point;
         Ok(match moved.finished {
             None => Continue(()),
@@ -211,7 +212,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         // A locking write: it waits for our commit if that is still under way, and fences it off if
         // it never arrived. A plain read could miss it (H5).
-        if let Some(row) = self.core.store.take_over(&claim, self.core.settings.lease).await? {
+        if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {
             self.lease.raise(row.lease_token);
             let applied = moved.status == Status::InProgress
                 && row.recovery_point == moved.point

@@ -2,6 +2,7 @@
 //! what was found decides how it goes on. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
@@ -88,7 +89,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return Ok(Err(Looked::Ended(self.not_known_here())));
         }
         reach!(&row.recovery_point, BeforeTakeOver);
-        let Some(mut row) = self.store.take_over(&claim, self.settings.lease).await? else {
+        let Some(mut row) = self.store.take_over(&claim, self.settings.hold()).await? else {
             return Ok(Err(Looked::Changed));
         };
         reach!(&row.recovery_point, AfterTakeOver);
@@ -117,6 +118,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             lease: Lease::new(row.lease_token),
             expires_at: row.expires_at,
             heartbeat: None,
+            advanced: (row.since_advance, Instant::now()),
             reruns: 0,
         };
         Ok(Ok(Taken { run, row, done }))
@@ -152,6 +154,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             lease: Lease::new(1),
             expires_at: born.expires_at,
             heartbeat: None,
+            advanced: (Duration::ZERO, Instant::now()),
             reruns: 0,
         })
     }

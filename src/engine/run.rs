@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
@@ -12,6 +12,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::Core;
+use super::decide::has_passed;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::moved::{Fate, Moved};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
@@ -45,6 +46,8 @@ pub(super) struct Run<S: Store, A> {
     pub(super) lease: Lease,
     pub(super) expires_at: DateTime<Utc>,
     pub(super) heartbeat: Option<Heartbeat>,
+    /// How old the last recovery point was at a moment of this machine's monotonic clock.
+    pub(super) advanced: (Duration, Instant),
     /// How often a phase was run again by itself.
     pub(super) reruns: u32,
 }
@@ -100,7 +103,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             self.core.store.clone(),
             self.holder.clone(),
             self.lease.clone(),
-            self.core.settings.lease,
+            self.core.settings.hold(),
         ));
         loop {
             if self.lease.is_lost() {
@@ -345,6 +348,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if !self.confirm_lease().await? {
             return Ok(Break(Ended::Lost));
         }
+        let (age, then) = self.advanced;
+        if has_passed(effect, age + then.elapsed(), self.core.settings.window_margin) {
+            return self.unknown(phase.name, "the provider's window has passed").await;
+        }
         let (call, made) = ForeignCall::new(key.clone());
         let scene = Scene {
             app: &self.core.app,
@@ -442,7 +449,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if self.lease.unconfirmed_for() < length * 2 / 3 {
             return Ok(true);
         }
-        let ours = self.core.store.renew(&self.guard(), length).await?;
+        let ours = self.core.store.renew(&self.guard(), self.core.settings.hold()).await?;
         if ours {
             self.lease.confirm();
         }

@@ -6,7 +6,6 @@
 mod due;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod row;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -84,7 +83,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn take_over(
         &self,
         claim: &Claim<'_>,
-        lease: Duration,
+        hold: Hold,
     ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
 
     /// Writes `change` in a transaction of its own: one guarded statement.
@@ -96,7 +95,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn renew(
         &self,
         guard: &Guard<'_>,
-        lease: Duration,
+        hold: Hold,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The stored outputs, of a finished row too.
@@ -384,6 +383,14 @@ pub struct Claim<'a> {
     pub(crate) lease_token: i64,
     pub(crate) status: Status,
     pub(crate) right: Right,
+}
+
+/// For how long: the lease, and, whatever becomes of the request, the key at least. A request that is
+/// resumed on its third day replays its answer for as long as any other.
+#[derive(Clone, Copy)]
+pub struct Hold {
+    pub(crate) lease: Duration,
+    pub(crate) retention: Duration,
 }
 
 /// By what right a lease is acquired.

@@ -20,8 +20,8 @@ use self::statements as sql;
 use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, job_at, key_at};
 use super::row::{Row, SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Guard, JobAt, JobRow, KeyRow, NewRow, Refusal, Reserved,
-    Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Due, Guard, Hold, JobAt, JobRow, KeyRow, NewRow, Refusal,
+    Reserved, Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -178,11 +178,7 @@ impl<P: Pool> Postgres<P> {
 
     /// One guarded update in a transaction with a bound for the row's lock: its holder may be stuck in
     /// its own commit (H13).
-    async fn try_take_over(
-        &self,
-        claim: &Claim<'_>,
-        lease: Duration,
-    ) -> Result<Vec<Row>, StoreError> {
+    async fn try_take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
         let lent = Lent::of(&self.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
         let answer = answered(async {
@@ -190,7 +186,7 @@ impl<P: Pool> Postgres<P> {
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
                 sql::Settings::new(Some(TAKE_OVER_LOCK_WAIT), IDLE_IN_TRANSACTION)
                     .execute(&mut &*conn),
-                sql::TakeOver::new(claim, lease).load::<Row>(&mut &*conn),
+                sql::TakeOver::new(claim, hold).load::<Row>(&mut &*conn),
                 sql::CommitTx {}.execute(&mut &*conn),
             )
             .await;
@@ -266,12 +262,8 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn take_over(
-        &self,
-        claim: &Claim<'_>,
-        lease: Duration,
-    ) -> Result<Option<KeyRow>, StoreError> {
-        let rows = self.try_take_over(claim, lease).await?;
+    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+        let rows = self.try_take_over(claim, hold).await?;
         rows.into_iter().next().map(key_row).transpose()
     }
 
@@ -288,9 +280,9 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn renew(&self, guard: &Guard<'_>, lease: Duration) -> Result<bool, StoreError> {
+    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         let renewed = ask_again!(self, "renew the lease", |conn| {
-            sql::Renew::new(guard, lease).execute(&mut conn)
+            sql::Renew::new(guard, hold).execute(&mut conn)
         })?;
         Ok(renewed == 1)
     }

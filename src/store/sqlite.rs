@@ -24,8 +24,8 @@ use self::worker::Worker;
 use super::due::{KeyAtRow, job, job_at, key_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Guard, JobAt, JobRow, KeyRow, NewRow, Refusal, Reserved,
-    Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Due, Guard, Hold, JobAt, JobRow, KeyRow, NewRow, Refusal,
+    Reserved, Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -183,12 +183,8 @@ impl Store for Sqlite {
         Ok(tx)
     }
 
-    async fn take_over(
-        &self,
-        claim: &Claim<'_>,
-        lease: Duration,
-    ) -> Result<Option<KeyRow>, StoreError> {
-        let take_over = sql::TakeOver::new(claim, lease);
+    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+        let take_over = sql::TakeOver::new(claim, hold);
         let rows =
             self.run("take over the key", |conn| take_over.load::<sql::SqliteRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
@@ -203,8 +199,8 @@ impl Store for Sqlite {
         }
     }
 
-    async fn renew(&self, guard: &Guard<'_>, lease: Duration) -> Result<bool, StoreError> {
-        let renew = sql::Renew::new(guard, lease);
+    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let renew = sql::Renew::new(guard, hold);
         Ok(self.run("renew the lease", |conn| renew.execute(conn)).await? == 1)
     }
 

@@ -18,7 +18,7 @@ use crate::definition::Isolation;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Guard, NewRow, Right, Status};
+use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -190,12 +190,13 @@ statement! {
     /// fences it off if it never arrived, and returns which recovery point holds (H5).
     TakeOver<'a> for Pg, rows RowSql,
     {
-        lease_ms: i64, attempt: i32, reconcile: i32, scope: &'a str, key: &'a str,
+        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, scope: &'a str, key: &'a str,
         request_id: Uuid, token: i64, from: &'a str, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
      run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
+     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
      attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
@@ -204,9 +205,10 @@ statement! {
 }
 
 impl<'a> TakeOver<'a> {
-    pub(super) fn new(claim: &Claim<'a>, lease: Duration) -> Self {
+    pub(super) fn new(claim: &Claim<'a>, hold: Hold) -> Self {
         Self {
-            lease_ms: millis(lease),
+            lease_ms: millis(hold.lease),
+            retention_ms: millis(hold.retention),
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
             scope: claim.scope.as_str(),
@@ -304,17 +306,22 @@ pub(super) const MARK_LEFT: &str = "atomic_phases:left:";
 statement! {
     /// Extends the lease while its holder lives.
     Renew<'a> for Pg, rows sql_types::Untyped,
-    { lease_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
+    {
+        lease_ms: i64, retention_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64,
+    },
     "UPDATE atomic_phases_keys SET locked_until = clock_timestamp() + ", lease_ms,
     " * interval '1 millisecond', run_after = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond' WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " * interval '1 millisecond', \
+     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms,
+    " * interval '1 millisecond') WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = 'in_progress'"
 }
 
 impl<'a> Renew<'a> {
-    pub(super) fn new(guard: &Guard<'a>, lease: Duration) -> Self {
+    pub(super) fn new(guard: &Guard<'a>, hold: Hold) -> Self {
         Self {
-            lease_ms: millis(lease),
+            lease_ms: millis(hold.lease),
+            retention_ms: millis(hold.retention),
             scope: guard.scope.as_str(),
             key: guard.key.as_str(),
             request_id: guard.request_id,

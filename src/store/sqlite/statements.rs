@@ -3,8 +3,6 @@
 //!
 //! `unixepoch('subsec')` is the clock; it stands still within one statement.
 
-use std::time::Duration;
-
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 use diesel::sqlite::Sqlite as Db;
@@ -13,7 +11,7 @@ use uuid::Uuid;
 use crate::phase::StagedJob;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Guard, NewRow, Right, Status, StoreError};
+use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status, StoreError};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -147,12 +145,13 @@ statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
     TakeOver for Db, rows RowSql,
     {
-        lease_ms: i64, attempt: i32, reconcile: i32, scope: String, key: String,
+        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, scope: String, key: String,
         request_id: Vec<u8>, token: i64, from: String, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
-    ", attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
+    ", expires_at = max(expires_at, ", [NOW], " + ", retention_ms, "), attempts = attempts + ",
+    attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND (status <> 'in_progress' OR ", own,
@@ -160,9 +159,10 @@ statement! {
 }
 
 impl TakeOver {
-    pub(super) fn new(claim: &Claim<'_>, lease: Duration) -> Self {
+    pub(super) fn new(claim: &Claim<'_>, hold: Hold) -> Self {
         Self {
-            lease_ms: millis(lease),
+            lease_ms: millis(hold.lease),
+            retention_ms: millis(hold.retention),
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
             scope: claim.scope.as_str().to_owned(),
@@ -229,16 +229,20 @@ impl Write {
 statement! {
     /// Extends the lease while its holder lives.
     Renew for Db, rows sql_types::Untyped,
-    { lease_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64 },
+    {
+        lease_ms: i64, retention_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64,
+    },
     "UPDATE atomic_phases_keys SET locked_until = ", [NOW], " + ", lease_ms,
-    ", run_after = ", [NOW], " + ", lease_ms, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    ", run_after = ", [NOW], " + ", lease_ms, ", expires_at = max(expires_at, ", [NOW], " + ",
+    retention_ms, ") WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND status = 'in_progress'"
 }
 
 impl Renew {
-    pub(super) fn new(guard: &Guard<'_>, lease: Duration) -> Self {
+    pub(super) fn new(guard: &Guard<'_>, hold: Hold) -> Self {
         Self {
-            lease_ms: millis(lease),
+            lease_ms: millis(hold.lease),
+            retention_ms: millis(hold.retention),
             scope: guard.scope.as_str().to_owned(),
             key: guard.key.as_str().to_owned(),
             request_id: guard.request_id.as_bytes().to_vec(),
