@@ -77,7 +77,12 @@ on_both_stores! {
     a_booking_survives_every_pair_of_crashes,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    a_booking_survives_two_workers_in_every_order_of_two_switches,
+    an_at_most_once_call_survives_two_workers_in_every_order,
+    two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
     the_points_are_what_the_phase_list_says,
+    points_of_a_phases_own_are_crashed_at_too,
+    what_cannot_be_explored_is_told_with_the_reason,
     every_broken_guarantee_is_found,
     a_failure_is_told_as_a_script_that_can_be_played_again,
 }
@@ -119,6 +124,120 @@ async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_neve
     let report = notifying(db, false).crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert!(report.unknown() > 0);
+}
+
+async fn a_booking_survives_two_workers_in_every_order_of_two_switches<S: TestDb>(db: S) {
+    let report = booking(db).and_two_workers(2).run().await;
+    shown(&report);
+    assert!(report.interleavings() > 200, "{report}");
+}
+
+async fn an_at_most_once_call_survives_two_workers_in_every_order<S: TestDb>(db: S) {
+    shown(&notifying(db, true).and_two_workers(1).run().await);
+}
+
+async fn two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(db: S) {
+    for (mutant, guarantee) in [(Mutant::NoFence, "G10"), (Mutant::ApplicationClock, "G10")] {
+        let report = booking(db.clone()).with_mutant(mutant).and_two_workers(1).run().await;
+        let found =
+            report.failure().unwrap_or_else(|| panic!("{mutant:?} was not found: {report}"));
+        println!("{mutant:?}: {report}");
+        assert!(found.contains(guarantee), "{mutant:?}: {found}");
+    }
+}
+
+/// Writes a file between two statements: no commit undoes that.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Print {
+    /// Whether a file is looked for before it is written.
+    careful: bool,
+}
+
+#[atomic_phases(name = "print", version = 1)]
+impl<Db: TestDb> Print {
+    #[phase]
+    async fn printed(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Printed> {
+        Db::insert_step(tx, "-", "printed").await?;
+        // The ledger of the provider stands for a folder.
+        let name = if self.careful { "page.pdf".to_owned() } else { uuid() };
+        app.provider.call(&name, "a page").await;
+        crash_point!("after_pdf");
+        Ok(Printed(name))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn sent(&self, call: ForeignCall, app: &App, page: &Printed) -> PhaseResult<u8> {
+        crash_point!("before_stamp");
+        call.make(async |key| {
+            app.provider.call(key.as_str(), &page.0).await;
+            crash_point!("stamped");
+            Ok(1)
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "printed"))
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Printed(String);
+
+fn uuid() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("page-{}.pdf", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn printing<S: TestDb>(
+    db: S,
+    careful: bool,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Print, World<S>> {
+    let world = async move || {
+        let (_, world) = emptied(&db, Provider::default()).await;
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Print>()
+            .lease(Duration::from_secs(60))
+            .lock_wait(Duration::from_millis(30))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    explore(world, Print { careful }).effects(counted)
+}
+
+async fn points_of_a_phases_own_are_crashed_at_too<S: TestDb>(db: S) {
+    let report = printing(db.clone(), true).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    let own = "(of its own printed/after_pdf, sent/before_stamp, sent/stamped)";
+    assert!(report.to_string().contains(own), "{report}");
+    assert_eq!(report.points(), 15);
+    let report = printing(db, false).crash_at_every_point().run().await;
+    let text = report.to_string();
+    // The first crash that leaves the page behind is where the author said so.
+    assert!(text.contains("at printed/after_pdf"), "{text}");
+}
+
+async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
+    let stale = async || {
+        let (engine, world) = emptied(&db, Provider::default()).await;
+        let (scope, key) = (Scope::new("explorer").unwrap(), IdempotencyKey::new("explored"));
+        engine.execute(&scope, &key.unwrap(), book(20)).await.unwrap();
+        (engine, world)
+    };
+    let report = explore(stale, book(20)).run().await;
+    assert_eq!(report.failure(), Some("the database is not fresh: each case needs an empty one"));
+    let fresh = async || emptied(&db, Provider::default()).await;
+    let report = explore(fresh, troubled(Trouble::RetryForeignOnce)).run().await;
+    assert!(report.failure().is_some_and(|text| text.contains("took 2 attempts")), "{report}");
+    let report = explore(fresh, troubled(Trouble::RetryForeignAlways)).run().await;
+    let text = report.to_string();
+    assert!(text.contains("after 12 attempts") && text.contains("asked for"), "{text}");
+    assert!(text.contains("it is the clean run"), "{text}");
 }
 
 /// Foreign phases first, in a row, and forced commits; a local phase that is not read committed.

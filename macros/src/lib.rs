@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod check;
+mod crash_test;
 mod expand;
 mod options;
 mod parse;
@@ -90,4 +91,23 @@ pub fn phase(_: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn reconcile(_: TokenStream, item: TokenStream) -> TokenStream {
     expand::misplaced("reconcile", item.into()).into()
+}
+
+/// A crash test: an async function that returns an [`Explorer`], as `impl Explore`. Makes a `#[test]`
+/// that runs it on a tokio runtime of several threads, prints the report's line (see it with
+/// `cargo test -- --nocapture`), and fails with the script of the case that went wrong.
+///
+/// ```ignore
+/// #[crash_test]
+/// async fn a_ride_survives() -> impl Explore {
+///     explore(async || fresh_engine().await, CreateRide { .. }).crash_at_every_point()
+/// }
+/// ```
+///
+/// Other attributes, `#[ignore]` for example, stay with the test.
+///
+/// [`Explorer`]: https://docs.rs/atomic-phases/latest/atomic_phases/fault/struct.Explorer.html
+#[proc_macro_attribute]
+pub fn crash_test(options: TokenStream, item: TokenStream) -> TokenStream {
+    crash_test::crash_test(options.into(), item.into()).into()
 }

@@ -62,7 +62,7 @@ impl Lease {
 
     pub(super) fn unconfirmed_for(&self) -> Duration {
         #[cfg(feature = "fault-injection")]
-        if crate::fault::has_stalled() {
+        if crate::fault::is_late() {
             return Duration::MAX;
         }
         self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).elapsed()

@@ -28,8 +28,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         if mutated!(NoFence) {
             return committing!(phase.name, BeforeCommit to AfterCommit, {
-                // Whoever stood still for longer than its lease would be fenced.
-                match crate::fault::has_stalled() {
+                // Whoever was overtaken would be fenced.
+                match crate::fault::is_overtaken() {
                     true => tx.commit_reservation().await,
                     false => tx.commit(&self.guard(), &self.change(moved), jobs).await,
                 }

@@ -72,7 +72,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// What the reconcile function says. One that fails, panics or does not answer within a lease
     /// has not found out.
-    async fn found(&self, index: usize, phase: &Phase) -> Reconciled<Step> {
+    async fn found(&self, index: usize, phase: &'static Phase) -> Reconciled<Step> {
         let key = self.core.derived_keys.derive(
             &self.holder.scope,
             &self.holder.key,
@@ -89,7 +89,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
-        let asked = AssertUnwindSafe(self.request.reconcile(index, &scene)).catch_unwind();
+        let asking = inside!(phase.name, self.request.reconcile(index, &scene));
+        let asked = AssertUnwindSafe(asking).catch_unwind();
         match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
             Ok(Ok(Ok(found))) => found,
             Ok(_) | Err(_) => {

@@ -300,7 +300,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: None,
         };
-        let running = self.request.run_local(index, &mut handle, &scene);
+        let running = inside!(phase.name, self.request.run_local(index, &mut handle, &scene));
         let ended =
             AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
         let body = Body::of(ended);
@@ -359,8 +359,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: Some(&key),
         };
-        let running =
-            AssertUnwindSafe(self.request.run_foreign(index, call, &scene)).catch_unwind();
+        let running = inside!(phase.name, self.request.run_foreign(index, call, &scene));
+        let running = AssertUnwindSafe(running).catch_unwind();
         let ended = tokio::select! {
             biased;
             ended = running.instrument(observe::phase(phase.name)) => ended,

@@ -1,31 +1,25 @@
 //! [`Explorer`]: one request, crashed at every point, and driven to its end each time.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
-use futures_util::FutureExt;
-use tokio::sync::mpsc::UnboundedReceiver;
-use uuid::Uuid;
-
 use super::Mutant;
-use super::plan::{Fault, Mode, Plan, Signal};
+use super::case::{CASE, Case, Driver, Turn};
+use super::mode::{Fault, Mode};
 use super::points::Point;
-use super::report::{Case, Driver, Failure, Report};
+use super::report::{Failure, Report};
+use super::scene::{Assertion, Check, MOST_ATTEMPTS, Scene, Who, Wrong, listed, shown};
+use super::turns::Stop;
 use crate::definition::RequestDefinition;
-use crate::engine::{Engine, ExecuteError, Outcome};
+use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
-use crate::store::{Right, Status, Store};
+use crate::store::{Status, Store};
 
-/// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
-/// and a reconcile function may have to be asked in between.
-const MOST_ATTEMPTS: usize = 12;
-
-type Check<W> = Box<dyn for<'w> Fn(&'w W) -> Pin<Box<dyn Future<Output = ()> + 'w>>>;
 type Effects<W> = Box<dyn for<'w> Fn(&'w W) -> Pin<Box<dyn Future<Output = String> + 'w>>>;
 
 /// Crashes a request at every point and drives it to its end; see the [module](crate::fault).
@@ -36,8 +30,9 @@ pub struct Explorer<F, R, W> {
     other: Option<R>,
     modes: Vec<Mode>,
     pairs: bool,
-    always: Vec<(&'static str, Check<W>)>,
-    finally: Vec<(&'static str, Check<W>)>,
+    switches: usize,
+    always: Vec<Check<W>>,
+    finally: Vec<Check<W>>,
     effects: Option<Effects<W>>,
     same_reply: bool,
     mutant: Option<Mutant>,
@@ -59,6 +54,7 @@ where
         other: None,
         modes: Vec::new(),
         pairs: false,
+        switches: 0,
         always: Vec::new(),
         finally: Vec::new(),
         effects: None,
@@ -67,20 +63,22 @@ where
     }
 }
 
-fn boxed<W: 'static>(check: impl AsyncFn(&W) + 'static) -> Check<W> {
+fn named<W: 'static>(name: &'static str, check: impl AsyncFn(&W) + 'static) -> Check<W> {
     let check = Rc::new(check);
-    Box::new(move |world| {
+    let boxed: Assertion<W> = Box::new(move |world| {
         let check = check.clone();
         Box::pin(async move { check(world).await })
-    })
+    });
+    (name, boxed)
 }
 
 impl<F, R, W: 'static> Explorer<F, R, W> {
     /// Every mode that is legal at a point, at every point: panic, drop, a lost commit, a lost answer,
-    /// a serialization failure, a deadlock, a failed call, and one whose answer was lost.
+    /// a serialization failure, a deadlock, a cut connection, a failed call, and one whose answer was
+    /// lost. After each, once the client drives the request on and once the background workers.
     pub fn crash_at_every_point(self) -> Self {
         let modes = Mode::all();
-        self.modes(modes.into_iter().filter(|mode| !matches!(mode, Mode::Stall | Mode::Duplicate)))
+        self.modes(modes.into_iter().filter(|mode| !mode.is_of_a_competitor()))
     }
 
     /// After each of them, another crash at every point that the recovery passes.
@@ -93,6 +91,17 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     /// a takeover that runs to its end before the first, which lost its lease, goes on.
     pub fn with_competitor(self) -> Self {
         self.modes([Mode::Stall, Mode::Duplicate])
+    }
+
+    /// Two workers on the key, one going from point to point while the other stands still, in every
+    /// order that takes at most so many `switches` between them; at each switch once with each lease
+    /// alive and once with each lease over. Two are some hundred cases for a request of three phases,
+    /// and find what [`with_competitor`](Self::with_competitor) cannot: a worker that goes on for a
+    /// few points only, and is itself overtaken. Where both are about to write one row, and so one has
+    /// to wait, the other goes on.
+    pub fn and_two_workers(mut self, switches: usize) -> Self {
+        self.switches = switches;
+        self
     }
 
     /// These modes too.
@@ -109,13 +118,13 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
 
     /// Checked after every attempt of every case. Fails where it panics: `assert_eq!` will do.
     pub fn always(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
-        self.always.push((name, boxed(check)));
+        self.always.push(named(name, check));
         self
     }
 
     /// Checked at the end of every case.
     pub fn check(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
-        self.finally.push((name, boxed(check)));
+        self.finally.push(named(name, check));
         self
     }
 
@@ -143,40 +152,17 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     }
 }
 
-/// How one attempt ended.
-enum Ended {
-    Outcome(Outcome),
-    Error(ExecuteError),
-    Crashed,
-    /// By a worker, whose report is not what counts: the row does.
-    ByWorker,
-}
-
 /// What a case came to.
 struct Ran {
+    /// Of a request that was completed.
     reply: Option<Reply>,
     effects: Option<String>,
     /// What each attempt passed.
     passed: Vec<Vec<Point>>,
-}
-
-/// What must not happen.
-type Wrong = String;
-
-struct Scene<'x, S: Store, A, R, W> {
-    engine: Engine<S, A>,
-    world: W,
-    scope: Scope,
-    key: IdempotencyKey,
-    request: R,
-    other: Option<R>,
-    mutant: Option<Mutant>,
-    always: &'x [(&'static str, Check<W>)],
-    told: Vec<Reply>,
-    /// Whether this is not the first worker, but another beside it.
-    competing: bool,
-    /// Runs that answered as the one that finished the request.
-    finishers: u32,
+    /// Where two workers may take another turn.
+    stops: Vec<Stop>,
+    /// Whether the reply can be compared with another case's.
+    is_of_the_first: bool,
 }
 
 impl<F, S, A, R, W> Explorer<F, R, W>
@@ -188,39 +174,75 @@ where
     W: 'static,
 {
     /// Runs the clean case, then every case until one fails. Set the environment variable
-    /// `ATOMIC_PHASES_CASE` to the line that a failure prints, and only that case runs.
+    /// `ATOMIC_PHASES_CASE` to the line that a failure prints, and only that case runs. Prints
+    /// nothing, except for how far it is, on a terminal.
     pub async fn run(self) -> Report {
         let began = Instant::now();
         let mut report = Report::new(R::DEFINITION.name);
-        let outcome = self.explore(&mut report).await;
-        report.failure = outcome.err();
-        report.took = began.elapsed();
+        let failure = self.explore(&mut report).await.err();
+        report.end(failure, began.elapsed());
         report
     }
 
     async fn explore(&self, report: &mut Report) -> Result<(), Failure> {
-        let clean_case = Case { faults: Vec::new(), driver: Driver::Retry };
-        let clean = self.case(&clean_case).await;
-        let clean = clean.map_err(|wrong| Failure { case: clean_case.clone(), wrong })?;
-        let passed = clean.passed.first().cloned().unwrap_or_default();
-        let early = passed.len() < R::DEFINITION.points().len();
-        if !early && passed != R::DEFINITION.points() {
-            let wrong = format!("the clean run passed other points than declared: {passed:?}");
-            return Err(Failure { case: clean_case, wrong });
+        let clean =
+            self.clean(report).await.map_err(|wrong| Failure { case: Case::CLEAN, wrong })?;
+        match Case::of_the_environment() {
+            Some(Ok(case)) => {
+                self.can_happen(&case).map_err(|wrong| Failure { case: case.clone(), wrong })?;
+                return self.judge(case, &clean, report).await.map(drop);
+            }
+            Some(Err(error)) => {
+                let wrong = format!("{CASE}: {error}");
+                return Err(Failure { case: Case::CLEAN, wrong });
+            }
+            None => {}
         }
-        report.points = passed.len();
-        if let Some(case) = Case::of_the_environment() {
-            return self.judge(case, &clean, report).await.map(drop);
+        self.crash(&clean, report).await?;
+        self.interleave(&clean, report).await
+    }
+
+    /// The run to which nothing happens, with which all others are compared.
+    async fn clean(&self, report: &mut Report) -> Result<Ran, Wrong> {
+        let clean = self.case(&Case::CLEAN).await?;
+        let [passed] = &clean.passed[..] else {
+            let attempts = clean.passed.len();
+            return Err(format!(
+                "the request took {attempts} attempts with nothing going wrong: what it is \
+                 compared with has to finish in one"
+            ));
+        };
+        // One that finishes early passes the first of them.
+        let declared = R::DEFINITION.points();
+        let mut rest = declared.iter();
+        if !passed
+            .iter()
+            .filter(|point| !point.is_own())
+            .all(|point| rest.any(|next| next == point))
+        {
+            return Err(format!(
+                "the clean run passed {}, and what is declared is {}",
+                listed(passed),
+                listed(&declared)
+            ));
         }
-        for fault in self.faults(&passed) {
-            for driver in [Driver::Retry, Driver::Workers] {
-                let case = Case { faults: vec![fault.clone()], driver };
-                let recovery = self.judge(case.clone(), &clean, report).await?;
-                let pairs = self.pairs && !fault.mode.is_of_a_competitor();
-                for second in recovery.iter().flat_map(|passed| self.faults(passed)) {
-                    if pairs && !second.mode.is_of_a_competitor() {
-                        let faults = vec![fault.clone(), second];
-                        self.judge(Case { faults, driver }, &clean, report).await?;
+        report.clean_run(passed.clone());
+        Ok(clean)
+    }
+
+    /// Each fault at each point; and after it, each at each point of the recovery.
+    async fn crash(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
+        for first in self.faults(clean.passed.first()) {
+            for driver in Driver::BOTH {
+                let case = Case::Crashes { faults: vec![first.clone()], driver };
+                let ran = self.judge(case, clean, report).await?;
+                if !self.pairs || first.mode.is_of_a_competitor() {
+                    continue;
+                }
+                for second in self.faults(ran.passed.get(1)) {
+                    if !second.mode.is_of_a_competitor() {
+                        let faults = vec![first.clone(), second];
+                        self.judge(Case::Crashes { faults, driver }, clean, report).await?;
                     }
                 }
             }
@@ -228,13 +250,37 @@ where
         Ok(())
     }
 
+    /// Two workers in every order, the fewest turns first.
+    async fn interleave(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
+        if self.switches == 0 {
+            return Ok(());
+        }
+        let orders = Driver::BOTH.map(|second| (Vec::new(), second));
+        let mut orders: VecDeque<(Vec<Turn>, Driver)> = orders.into();
+        while let Some((turns, second)) = orders.pop_front() {
+            let case = Case::Turns { turns: turns.clone(), second };
+            let ran = self.judge(case, clean, report).await?;
+            if turns.len() == self.switches {
+                continue;
+            }
+            for Stop { point, visit, may_expire } in ran.stops {
+                for expires in [false, true].into_iter().take(1 + usize::from(may_expire)) {
+                    let turn = Turn { point: point.clone(), visit, expires };
+                    orders.push_back(([turns.as_slice(), &[turn]].concat(), second));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Each mode that is legal at each point that was passed.
-    fn faults(&self, passed: &[Point]) -> Vec<Fault> {
+    fn faults(&self, passed: Option<&Vec<Point>>) -> Vec<Fault> {
+        let passed = passed.map(Vec::as_slice).unwrap_or_default();
         let mut faults = Vec::new();
         for (index, point) in passed.iter().enumerate() {
             let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
             for mode in &self.modes {
-                if mode.is_legal_at(point.place, S::CONCURRENT) {
+                if mode.is_legal_at(point, &R::DEFINITION, S::CONCURRENT) {
                     faults.push(Fault { point: point.clone(), visit, mode: *mode });
                 }
             }
@@ -242,44 +288,42 @@ where
         faults
     }
 
-    /// Runs the case and compares it with the clean run. Returns what the second attempt passed.
-    async fn judge(
-        &self,
-        case: Case,
-        clean: &Ran,
-        report: &mut Report,
-    ) -> Result<Option<Vec<Point>>, Failure> {
+    /// Of a case that somebody wrote.
+    fn can_happen(&self, case: &Case) -> Result<(), Wrong> {
+        let Case::Crashes { faults, .. } = case else { return Ok(()) };
+        let legal =
+            |fault: &&Fault| fault.mode.is_legal_at(&fault.point, &R::DEFINITION, S::CONCURRENT);
+        match faults.iter().find(|fault| !legal(fault) || fault.mode == Mode::Abort) {
+            Some(fault) => Err(format!("{fault} cannot happen there, on this store, in a test")),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs the case and compares it with the clean run.
+    async fn judge(&self, case: Case, clean: &Ran, report: &mut Report) -> Result<Ran, Failure> {
         report.count(&case);
-        let ran = self.case(&case).await.and_then(|ran| {
-            match (&ran.reply, &clean.reply) {
-                (None, _) => report.unknown += 1,
-                (Some(reply), Some(expected))
-                    if self.same_reply && !case.is_begun_by_another() && reply != expected =>
-                {
-                    let body = |reply: &Reply| String::from_utf8_lossy(reply.bytes()).into_owned();
-                    return Err(format!(
-                        "the reply is {} {}, and in a clean run {} {}",
-                        reply.status(),
-                        body(reply),
-                        expected.status(),
-                        body(expected)
-                    ));
-                }
-                (Some(_), _) if ran.effects != clean.effects => {
-                    let shown = |effects: &Option<String>| effects.clone().unwrap_or_default();
-                    return Err(format!(
-                        "the effects are {}, and in a clean run {}",
-                        shown(&ran.effects),
-                        shown(&clean.effects)
-                    ));
-                }
-                _ => {}
+        let ran = self.case(&case).await.and_then(|ran| self.compare(ran, clean));
+        let ran = ran.map_err(|wrong| Failure { case, wrong })?;
+        if ran.reply.is_none() {
+            report.count_unknown();
+        }
+        Ok(ran)
+    }
+
+    fn compare(&self, ran: Ran, clean: &Ran) -> Result<Ran, Wrong> {
+        let (Some(reply), Some(expected)) = (&ran.reply, &clean.reply) else { return Ok(ran) };
+        if self.same_reply && ran.is_of_the_first && reply != expected {
+            return Err(format!(
+                "the reply is {}, and in a clean run {} (if it may differ: replies_may_differ())",
+                shown(reply),
+                shown(expected)
+            ));
+        }
+        match (&ran.effects, &clean.effects) {
+            (Some(effects), Some(expected)) if effects != expected => {
+                Err(format!("the effects are {effects}, and in a clean run {expected}"))
             }
-            Ok(ran)
-        });
-        match ran {
-            Ok(mut ran) => Ok((ran.passed.len() > 1).then(|| ran.passed.swap_remove(1))),
-            Err(wrong) => Err(Failure { case, wrong }),
+            _ => Ok(ran),
         }
     }
 
@@ -296,26 +340,41 @@ where
             mutant: self.mutant,
             always: &self.always,
             told: Vec::new(),
-            competing: false,
             finishers: 0,
+            was_unknown: false,
+            last: None,
         };
-        let mut passed = Vec::new();
-        let mut settled = false;
-        for attempt in 0..MOST_ATTEMPTS {
-            let fault = case.faults.get(attempt).cloned();
-            let by_workers = attempt > 0 && case.driver == Driver::Workers;
-            passed.push(scene.attempt(fault, by_workers).await?);
-            scene.hold(scene.always).await?;
-            settled = scene.is_settled().await? && attempt + 1 >= case.faults.len();
-            if settled {
-                break;
+        if scene.status().await?.is_some() {
+            return Err("the database is not fresh: each case needs an empty one".to_owned());
+        }
+        let (mut passed, mut stops, mut settled) = (Vec::new(), Vec::new(), false);
+        let (faults, driver) = match case {
+            Case::Crashes { faults, driver } => (&faults[..], *driver),
+            Case::Turns { turns, second } => {
+                stops = scene.take_turns(turns, *second).await?;
+                settled = scene.is_settled().await?;
+                scene.pass_time().await?;
+                (&[][..], Driver::Retry)
             }
-            scene.pass_time().await?;
+        };
+        while !settled && passed.len() < MOST_ATTEMPTS {
+            // Of the first attempt there is no row yet, of which workers could know.
+            passed
+                .push(scene.attempt(faults.get(passed.len()).cloned(), driver, Who::First).await?);
+            scene.hold(&self.always).await?;
+            settled = scene.is_settled().await? && passed.len() >= faults.len();
+            if !settled {
+                scene.pass_time().await?;
+            }
         }
         let status = scene.status().await?;
         if !settled && status != Some(Status::Unknown) {
-            return Err(format!("not settled after {MOST_ATTEMPTS} attempts: it is {status:?}"));
+            return Err(format!(
+                "not settled after {MOST_ATTEMPTS} attempts: it is {status:?}; {}",
+                scene.last()
+            ));
         }
+        let is_of_the_first = scene.is_begun_by_the_first().await?;
         let reply = match status {
             Some(Status::Completed) => Some(scene.replay().await?),
             _ => None,
@@ -326,207 +385,6 @@ where
             Some(effects) => Some(effects(&scene.world).await),
             None => None,
         };
-        Ok(Ran { reply, effects, passed })
-    }
-}
-
-/// The row of every case has one id, so that all that phases derive from it can be compared.
-const REQUEST_ID: Uuid = Uuid::from_u128(0x0e18_1de2_0000_4000_8000_0000_0000_0001);
-
-impl<S, A, R, W> Scene<'_, S, A, R, W>
-where
-    S: Store,
-    A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
-{
-    /// One attempt, with what is to go wrong in it; returns what it passed.
-    async fn attempt(
-        &mut self,
-        fault: Option<Fault>,
-        by_workers: bool,
-    ) -> Result<Vec<Point>, Wrong> {
-        // A competitor's row has an id of its own: by its id the engine knows its own row again.
-        let row = (!self.competing).then_some(REQUEST_ID);
-        let (plan, signals) = Plan::new(fault.clone(), self.mutant, row);
-        let (engine, scope, key) = (self.engine.clone(), self.scope.clone(), self.key.clone());
-        let status = self.status().await?;
-        let unknown = status == Some(Status::Unknown);
-        // Of a request that was never reserved no worker knows.
-        let ended = if unknown || (by_workers && status.is_some()) {
-            let right = if unknown { Right::Reconcile } else { Right::Free };
-            let driving = async move {
-                engine.drive_in_place(scope, key, right).await;
-                Ended::ByWorker
-            };
-            self.watched(plan.clone().around(driving), signals).await?
-        } else {
-            let call = engine.call(&scope, &key, self.request.clone());
-            let calling = async move {
-                match call.__execute_in_place().await {
-                    Ok(outcome) => Ended::Outcome(outcome),
-                    Err(error) => Ended::Error(error),
-                }
-            };
-            self.watched(plan.clone().around(calling), signals).await?
-        };
-        match fault {
-            Some(fault) if !plan.has_fired() => {
-                return Err(format!(
-                    "{fault} did not happen: the attempt passed {:?}",
-                    plan.passed()
-                ));
-            }
-            _ => self.note(ended)?,
-        }
-        Ok(plan.passed())
-    }
-
-    /// Runs it as a task, and does what its points ask for.
-    async fn watched(
-        &mut self,
-        attempt: impl Future<Output = Ended> + Send + 'static,
-        mut signals: UnboundedReceiver<Signal>,
-    ) -> Result<Ended, Wrong> {
-        let mut task = tokio::spawn(attempt);
-        let ended = loop {
-            tokio::select! {
-                ended = &mut task => return Ok(ended.unwrap_or(Ended::Crashed)),
-                Some(signal) = signals.recv() => {
-                    let (competed, go_on) = match signal {
-                        Signal::Drop => break Ok(Ended::Crashed),
-                        Signal::Stall(go_on) => (self.takeover().await, go_on),
-                        Signal::Duplicate(go_on) => (self.duplicate().await, go_on),
-                    };
-                    if let Err(wrong) = competed {
-                        break Err(wrong);
-                    }
-                    let _ = go_on.send(());
-                }
-            }
-        };
-        // Nothing of it may reach into the next case.
-        task.abort();
-        let _ = task.await;
-        ended
-    }
-
-    fn note(&mut self, ended: Ended) -> Result<(), Wrong> {
-        match ended {
-            Ended::Outcome(Outcome::Finished(finished)) => {
-                self.finishers += u32::from(!finished.replayed);
-                self.told.push(finished.reply);
-                if self.finishers > 1 {
-                    return Err("G10: two runs finished the request".to_owned());
-                }
-            }
-            Ended::Outcome(Outcome::Mismatch) => {
-                return Err("G9: the same request was taken for another".to_owned());
-            }
-            Ended::Outcome(_) | Ended::Crashed | Ended::ByWorker => {}
-            Ended::Error(ExecuteError::Unavailable(_) | ExecuteError::TaskLost) => {}
-            Ended::Error(error) => return Err(format!("the engine refused the request: {error}")),
-        }
-        Ok(())
-    }
-
-    /// Another worker takes over and runs to the end, while the first believes that it holds the key.
-    async fn takeover(&mut self) -> Result<(), Wrong> {
-        self.pass_time().await?;
-        self.competing = true;
-        let ended = self.compete().await;
-        self.competing = false;
-        ended
-    }
-
-    async fn compete(&mut self) -> Result<(), Wrong> {
-        for _ in 0..MOST_ATTEMPTS {
-            Box::pin(self.attempt(None, false)).await?;
-            self.hold(self.always).await?;
-            // Where the first holds the reservation's transaction, there is nothing to take over.
-            if self.is_settled().await? || self.status().await?.is_none() {
-                return Ok(());
-            }
-            self.pass_time().await?;
-        }
-        match self.status().await? {
-            Some(Status::Unknown) => Ok(()),
-            status => {
-                Err(format!("a second worker could not finish the request: it is {status:?}"))
-            }
-        }
-    }
-
-    /// A duplicate, and another request under the key, while the first stands still.
-    async fn duplicate(&mut self) -> Result<(), Wrong> {
-        let held = matches!(self.status().await?, Some(Status::InProgress));
-        let finishers = self.finishers;
-        self.competing = true;
-        let ended = Box::pin(self.attempt(None, false)).await;
-        self.competing = false;
-        ended?;
-        if held && self.finishers > finishers {
-            return Err("G10: a duplicate ran a request whose lease was alive".to_owned());
-        }
-        self.probe().await
-    }
-
-    /// Another request under the key is refused, whatever the row says (G9).
-    async fn probe(&self) -> Result<(), Wrong> {
-        let Some(other) = self.other.clone() else { return Ok(()) };
-        if self.status().await?.is_none() {
-            return Ok(());
-        }
-        let (plan, _signals) = Plan::new(None, self.mutant, None);
-        let call = self.engine.call(&self.scope, &self.key, other);
-        match plan.around(call.__execute_in_place()).await {
-            Ok(Outcome::Mismatch) => Ok(()),
-            other => Err(format!("G9: another request under the key was not refused: {other:?}")),
-        }
-    }
-
-    /// The stored answer: a replay, equal to all that was told before.
-    async fn replay(&self) -> Result<Reply, Wrong> {
-        let (plan, _signals) = Plan::new(None, self.mutant, None);
-        let call = self.engine.call(&self.scope, &self.key, self.request.clone());
-        let replay = match plan.around(call.__execute_in_place()).await {
-            Ok(Outcome::Finished(finished)) if finished.replayed => finished.reply,
-            other => return Err(format!("G8: a finished request was not replayed: {other:?}")),
-        };
-        match self.told.iter().all(|told| *told == replay) {
-            true => Ok(replay),
-            false => {
-                Err("G8: a client was told another reply than the one that is stored".to_owned())
-            }
-        }
-    }
-
-    async fn hold(&self, checks: &[(&'static str, Check<W>)]) -> Result<(), Wrong> {
-        for (name, check) in checks {
-            if let Err(panic) = AssertUnwindSafe(check(&self.world)).catch_unwind().await {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-                return Err(format!("{name}: {text}"));
-            }
-        }
-        Ok(())
-    }
-
-    async fn status(&self) -> Result<Option<Status>, Wrong> {
-        let status = self.engine.status(&self.scope, &self.key).await;
-        Ok(status.map_err(|error| error.to_string())?.map(|status| status.status))
-    }
-
-    async fn is_settled(&self) -> Result<bool, Wrong> {
-        let status = self.status().await?;
-        // Told before it was durable: then it never ends.
-        if status != Some(Status::Completed) && !self.told.is_empty() {
-            return Err(format!("G8: a client was told a reply, and the row is {status:?}"));
-        }
-        Ok(matches!(status, Some(Status::Completed | Status::DeadLetter)))
-    }
-
-    async fn pass_time(&self) -> Result<(), Wrong> {
-        let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
-        passed.map_err(|error| error.to_string())
+        Ok(Ran { reply, effects, passed, stops, is_of_the_first })
     }
 }

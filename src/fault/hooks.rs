@@ -54,6 +54,60 @@ macro_rules! carried {
     };
 }
 
+/// `inside!(phase, future)`: the body of a phase, which may have points of its own.
+#[cfg(feature = "fault-injection")]
+macro_rules! inside {
+    ($phase:expr, $body:expr) => {
+        $crate::fault::inside($phase, $body)
+    };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! inside {
+    ($phase:expr, $body:expr) => {
+        $body
+    };
+}
+
+/// A crash point of your own, in the body of a phase: `crash_point!("after_pdf");`.
+///
+/// An explorer then crashes the phase there too, and names it `receipt_made/after_pdf`. Use it where
+/// the phase does something that no commit undoes, a file for example. It works in any async code that
+/// a phase or a reconcile function awaits on its own task; anywhere else it does nothing. Its name is
+/// of `a-z`, `0-9` and `_`.
+///
+/// Without the feature `fault-injection` it is nothing at all: no string, no branch, no await.
+///
+/// ```
+/// # async fn write_pdf() {}
+/// # async fn example() {
+/// write_pdf().await;
+/// atomic_phases::crash_point!("after_pdf");
+/// # }
+/// ```
+#[cfg(feature = "fault-injection")]
+#[macro_export]
+macro_rules! crash_point {
+    ($name:literal) => {{
+        const _: () = $crate::fault::__check_name($name);
+        $crate::fault::__crash_point($name).await
+    }};
+}
+
+/// A crash point of your own, in the body of a phase: `crash_point!("after_pdf");`. Without the
+/// feature `fault-injection`, as here, it is nothing at all: no string, no branch, no await.
+#[cfg(not(feature = "fault-injection"))]
+#[macro_export]
+macro_rules! crash_point {
+    ($name:literal) => {
+        ()
+    };
+}
+
+/// Nothing at all: it may even stand where nothing can be awaited.
+#[cfg(not(feature = "fault-injection"))]
+const _: () = crash_point!("nowhere");
+
 /// `mutated!(NoFence)`: whether the kit breaks this guarantee at the moment, to see itself find it.
 #[cfg(feature = "fault-injection")]
 macro_rules! mutated {

@@ -1,8 +1,8 @@
-//! [`Fault`] and the plan that a task carries: what is to happen at which point, and what was passed.
+//! [`Plan`]: what a task is to meet at which point, and what it has passed. The engine's hooks end
+//! here.
 
-use std::fmt;
+use std::collections::HashMap;
 use std::future::Future;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -10,163 +10,63 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Mutant;
-use super::points::{NoSuchPoint, Place, Point};
+use super::mode::{Fault, Mode};
+use super::points::{Place, Point};
 use crate::store::{Commit, StoreError};
 
-/// What happens at a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Mode {
-    /// A panic, as from a defect of the engine.
-    Panic,
-    /// The future is dropped, as by a runtime that goes away: what a crash leaves behind.
-    Drop,
-    /// The process ends at once. For a process of its own: see [`ENV`].
-    Abort,
-    /// The server closes the connection of the open transaction. PostgreSQL only.
-    CutConnection,
-    /// The commit is lost on its way, and the engine learns only that it got no answer.
-    NotSent,
-    /// The commit is done, and its answer is lost.
-    AckLost,
-    /// The database undoes the transaction: a serialization failure.
-    Serialization,
-    /// The database undoes the transaction: a deadlock.
-    Deadlock,
-    /// It stands still for longer than its lease. Another takes over and runs to the end; then it
-    /// goes on, and believes that it still holds the key.
-    Stall,
-    /// It stands still for a moment, in which a duplicate comes.
-    Duplicate,
-    /// The foreign call fails, and the provider has done nothing.
-    CallFails,
-    /// The foreign call fails, and the provider has done it.
-    AnswerLost,
-}
-
-const MODES: [(Mode, &str); 12] = [
-    (Mode::Panic, "panic"),
-    (Mode::Drop, "drop"),
-    (Mode::Abort, "abort"),
-    (Mode::CutConnection, "cut_connection"),
-    (Mode::NotSent, "not_sent"),
-    (Mode::AckLost, "ack_lost"),
-    (Mode::Serialization, "serialization"),
-    (Mode::Deadlock, "deadlock"),
-    (Mode::Stall, "stall"),
-    (Mode::Duplicate, "duplicate"),
-    (Mode::CallFails, "call_fails"),
-    (Mode::AnswerLost, "answer_lost"),
-];
-
-impl Mode {
-    /// Every mode that the explorer uses: all but [`Abort`](Self::Abort), which needs a process.
-    #[must_use]
-    pub fn all() -> Vec<Self> {
-        MODES.iter().map(|(mode, _)| *mode).filter(|mode| *mode != Self::Abort).collect()
-    }
-
-    /// Its name: `ack_lost`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        MODES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
-    }
-
-    pub(super) fn is_of_a_competitor(self) -> bool {
-        matches!(self, Self::Stall | Self::Duplicate)
-    }
-
-    /// Whether it can happen at this place. `concurrent`: whether others can work with the database
-    /// while a transaction is open.
-    #[must_use]
-    pub fn is_legal_at(self, place: Place, concurrent: bool) -> bool {
-        match self {
-            Self::Panic | Self::Drop | Self::Abort => true,
-            Self::CutConnection => concurrent && place == Place::BeforeBody,
-            Self::NotSent => {
-                matches!(place, Place::BeforeCommit | Place::BeforeIntent | Place::BeforeRelease)
-            }
-            Self::AckLost => {
-                matches!(place, Place::AfterCommit | Place::AfterIntent | Place::AfterRelease)
-            }
-            Self::Serialization | Self::Deadlock => place == Place::BeforeCommit,
-            Self::Stall | Self::Duplicate => concurrent || !place.is_in_transaction(),
-            Self::CallFails => place == Place::BeforeCall,
-            Self::AnswerLost => place == Place::AfterCall,
-        }
-    }
-}
-
-/// One thing that goes wrong once. Printed, and parsed, as `charge_created/after_call#0=drop`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fault {
-    /// Where.
-    pub point: Point,
-    /// At which visit, from 0: a phase that is run again passes its points again.
-    pub visit: u32,
-    /// What.
-    pub mode: Mode,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}={}", self.point, self.visit, self.mode.as_str())
-    }
-}
-
-impl FromStr for Fault {
-    type Err = NoSuchPoint;
-
-    fn from_str(text: &str) -> Result<Self, NoSuchPoint> {
-        let parsed = || {
-            let (point, mode) = text.rsplit_once('=')?;
-            let (mode, _) = MODES.iter().find(|(_, name)| *name == mode)?;
-            let (point, visit) = point.rsplit_once('#').unwrap_or((point, "0"));
-            Some(Self { point: point.parse().ok()?, visit: visit.parse().ok()?, mode: *mode })
-        };
-        parsed().ok_or_else(|| NoSuchPoint(text.to_owned()))
-    }
-}
-
 /// The environment variable by which a process that was built with the feature `fault-injection`
-/// crashes by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
-/// over all its requests. Only `abort` and `panic` work without an explorer.
+/// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
+/// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`
+/// and `duplicate`.
+///
+/// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
 pub const ENV: &str = "ATOMIC_PHASES_FAULT";
+
+/// What one attempt is to meet.
+#[derive(Default)]
+pub(crate) struct Orders {
+    pub(crate) fault: Option<Fault>,
+    pub(crate) mutant: Option<Mutant>,
+    /// The id of a row that it creates.
+    pub(crate) request_id: Option<Uuid>,
+    /// Whether it stands still at each point until it is told to go on.
+    pub(crate) step_by_step: bool,
+}
 
 /// What one attempt is to meet, and what it has passed.
 pub(crate) struct Plan {
-    fault: Option<Fault>,
-    mutant: Option<Mutant>,
-    request_id: Option<Uuid>,
+    orders: Orders,
     passed: Mutex<Vec<Point>>,
-    fired: Mutex<bool>,
-    stalled: AtomicBool,
+    visits: Mutex<HashMap<Point, u32>>,
+    fired: AtomicBool,
+    late: AtomicBool,
+    overtaken: AtomicBool,
     signal: mpsc::UnboundedSender<Signal>,
 }
 
-/// What a point tells the explorer.
+/// What a point tells the explorer. Who stands still waits for an answer.
 pub(crate) enum Signal {
     /// Drop me.
     Drop,
-    /// I stand still until this is answered.
+    /// I stand still for longer than my lease.
     Stall(oneshot::Sender<()>),
-    /// As `Stall`, but only for a moment.
+    /// I stand still for a moment.
     Duplicate(oneshot::Sender<()>),
+    /// I am at this point, at this visit.
+    Stands(Point, u32, oneshot::Sender<()>),
 }
 
 tokio::task_local! {
     static PLAN: Arc<Plan>;
+    /// The phase whose body runs.
+    static PHASE: &'static str;
 }
 
 impl Plan {
-    pub(crate) fn new(
-        fault: Option<Fault>,
-        mutant: Option<Mutant>,
-        request_id: Option<Uuid>,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
+    pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
-        let (passed, fired, stalled) = Default::default();
-        (Arc::new(Self { fault, mutant, request_id, passed, fired, stalled, signal }), signals)
+        let (passed, visits, fired, late, overtaken) = Default::default();
+        (Arc::new(Self { orders, passed, visits, fired, late, overtaken, signal }), signals)
     }
 
     /// Runs `future`, and what it spawns, under this plan.
@@ -179,23 +79,43 @@ impl Plan {
     }
 
     pub(crate) fn has_fired(&self) -> bool {
-        *locked(&self.fired)
+        self.fired.load(Ordering::Relaxed)
     }
 
-    /// Notes the visit, and says what is to happen.
-    fn visit(&self, phase: &str, place: Place) -> Option<Mode> {
-        let point = Point::new(phase, place);
-        let mut passed = locked(&self.passed);
-        let before = passed.iter().filter(|earlier| **earlier == point).count();
-        let now = self.fault.as_ref().filter(|fault| {
-            fault.point == point && fault.visit as usize == before && !self.has_fired()
-        });
-        let mode = now.map(|fault| fault.mode);
-        passed.push(point);
-        if mode.is_some() {
-            *locked(&self.fired) = true;
+    /// The clock went past each lease while the task stood still.
+    pub(crate) fn mark_late(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    /// Somebody else has acquired the lease while the task stood still.
+    pub(crate) fn mark_overtaken(&self) {
+        self.overtaken.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the visit, and says which one it is and what is to happen.
+    fn visit(&self, point: &Point) -> (u32, Option<Mode>) {
+        let mut visits = locked(&self.visits);
+        let before = visits.entry(point.clone()).or_default();
+        let visit = *before;
+        *before += 1;
+        drop(visits);
+        if point.place == Place::AfterTakeOver {
+            self.overtaken.store(false, Ordering::Relaxed);
         }
-        mode
+        let fault = self.orders.fault.as_ref();
+        let mode = fault.filter(|fault| fault.point == *point && fault.visit == visit);
+        let mode = mode.map(|fault| fault.mode);
+        if mode.is_some() {
+            self.fired.store(true, Ordering::Relaxed);
+        }
+        (visit, mode)
+    }
+
+    /// Stands still until somebody says to go on.
+    async fn stand(&self, signal: impl FnOnce(oneshot::Sender<()>) -> Signal) {
+        let (go_on, gone_on) = oneshot::channel();
+        let _ = self.signal.send(signal(go_on));
+        let _ = gone_on.await;
     }
 }
 
@@ -203,16 +123,33 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The plan of this task, or else that of the environment.
-fn plan() -> Option<Arc<Plan>> {
-    static OF_THE_PROCESS: OnceLock<Option<Arc<Plan>>> = OnceLock::new();
-    PLAN.try_with(Clone::clone).ok().or_else(|| {
-        OF_THE_PROCESS
-            .get_or_init(|| {
-                let fault = std::env::var(ENV).ok()?.parse().ok()?;
-                Some(Plan::new(Some(fault), None, None).0)
-            })
-            .clone()
+/// What the environment says about the points of this process.
+enum OfTheProcess {
+    Nothing,
+    List,
+    Plan(Arc<Plan>),
+}
+
+fn of_the_process() -> &'static OfTheProcess {
+    static OF_THE_PROCESS: OnceLock<OfTheProcess> = OnceLock::new();
+    OF_THE_PROCESS.get_or_init(|| {
+        let Ok(text) = std::env::var(ENV) else { return OfTheProcess::Nothing };
+        if text == "list" {
+            return OfTheProcess::List;
+        }
+        let wrong = match text.parse::<Fault>() {
+            Ok(fault) if fault.mode.needs_an_explorer() => {
+                format!("{} needs an explorer", fault.mode.as_str())
+            }
+            Ok(fault) => {
+                let orders = Orders { fault: Some(fault), ..Orders::default() };
+                return OfTheProcess::Plan(Plan::new(orders).0);
+            }
+            Err(error) => error.to_string(),
+        };
+        // A test that asks for a crash must not go on without one.
+        eprintln!("{ENV}: {wrong}");
+        std::process::exit(2)
     })
 }
 
@@ -227,27 +164,56 @@ pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
+/// Runs the body of a phase, in which the phase's author may have points.
+pub(crate) fn inside<F: Future>(phase: &'static str, body: F) -> impl Future<Output = F::Output> {
+    PHASE.scope(phase, body)
+}
+
+fn of_the_plan<T>(question: impl FnOnce(&Plan) -> T) -> Option<T> {
+    PLAN.try_with(|plan| question(plan)).ok()
+}
+
 /// Whether this task has stood still for longer than its lease, which the clock of the test does not
 /// show.
-pub(crate) fn has_stalled() -> bool {
-    PLAN.try_with(|plan| plan.stalled.load(Ordering::Relaxed)).unwrap_or(false)
+pub(crate) fn is_late() -> bool {
+    of_the_plan(|plan| plan.late.load(Ordering::Relaxed)).unwrap_or(false)
+}
+
+/// Whether somebody else has acquired the lease since this task did.
+pub(crate) fn is_overtaken() -> bool {
+    of_the_plan(|plan| plan.overtaken.load(Ordering::Relaxed)).unwrap_or(false)
 }
 
 pub(crate) fn mutated(mutant: Mutant) -> bool {
-    PLAN.try_with(|plan| plan.mutant == Some(mutant)).unwrap_or(false)
+    of_the_plan(|plan| plan.orders.mutant == Some(mutant)).unwrap_or(false)
 }
 
 /// The id of a row that is created under a plan: the same in each case, so that what phases derive
 /// from it can be compared.
 pub(crate) fn request_id() -> Option<Uuid> {
-    PLAN.try_with(|plan| plan.request_id).ok().flatten()
+    of_the_plan(|plan| plan.orders.request_id).flatten()
 }
 
 /// The engine is here. Returns what the caller itself has to bring about.
 pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
-    let plan = plan()?;
-    let mode = plan.visit(phase, place)?;
-    match mode {
+    let plan = match (PLAN.try_with(Clone::clone), of_the_process()) {
+        (Ok(plan), _) => {
+            locked(&plan.passed).push(Point::new(phase, place.clone()));
+            plan
+        }
+        (Err(_), OfTheProcess::Plan(plan)) => plan.clone(),
+        (Err(_), OfTheProcess::List) => {
+            eprintln!("{ENV}: {}", Point::new(phase, place));
+            return None;
+        }
+        (Err(_), OfTheProcess::Nothing) => return None,
+    };
+    let point = Point::new(phase, place);
+    let (visit, mode) = plan.visit(&point);
+    if plan.orders.step_by_step {
+        plan.stand(|go_on| Signal::Stands(point, visit, go_on)).await;
+    }
+    match mode? {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
         Mode::Panic => std::panic::resume_unwind(Box::new("a panic that was asked for")),
         Mode::Abort => std::process::abort(),
@@ -255,14 +221,13 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
             let _ = plan.signal.send(Signal::Drop);
             std::future::pending().await
         }
-        Mode::Stall | Mode::Duplicate => {
-            let (go_on, gone_on) = oneshot::channel();
-            let _ = plan.signal.send(match mode {
-                Mode::Stall => Signal::Stall(go_on),
-                _ => Signal::Duplicate(go_on),
-            });
-            let _ = gone_on.await;
-            plan.stalled.fetch_or(mode == Mode::Stall, Ordering::Relaxed);
+        Mode::Stall => {
+            plan.stand(Signal::Stall).await;
+            plan.mark_late();
+            None
+        }
+        Mode::Duplicate => {
+            plan.stand(Signal::Duplicate).await;
             None
         }
         mode => Some(mode),
@@ -272,6 +237,14 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
 /// As [`at`], where nothing is left for the caller to bring about.
 pub(crate) async fn reach(phase: &str, place: Place) {
     at(phase, place).await;
+}
+
+/// What `crash_point!` is made of.
+#[doc(hidden)]
+pub async fn __crash_point(name: &'static str) {
+    if let Ok(phase) = PHASE.try_with(|phase| *phase) {
+        reach(phase, Place::Own(name.to_owned())).await;
+    }
 }
 
 /// A commit with what may happen to it.
@@ -303,23 +276,5 @@ pub(crate) async fn committing(
     match at(phase, after).await {
         Some(Mode::AckLost) => Commit::Unknown(no_answer()),
         _ => commit,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_fault_is_parsed_as_it_is_printed() {
-        for (mode, _) in MODES {
-            let fault = Fault { point: Point::new("a", Place::AfterCall), visit: 3, mode };
-            assert_eq!(fault.to_string().parse(), Ok(fault));
-        }
-        let short: Fault = "a/after_call=drop".parse().unwrap();
-        assert_eq!(short.visit, 0);
-        for bad in ["", "a/after_call", "a/after_call#x=drop", "a/after_call#0=dropp", "=drop"] {
-            assert!(bad.parse::<Fault>().is_err(), "{bad}");
-        }
     }
 }

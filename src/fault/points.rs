@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
 
 /// Where within a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Place {
     /// Before anything of the phase: no transaction is open. Of `started`: before the key is reserved.
@@ -36,6 +36,8 @@ pub enum Place {
     AfterTakeOver,
     /// The request is finished, and its client does not know.
     BeforeReply,
+    /// In the body of the phase, where its author wrote [`crash_point!`](crate::crash_point).
+    Own(String),
 }
 
 const PLACES: [(Place, &str); 13] = [
@@ -55,17 +57,54 @@ const PLACES: [(Place, &str); 13] = [
 ];
 
 impl Place {
-    /// Its name: `before_call`.
+    /// Its name: `before_call`, or the one that the phase's author gave it.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        PLACES.iter().find(|(place, _)| *place == self).map_or("", |(_, name)| name)
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Own(name) => name,
+            place => PLACES.iter().find(|(known, _)| known == place).map_or("", |(_, name)| name),
+        }
     }
 
-    /// Whether a transaction of the phase is open there.
-    #[must_use]
-    pub fn is_in_transaction(self) -> bool {
-        matches!(self, Self::BeforeBody | Self::BeforeCommit)
+    fn parse(name: &str) -> Option<Self> {
+        let engines = PLACES.iter().find(|(_, known)| *known == name);
+        engines
+            .map(|(place, _)| place.clone())
+            .or_else(|| is_name(name.as_bytes()).then(|| Self::Own(name.to_owned())))
     }
+}
+
+/// What [`crash_point!`](crate::crash_point) checks at compile time.
+#[doc(hidden)]
+pub const fn __check_name(name: &str) {
+    assert!(is_name(name.as_bytes()), "a crash point's name is of a-z, 0-9 and _, and not empty");
+    let mut index = 0;
+    while index < PLACES.len() {
+        assert!(
+            !equal(name.as_bytes(), PLACES[index].1.as_bytes()),
+            "the engine has a crash point of this name: choose another"
+        );
+        index += 1;
+    }
+}
+
+const fn is_name(name: &[u8]) -> bool {
+    let mut index = 0;
+    while index < name.len() {
+        if !matches!(name[index], b'a'..=b'z' | b'0'..=b'9' | b'_') {
+            return false;
+        }
+        index += 1;
+    }
+    index > 0
+}
+
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
 }
 
 /// A place in a phase. Printed, and parsed, as `charge_created/after_call`.
@@ -81,6 +120,10 @@ impl Point {
     pub(crate) fn new(phase: &str, place: Place) -> Self {
         Self { phase: phase.to_owned(), place }
     }
+
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.place, Place::Own(_))
+    }
 }
 
 impl fmt::Display for Point {
@@ -89,9 +132,12 @@ impl fmt::Display for Point {
     }
 }
 
-/// Why a text is no [`Point`], [`Fault`](crate::fault::Fault) or plan.
+/// Why a text is no [`Point`], or no [`Fault`](crate::fault::Fault).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no crash point: write phase/place, charge_created/after_call for example")]
+#[error(
+    "{0:?} is no crash point, or not followed by what is to happen there: write phase/place or \
+     phase/place#visit=mode, charge_created/after_call#0=drop for example"
+)]
 pub struct NoSuchPoint(pub(crate) String);
 
 impl FromStr for Point {
@@ -99,8 +145,8 @@ impl FromStr for Point {
 
     fn from_str(text: &str) -> Result<Self, NoSuchPoint> {
         let parsed = text.split_once('/').and_then(|(phase, place)| {
-            let (place, _) = PLACES.iter().find(|(_, name)| *name == place)?;
-            (!phase.is_empty()).then(|| Self::new(phase, *place))
+            let place = Place::parse(place)?;
+            (!phase.is_empty()).then(|| Self::new(phase, place))
         });
         parsed.ok_or_else(|| NoSuchPoint(text.to_owned()))
     }
@@ -113,7 +159,7 @@ impl Definition {
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let mut passes = |phase: &str, places: &[Place]| {
-            points.extend(places.iter().map(|place| Point::new(phase, *place)));
+            points.extend(places.iter().map(|place| Point::new(phase, place.clone())));
         };
         use Place::{
             AfterCall, AfterCommit, AfterIntent, BeforeBody, BeforeCall, BeforeCommit,
@@ -148,6 +194,19 @@ impl Definition {
         }
         points
     }
+
+    /// Whether a transaction may be open at the point.
+    pub(crate) fn is_in_transaction(&self, point: &Point) -> bool {
+        let is_local = self.phases.iter().any(|phase| {
+            phase.is_called(&point.phase) && matches!(phase.kind, PhaseKind::Local(_))
+        });
+        match point.place {
+            Place::BeforeBody => true,
+            Place::BeforeCommit => is_local || point.phase == STARTED,
+            Place::Own(_) => is_local,
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -160,6 +219,8 @@ mod tests {
             let point = Point::new("charge_created", place);
             assert_eq!(point.to_string().parse(), Ok(point));
         }
+        let own = Point::new("charge_created", Place::Own("after_pdf".into()));
+        assert_eq!(own.to_string().parse(), Ok(own));
         for bad in ["", "charge_created", "charge_created/", "/after_call", "a/b", "a/after_call/"]
         {
             assert!(bad.parse::<Point>().is_err(), "{bad}");

@@ -2,64 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use super::plan::{Fault, Mode};
-
-/// The environment variable that makes an explorer run one case only.
-pub(crate) const CASE: &str = "ATOMIC_PHASES_CASE";
-
-/// Who drives the request on after a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
-    Retry,
-    Workers,
-}
-
-/// What goes wrong, attempt by attempt, and who drives on. Printed, and parsed, as
-/// `booked/after_commit#0=drop; charged/before_call#0=panic; workers`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Case {
-    pub(crate) faults: Vec<Fault>,
-    pub(crate) driver: Driver,
-}
-
-impl Case {
-    pub(crate) fn of_the_environment() -> Option<Self> {
-        Self::parse(&std::env::var(CASE).ok()?)
-    }
-
-    /// Whether the row may be a competitor's, so that what derives from its id is another.
-    pub(crate) fn is_begun_by_another(&self) -> bool {
-        self.faults.iter().any(|fault| {
-            fault.mode.is_of_a_competitor() && fault.point.phase == crate::definition::STARTED
-        })
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut case = Self { faults: Vec::new(), driver: Driver::Retry };
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            match part {
-                "workers" => case.driver = Driver::Workers,
-                "retry" => case.driver = Driver::Retry,
-                fault => case.faults.push(fault.parse().ok()?),
-            }
-        }
-        Some(case)
-    }
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for fault in &self.faults {
-            write!(f, "{fault}; ")?;
-        }
-        f.write_str(match self.driver {
-            Driver::Retry => "retry",
-            Driver::Workers => "workers",
-        })
-    }
-}
+use super::case::{CASE, Case, Driver};
+use super::mode::{Fault, Mode};
+use super::points::Point;
 
 /// The case that failed.
 #[derive(Clone, Debug)]
@@ -68,43 +16,85 @@ pub(crate) struct Failure {
     pub(crate) wrong: String,
 }
 
-/// What an exploration came to.
+/// What an exploration came to. Printed, it is a line; of one that failed, the script of the case too.
 #[derive(Clone, Debug)]
 #[must_use = "call assert_ok()"]
 pub struct Report {
     name: &'static str,
-    pub(crate) points: usize,
+    passed: Vec<Point>,
     cases: u32,
+    interleavings: u32,
     modes: BTreeMap<Mode, u32>,
-    pub(crate) unknown: u32,
-    pub(crate) failure: Option<Failure>,
-    pub(crate) took: Duration,
+    unknown: u32,
+    failure: Option<Failure>,
+    took: Duration,
 }
 
 impl Report {
     pub(crate) fn new(name: &'static str) -> Self {
-        let (modes, failure, took) = (BTreeMap::new(), None, Duration::ZERO);
-        Self { name, points: 0, cases: 0, modes, unknown: 0, failure, took }
+        Self {
+            name,
+            passed: Vec::new(),
+            cases: 0,
+            interleavings: 0,
+            modes: BTreeMap::new(),
+            unknown: 0,
+            failure: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn clean_run(&mut self, passed: Vec<Point>) {
+        self.passed = passed;
     }
 
     pub(crate) fn count(&mut self, case: &Case) {
         self.cases += 1;
-        for fault in &case.faults {
-            *self.modes.entry(fault.mode).or_default() += 1;
+        match case {
+            Case::Crashes { faults, .. } => {
+                for fault in faults {
+                    *self.modes.entry(fault.mode).or_default() += 1;
+                }
+            }
+            Case::Turns { .. } => self.interleavings += 1,
         }
         progress(self.name, self.cases);
+    }
+
+    pub(crate) fn count_unknown(&mut self) {
+        self.unknown += 1;
+    }
+
+    pub(crate) fn end(&mut self, failure: Option<Failure>, took: Duration) {
+        (self.failure, self.took) = (failure, took);
+        if self.cases >= PROGRESS_EVERY && std::io::stderr().is_terminal() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
     }
 
     /// How many points the clean run passed.
     #[must_use]
     pub fn points(&self) -> usize {
-        self.points
+        self.passed.len()
+    }
+
+    /// The points that the clean run passed, in order: the engine's, and those that the phases' author
+    /// wrote with [`crash_point!`](crate::crash_point).
+    #[must_use]
+    pub fn passed(&self) -> &[Point] {
+        &self.passed
     }
 
     /// How many cases were run.
     #[must_use]
     pub fn cases(&self) -> u32 {
         self.cases
+    }
+
+    /// How many of them were two workers in turns.
+    #[must_use]
+    pub fn interleavings(&self) -> u32 {
+        self.interleavings
     }
 
     /// How many of them ended with an outcome that nobody knows, which is an honest end.
@@ -129,11 +119,12 @@ impl Report {
     }
 }
 
+const PROGRESS_EVERY: u32 = 50;
+
 /// While somebody looks on, how far it is.
 fn progress(name: &str, cases: u32) {
-    use std::io::{IsTerminal, Write};
     let mut stderr = std::io::stderr();
-    if cases.is_multiple_of(50) && stderr.is_terminal() {
+    if cases.is_multiple_of(PROGRESS_EVERY) && stderr.is_terminal() {
         let _ = write!(stderr, "\r{name}: {cases} cases");
         let _ = stderr.flush();
     }
@@ -141,31 +132,76 @@ fn progress(name: &str, cases: u32) {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} points", self.name, self.passed.len())?;
+        let own = self.passed.iter().filter(|point| point.is_own());
+        let own: Vec<String> = own.map(ToString::to_string).collect();
+        if !own.is_empty() {
+            write!(f, " (of its own {})", own.join(", "))?;
+        }
         let failed = u32::from(self.failure.is_some());
-        write!(
-            f,
-            "{}: {} points, {} cases, {failed} failed, {} unknown, {:.1} s",
-            self.name,
-            self.points,
-            self.cases,
-            self.unknown,
-            self.took.as_secs_f64()
-        )?;
-        if !self.modes.is_empty() {
-            let modes = self.modes.iter().map(|(mode, cases)| format!("{} {cases}", mode.as_str()));
-            write!(f, " ({})", modes.collect::<Vec<_>>().join(", "))?;
+        write!(f, ", {} cases, {failed} failed, {} unknown", self.cases, self.unknown)?;
+        write!(f, ", {:.1} s", self.took.as_secs_f64())?;
+        let mut shares: Vec<String> =
+            self.modes.iter().map(|(mode, cases)| format!("{} {cases}", mode.as_str())).collect();
+        if self.interleavings > 0 {
+            shares.push(format!("interleavings of two workers {}", self.interleavings));
         }
-        let Some(Failure { case, wrong }) = &self.failure else { return Ok(()) };
-        write!(f, "\n\nfailed: {wrong}\n\nscript:")?;
-        for (attempt, fault) in case.faults.iter().enumerate() {
-            write!(f, "\n  attempt {}: {}", attempt + 1, told(fault))?;
+        if !shares.is_empty() {
+            write!(f, " ({})", shares.join(", "))?;
         }
-        let driver = match case.driver {
-            Driver::Retry => "the client retries",
-            Driver::Workers => "the workers drive it on",
-        };
-        write!(f, "\n  then leases expire, and {driver} until it is settled")?;
-        write!(f, "\n\nagain: {CASE}='{case}' cargo test …")
+        match &self.failure {
+            Some(failure) => write!(f, "\n\n{failure}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, wrong } = self;
+        write!(f, "failed: {wrong}\n\nscript:")?;
+        match case {
+            clean if *clean == Case::CLEAN => return write!(f, "\n  nothing: it is the clean run"),
+            Case::Crashes { faults, driver } => {
+                for (attempt, fault) in faults.iter().enumerate() {
+                    write!(f, "\n  attempt {}: {}", attempt + 1, told(fault))?;
+                }
+                let driver = match driver {
+                    Driver::Retry => "the client retries",
+                    Driver::Workers => "the workers drive it on",
+                };
+                write!(f, "\n  then leases expire, and {driver} until it is settled")?;
+            }
+            Case::Turns { turns, second } => {
+                for (index, turn) in turns.iter().enumerate() {
+                    let (at, times) = (&turn.point, visit(turn.visit));
+                    write!(f, "\n  worker {} runs up to {at}{times}", index % 2 + 1)?;
+                    if turn.expires {
+                        f.write_str("; each lease expires")?;
+                    }
+                }
+                let second = match second {
+                    Driver::Retry => "a retry of the client",
+                    Driver::Workers => "a background worker",
+                };
+                let next = turns.len() % 2 + 1;
+                write!(
+                    f,
+                    "\n  worker {next} runs to its end, then the other; worker 2 is {second}"
+                )?;
+            }
+        }
+        // Libtest names a test's thread after it.
+        let thread = std::thread::current();
+        let test = thread.name().filter(|name| *name != "main").unwrap_or("…");
+        write!(f, "\n\nagain: {CASE}='{case}' cargo test -- --exact {test}")
+    }
+}
+
+fn visit(visit: u32) -> String {
+    match visit {
+        0 => String::new(),
+        visit => format!(" (visit {})", visit + 1),
     }
 }
 
@@ -184,20 +220,5 @@ fn told(fault: &Fault) -> String {
         Mode::CallFails => "the foreign call fails without effect",
         Mode::AnswerLost => "the foreign call has its effect, and its answer is lost",
     };
-    match fault.visit {
-        0 => format!("at {}: {what}", fault.point),
-        visit => format!("at {} (visit {}): {what}", fault.point, visit + 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_case_is_parsed_as_it_is_printed() {
-        let text = "booked/after_commit#0=drop; charged/before_call#2=panic; workers";
-        assert_eq!(Case::parse(text).unwrap().to_string(), text);
-        assert!(Case::parse("booked/nowhere=drop").is_none());
-    }
+    format!("at {}{}: {what}", fault.point, visit(fault.visit))
 }

@@ -1,0 +1,150 @@
+//! [`Mode`] and [`Fault`]: what can go wrong at a point.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::points::{NoSuchPoint, Place, Point};
+use crate::definition::Definition;
+
+/// What happens at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Mode {
+    /// A panic, as from a defect of the engine.
+    Panic,
+    /// The future is dropped, as by a runtime that goes away: what a crash leaves behind.
+    Drop,
+    /// The process ends at once. For a process of its own: see [`ENV`](crate::fault::ENV).
+    Abort,
+    /// The server closes the connection of the open transaction. PostgreSQL only.
+    CutConnection,
+    /// The commit is lost on its way, and the engine learns only that it got no answer.
+    NotSent,
+    /// The commit is done, and its answer is lost.
+    AckLost,
+    /// The database undoes the transaction: a serialization failure.
+    Serialization,
+    /// The database undoes the transaction: a deadlock.
+    Deadlock,
+    /// It stands still for longer than its lease. Another takes over and runs to the end; then it
+    /// goes on, and believes that it still holds the key.
+    Stall,
+    /// It stands still for a moment, in which a duplicate comes.
+    Duplicate,
+    /// The foreign call fails, and the provider has done nothing.
+    CallFails,
+    /// The foreign call fails, and the provider has done it.
+    AnswerLost,
+}
+
+const MODES: [(Mode, &str); 12] = [
+    (Mode::Panic, "panic"),
+    (Mode::Drop, "drop"),
+    (Mode::Abort, "abort"),
+    (Mode::CutConnection, "cut_connection"),
+    (Mode::NotSent, "not_sent"),
+    (Mode::AckLost, "ack_lost"),
+    (Mode::Serialization, "serialization"),
+    (Mode::Deadlock, "deadlock"),
+    (Mode::Stall, "stall"),
+    (Mode::Duplicate, "duplicate"),
+    (Mode::CallFails, "call_fails"),
+    (Mode::AnswerLost, "answer_lost"),
+];
+
+impl Mode {
+    /// Every mode that the explorer uses: all but [`Abort`](Self::Abort), which needs a process.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        MODES.iter().map(|(mode, _)| *mode).filter(|mode| *mode != Self::Abort).collect()
+    }
+
+    /// Its name: `ack_lost`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        MODES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    pub(super) fn is_of_a_competitor(self) -> bool {
+        matches!(self, Self::Stall | Self::Duplicate)
+    }
+
+    /// Whether it can happen at this point. `concurrent`: whether others can work with the database
+    /// while a transaction is open.
+    pub(crate) fn is_legal_at(
+        self,
+        point: &Point,
+        definition: &Definition,
+        concurrent: bool,
+    ) -> bool {
+        match self {
+            Self::Panic | Self::Drop | Self::Abort => true,
+            Self::CutConnection => concurrent && point.place == Place::BeforeBody,
+            Self::NotSent => matches!(
+                point.place,
+                Place::BeforeCommit | Place::BeforeIntent | Place::BeforeRelease
+            ),
+            Self::AckLost => {
+                matches!(point.place, Place::AfterCommit | Place::AfterIntent | Place::AfterRelease)
+            }
+            Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
+            Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
+            Self::CallFails => point.place == Place::BeforeCall,
+            Self::AnswerLost => point.place == Place::AfterCall,
+        }
+    }
+
+    /// Whether it needs somebody beside the process: an explorer, or a script of its.
+    pub(crate) fn needs_an_explorer(self) -> bool {
+        matches!(self, Self::Drop | Self::Stall | Self::Duplicate)
+    }
+}
+
+/// One thing that goes wrong once. Printed, and parsed, as `charge_created/after_call#0=drop`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fault {
+    /// Where.
+    pub point: Point,
+    /// At which visit, from 0: a phase that is run again passes its points again.
+    pub visit: u32,
+    /// What.
+    pub mode: Mode,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}={}", self.point, self.visit, self.mode.as_str())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = NoSuchPoint;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchPoint> {
+        let parsed = || {
+            let (point, mode) = text.rsplit_once('=')?;
+            let (mode, _) = MODES.iter().find(|(_, name)| *name == mode)?;
+            let (point, visit) = point.rsplit_once('#').unwrap_or((point, "0"));
+            Some(Self { point: point.parse().ok()?, visit: visit.parse().ok()?, mode: *mode })
+        };
+        parsed().ok_or_else(|| NoSuchPoint(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_parsed_as_it_is_printed() {
+        for (mode, _) in MODES {
+            let fault = Fault { point: Point::new("a", Place::AfterCall), visit: 3, mode };
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+        }
+        let short: Fault = "a/after_call=drop".parse().unwrap();
+        assert_eq!(short.visit, 0);
+        for bad in ["", "a/after_call", "a/after_call#x=drop", "a/after_call#0=dropp", "=drop"] {
+            assert!(bad.parse::<Fault>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! [`Scene`]: the stage of one case. Attempts run on it, and what must hold is checked on it.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::Mutant;
+use super::case::Driver;
+use super::mode::Fault;
+use super::plan::{Orders, Plan, Signal};
+use super::points::Point;
+use crate::definition::RequestDefinition;
+use crate::engine::{Engine, ExecuteError, Outcome};
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::Reply;
+use crate::store::{KeyRow, Right, Status, Store};
+
+/// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
+/// and a reconcile function may have to be asked in between.
+pub(super) const MOST_ATTEMPTS: usize = 12;
+
+/// The row of every case has one id, so that all that phases derive from it can be compared.
+const REQUEST_ID: Uuid = Uuid::from_u128(0x0e18_1de2_0000_4000_8000_0000_0000_0001);
+
+/// A user's check. It holds unless it panics.
+pub(super) type Assertion<W> = Box<dyn for<'w> Fn(&'w W) -> Pin<Box<dyn Future<Output = ()> + 'w>>>;
+
+/// A check, with the name to tell it by.
+pub(super) type Check<W> = (&'static str, Assertion<W>);
+
+/// What must not happen.
+pub(super) type Wrong = String;
+
+/// How one attempt ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Outcome(Outcome),
+    Error(ExecuteError),
+    Crashed,
+    /// By a worker, whose report is not what counts: the row does.
+    ByWorker,
+}
+
+/// Whose attempt it is. Another's row has an id of its own: by its id the engine knows its own row
+/// again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    First,
+    Another,
+}
+
+pub(super) struct Scene<'x, S: Store, A, R, W> {
+    pub(super) engine: Engine<S, A>,
+    pub(super) world: W,
+    pub(super) scope: Scope,
+    pub(super) key: IdempotencyKey,
+    pub(super) request: R,
+    pub(super) other: Option<R>,
+    pub(super) mutant: Option<Mutant>,
+    pub(super) always: &'x [Check<W>],
+    /// What clients were told.
+    pub(super) told: Vec<Reply>,
+    /// Runs that answered as the one that finished the request.
+    pub(super) finishers: u32,
+    pub(super) was_unknown: bool,
+    pub(super) last: Option<Ended>,
+}
+
+/// An attempt on a task of its own.
+pub(super) struct Begun {
+    pub(super) plan: Arc<Plan>,
+    pub(super) signals: UnboundedReceiver<Signal>,
+    pub(super) task: JoinHandle<Ended>,
+}
+
+impl Begun {
+    /// Nothing of it may reach into the next case.
+    pub(super) async fn drop_it(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+impl<S, A, R, W> Scene<'_, S, A, R, W>
+where
+    S: Store,
+    A: Send + Sync + 'static,
+    R: RequestDefinition<S, A> + Clone,
+{
+    /// One attempt, with what is to go wrong in it; returns what it passed.
+    pub(super) async fn attempt(
+        &mut self,
+        fault: Option<Fault>,
+        driver: Driver,
+        who: Who,
+    ) -> Result<Vec<Point>, Wrong> {
+        let orders = Orders { fault: fault.clone(), ..self.orders(who) };
+        let begun = self.begin(orders, driver).await?;
+        let plan = begun.plan.clone();
+        let ended = self.watch(begun).await?;
+        match fault {
+            Some(fault) if !plan.has_fired() => Err(format!(
+                "{fault} did not happen: the attempt passed {}",
+                listed(&plan.passed())
+            )),
+            _ => self.note(ended).map(|()| plan.passed()),
+        }
+    }
+
+    pub(super) fn orders(&self, who: Who) -> Orders {
+        let request_id = (who == Who::First).then_some(REQUEST_ID);
+        Orders { mutant: self.mutant, request_id, ..Orders::default() }
+    }
+
+    /// Begins an attempt. Of a request that was never reserved no worker knows, and one that is
+    /// unknown is a worker's alone.
+    pub(super) async fn begin(&self, orders: Orders, driver: Driver) -> Result<Begun, Wrong> {
+        let (plan, signals) = Plan::new(orders);
+        let (engine, scope, key) = (self.engine.clone(), self.scope.clone(), self.key.clone());
+        let right = match self.status().await? {
+            Some(Status::Unknown) => Some(Right::Reconcile),
+            Some(_) if driver == Driver::Workers => Some(Right::Free),
+            _ => None,
+        };
+        let task = match right {
+            Some(right) => tokio::spawn(plan.clone().around(async move {
+                engine.drive_in_place(scope, key, right).await;
+                Ended::ByWorker
+            })),
+            None => {
+                let call = engine.call(&scope, &key, self.request.clone());
+                tokio::spawn(plan.clone().around(async move {
+                    match call.__execute_in_place().await {
+                        Ok(outcome) => Ended::Outcome(outcome),
+                        Err(error) => Ended::Error(error),
+                    }
+                }))
+            }
+        };
+        Ok(Begun { plan, signals, task })
+    }
+
+    /// Does what its points ask for, until it ends.
+    async fn watch(&mut self, mut begun: Begun) -> Result<Ended, Wrong> {
+        let ended = loop {
+            tokio::select! {
+                ended = &mut begun.task => return Ok(ended.unwrap_or(Ended::Crashed)),
+                Some(signal) = begun.signals.recv() => {
+                    let (competed, go_on) = match signal {
+                        Signal::Drop => break Ok(Ended::Crashed),
+                        Signal::Stall(go_on) => (self.takeover(&begun.plan).await, go_on),
+                        Signal::Duplicate(go_on) => (self.duplicate().await, go_on),
+                        Signal::Stands(.., go_on) => (Ok(()), go_on),
+                    };
+                    if let Err(wrong) = competed {
+                        break Err(wrong);
+                    }
+                    let _ = go_on.send(());
+                }
+            }
+        };
+        begun.drop_it().await;
+        ended
+    }
+
+    pub(super) fn note(&mut self, ended: Ended) -> Result<(), Wrong> {
+        match &ended {
+            Ended::Outcome(Outcome::Finished(finished)) => {
+                self.finishers += u32::from(!finished.replayed);
+                self.told.push(finished.reply.clone());
+                if self.finishers > 1 {
+                    return Err("G10: two runs finished the request".to_owned());
+                }
+            }
+            Ended::Outcome(Outcome::Mismatch) => {
+                return Err("G9: the same request was taken for another".to_owned());
+            }
+            Ended::Outcome(_) | Ended::Crashed | Ended::ByWorker => {}
+            Ended::Error(ExecuteError::Unavailable(_) | ExecuteError::TaskLost) => {}
+            Ended::Error(error) => return Err(format!("the engine refused the request: {error}")),
+        }
+        self.last = Some(ended);
+        Ok(())
+    }
+
+    /// How the last attempt ended, for whoever has to find out why.
+    pub(super) fn last(&self) -> String {
+        match &self.last {
+            None => "there was no attempt".to_owned(),
+            Some(Ended::Outcome(Outcome::Finished(_))) => "the last attempt finished".to_owned(),
+            Some(Ended::Outcome(outcome)) => format!("the last attempt ended with {outcome:?}"),
+            Some(Ended::Error(error)) => format!("the last attempt ended with an error: {error}"),
+            Some(Ended::Crashed) => "the last attempt crashed".to_owned(),
+            Some(Ended::ByWorker) => "a background worker drove it last".to_owned(),
+        }
+    }
+
+    /// Another worker takes over and runs to the end, while the first believes that it holds the key.
+    async fn takeover(&mut self, first: &Plan) -> Result<(), Wrong> {
+        self.pass_time().await?;
+        let held = self.token().await?;
+        for _ in 0..MOST_ATTEMPTS {
+            Box::pin(self.attempt(None, Driver::Retry, Who::Another)).await?;
+            self.hold(self.always).await?;
+            if held.is_some() && self.token().await? != held {
+                first.mark_overtaken();
+            }
+            // Where the first holds the reservation's transaction, there is nothing to take over.
+            if self.is_settled().await? || self.status().await?.is_none() {
+                return Ok(());
+            }
+            self.pass_time().await?;
+        }
+        match self.status().await? {
+            Some(Status::Unknown) => Ok(()),
+            status => Err(format!(
+                "a second worker could not finish the request: it is {status:?}; {}",
+                self.last()
+            )),
+        }
+    }
+
+    /// A duplicate, and another request under the key, while the first stands still.
+    async fn duplicate(&mut self) -> Result<(), Wrong> {
+        let held = matches!(self.status().await?, Some(Status::InProgress));
+        let finishers = self.finishers;
+        Box::pin(self.attempt(None, Driver::Retry, Who::Another)).await?;
+        if held && self.finishers > finishers {
+            return Err("G10: a duplicate ran a request whose lease was alive".to_owned());
+        }
+        self.probe().await
+    }
+
+    /// Another request under the key is refused, whatever the row says (G9).
+    pub(super) async fn probe(&self) -> Result<(), Wrong> {
+        let Some(other) = self.other.clone() else { return Ok(()) };
+        if self.status().await?.is_none() {
+            return Ok(());
+        }
+        match self.asked(other).await {
+            Ok(Outcome::Mismatch) => Ok(()),
+            other => Err(format!("G9: another request under the key was not refused: {other:?}")),
+        }
+    }
+
+    /// The stored answer: a replay, equal to all that was told before.
+    pub(super) async fn replay(&self) -> Result<Reply, Wrong> {
+        let replay = match self.asked(self.request.clone()).await {
+            Ok(Outcome::Finished(finished)) if finished.replayed => finished.reply,
+            other => return Err(format!("G8: a finished request was not replayed: {other:?}")),
+        };
+        match self.told.iter().find(|told| **told != replay) {
+            None => Ok(replay),
+            Some(told) => Err(format!(
+                "G8: a client was told {}, and the reply that is stored is {}",
+                shown(told),
+                shown(&replay)
+            )),
+        }
+    }
+
+    /// A call to which nothing happens.
+    async fn asked(&self, request: R) -> Result<Outcome, ExecuteError> {
+        let (plan, _signals) = Plan::new(self.orders(Who::Another));
+        let call = self.engine.call(&self.scope, &self.key, request);
+        plan.around(call.__execute_in_place()).await
+    }
+
+    pub(super) async fn hold(&self, checks: &[Check<W>]) -> Result<(), Wrong> {
+        for (name, check) in checks {
+            if let Err(panic) = AssertUnwindSafe(check(&self.world)).catch_unwind().await {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+                return Err(format!("{name}: {text}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
+        let row = self.engine.store().read(&self.scope, &self.key).await;
+        row.map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn status(&self) -> Result<Option<Status>, Wrong> {
+        Ok(self.row().await?.map(|row| row.status))
+    }
+
+    async fn token(&self) -> Result<Option<i64>, Wrong> {
+        Ok(self.row().await?.map(|row| row.lease_token))
+    }
+
+    /// Whether the row is the first worker's, so that what derives from its id can be compared.
+    pub(super) async fn is_begun_by_the_first(&self) -> Result<bool, Wrong> {
+        Ok(self.row().await?.is_some_and(|row| row.request_id == REQUEST_ID))
+    }
+
+    pub(super) async fn is_settled(&mut self) -> Result<bool, Wrong> {
+        let status = self.status().await?;
+        self.was_unknown |= status == Some(Status::Unknown);
+        // Told before it was durable: then it never ends.
+        if status != Some(Status::Completed) && !self.told.is_empty() {
+            return Err(format!("G8: a client was told a reply, and the row is {status:?}"));
+        }
+        match status {
+            Some(Status::Completed) => Ok(true),
+            // Nobody found out within the cap: an operator has to say. That is an honest end.
+            Some(Status::DeadLetter) if self.was_unknown => Ok(true),
+            Some(Status::DeadLetter) => {
+                Err(format!("the request became a dead letter; {}", self.last()))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The database's clock goes past each lease and each back-off.
+    pub(super) async fn pass_time(&self) -> Result<(), Wrong> {
+        let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
+        passed.map_err(|error| error.to_string())
+    }
+}
+
+/// A reply as a reader wants it.
+pub(super) fn shown(reply: &Reply) -> String {
+    format!("{} {}", reply.status(), String::from_utf8_lossy(reply.bytes()))
+}
+
+/// Points as a reader wants them.
+pub(super) fn listed(points: &[Point]) -> String {
+    match points {
+        [] => "no point".to_owned(),
+        points => points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

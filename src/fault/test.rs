@@ -1,0 +1,45 @@
+//! What `#[crash_test]` is made of.
+
+use std::future::Future;
+
+use super::explorer::Explorer;
+use super::report::Report;
+use crate::definition::RequestDefinition;
+use crate::engine::Engine;
+use crate::store::Store;
+
+/// What a function with [`#[crash_test]`](crate::fault::crash_test) returns: an [`Explorer`], whose
+/// own type nobody wants to write.
+pub trait Explore {
+    /// Runs every case until one fails; see [`Explorer::run`].
+    fn run(self) -> impl Future<Output = Report>;
+}
+
+impl<F, S, A, R, W> Explore for Explorer<F, R, W>
+where
+    F: AsyncFn() -> (Engine<S, A>, W),
+    S: Store,
+    A: Send + Sync + 'static,
+    R: RequestDefinition<S, A> + Clone,
+    W: 'static,
+{
+    fn run(self) -> impl Future<Output = Report> {
+        Self::run(self)
+    }
+}
+
+/// Runs a test's explorer to its end, on a runtime of its own.
+#[doc(hidden)]
+#[track_caller]
+#[expect(clippy::panic, reason = "this is how a test fails")]
+pub fn __crash_test<E: Explore>(test: impl AsyncFnOnce() -> E) {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no tokio runtime: {error}"),
+    };
+    let report = runtime.block_on(async { test().await.run().await });
+    if report.failure().is_none() {
+        println!("{report}");
+    }
+    report.assert_ok();
+}
