@@ -77,7 +77,7 @@ on_both_stores! {
     a_booking_survives_every_pair_of_crashes,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
-    a_booking_survives_two_workers_in_every_order_of_two_switches,
+    a_booking_survives_two_workers_in_every_order,
     an_at_most_once_call_survives_two_workers_in_every_order,
     two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
     the_points_are_what_the_phase_list_says,
@@ -126,10 +126,12 @@ async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_neve
     assert!(report.unknown() > 0);
 }
 
-async fn a_booking_survives_two_workers_in_every_order_of_two_switches<S: TestDb>(db: S) {
-    let report = booking(db).and_two_workers(2).run().await;
+async fn a_booking_survives_two_workers_in_every_order<S: TestDb>(db: S) {
+    // On PostgreSQL also within transactions, where one waits for the other.
+    let switches = if S::CONCURRENT { 2 } else { 3 };
+    let report = booking(db).and_two_workers(switches).run().await;
     shown(&report);
-    assert!(report.interleavings() > 200, "{report}");
+    assert!(report.interleavings() > 300, "{report}");
 }
 
 async fn an_at_most_once_call_survives_two_workers_in_every_order<S: TestDb>(db: S) {

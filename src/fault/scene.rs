@@ -4,6 +4,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -82,8 +83,11 @@ pub(super) struct Begun {
 impl Begun {
     /// Nothing of it may reach into the next case.
     pub(super) async fn drop_it(self) {
-        self.task.abort();
-        let _ = self.task.await;
+        // One that has ended was awaited already.
+        if !self.task.is_finished() {
+            self.task.abort();
+            let _ = self.task.await;
+        }
     }
 }
 
@@ -284,8 +288,11 @@ where
     }
 
     pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
-        let row = self.engine.store().read(&self.scope, &self.key).await;
-        row.map_err(|error| error.to_string())
+        let row = self.engine.store().read(&self.scope, &self.key);
+        match tokio::time::timeout(Duration::from_secs(60), row).await {
+            Ok(row) => row.map_err(|error| error.to_string()),
+            Err(_) => Err("the database has not answered for a minute".to_owned()),
+        }
     }
 
     pub(super) async fn status(&self) -> Result<Option<Status>, Wrong> {

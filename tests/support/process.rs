@@ -24,12 +24,18 @@ pub fn program() -> PathBuf {
 impl Process {
     /// Starts it and waits for its ready line.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_with_fault(arguments, None, Stdio::null())
+    }
+
+    /// The same, with what `ATOMIC_PHASES_FAULT` is to say.
+    pub fn start_with_fault(arguments: &[&str], fault: Option<&str>, stderr: Stdio) -> Self {
         let mut child = Command::new(program())
             .args(arguments)
             .env_remove("DATABASE_URL")
+            .envs(fault.map(|fault| ("ATOMIC_PHASES_FAULT", fault)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -41,6 +47,11 @@ impl Process {
         // Whatever else it prints must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 
     pub fn kill_9(&mut self) {

@@ -1,0 +1,86 @@
+//! A crash test to copy into your `tests/`: one ride, one charge, whatever crashes wherever.
+//! `cargo test --example crash_test --features fault-injection -- --nocapture`
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use atomic_phases::fault::{Explore, crash_test, explore};
+use atomic_phases::*;
+use diesel::QueryDsl;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use serde::{Deserialize, Serialize};
+
+diesel::table! { rides (id) { id -> Text, } }
+
+#[derive(Clone, Serialize, Deserialize)]
+struct BookRide {
+    cents: u32,
+}
+#[derive(Serialize, Deserialize)]
+struct Ride(String);
+#[derive(Serialize, Deserialize)]
+struct Charge(usize);
+
+/// A bank that honours keys, outside of the database: what it has done, no rollback undoes.
+#[derive(Clone, Default)]
+struct App(Arc<Mutex<HashMap<String, u32>>>);
+
+impl App {
+    fn charge(&self, key: &str, cents: u32) -> Charge {
+        let mut book = self.0.lock().unwrap();
+        book.insert(key.to_owned(), cents);
+        Charge(book.len())
+    }
+}
+
+#[atomic_phases(name = "rides.book", version = 1)]
+impl BookRide {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Sqlite>, ctx: &RequestContext) -> PhaseResult<Ride> {
+        let id = ctx.uuid(0).to_string();
+        diesel::sql_query(format!("INSERT INTO rides VALUES ('{id}')")).execute(tx).await?;
+        Ok(Ride(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn charged(&self, call: ForeignCall, app: &App) -> PhaseResult<Charge> {
+        let charge = call.make(async |key| Ok(app.charge(key.as_str(), self.cents))).await;
+        crash_point!("bank_was_paid"); // a place of your own at which to crash
+        charge
+    }
+
+    #[phase]
+    async fn done(&self, tx: &mut Tx<'_, Sqlite>, r: &Ride, c: &Charge) -> PhaseResult<Reply> {
+        tx.stage_job("send_receipt", &r.0)?;
+        Ok(Reply::json(201, &(&r.0, c.0))?)
+    }
+}
+
+/// A world for each case: a database, the bank, and an engine on both.
+async fn world() -> (Engine<Sqlite, App>, (Sqlite, App)) {
+    let (store, app) = (Sqlite::open(":memory:").await.unwrap(), App::default());
+    store.migrate().await.unwrap();
+    let rides = "CREATE TABLE rides (id TEXT PRIMARY KEY)";
+    store.connection().await.unwrap().batch_execute(rides).await.unwrap();
+    let engine = Engine::builder(store.clone()).app(app.clone()).register::<BookRide>();
+    (engine.build().unwrap(), (store, app))
+}
+
+#[crash_test]
+async fn a_ride_survives_everything() -> impl Explore {
+    explore(world, BookRide { cents: 2000 })
+        .and_another(BookRide { cents: 9 })
+        .crash_at_every_point()
+        .with_competitor()
+        .and_two_workers(1)
+        .always("one charge at most", async |(_, bank)| assert!(bank.0.lock().unwrap().len() <= 1))
+        .effects(async |(store, bank)| {
+            let mut conn = store.connection().await.unwrap();
+            let rides = rides::table.count().get_result::<i64>(&mut *conn).await.unwrap();
+            (rides, bank.0.lock().unwrap().clone())
+        })
+}
+
+fn main() {
+    println!("this is a test: cargo test --example crash_test --features fault-injection");
+}
