@@ -76,6 +76,7 @@ impl Place {
 
 /// What [`crash_point!`](crate::crash_point) checks at compile time.
 #[doc(hidden)]
+#[track_caller]
 pub const fn __check_name(name: &str) {
     assert!(is_name(name.as_bytes()), "a crash point's name is of a-z, 0-9 and _, and not empty");
     let mut index = 0;

@@ -10,6 +10,11 @@ use crate::store::Store;
 
 /// What a function with [`#[crash_test]`](crate::fault::crash_test) returns: an [`Explorer`], whose
 /// own type nobody wants to write.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no explorer",
+    note = "a crash test returns what `explore(world, request)` and the methods behind it make, and \
+            awaits nothing of it"
+)]
 pub trait Explore {
     /// Runs every case until one fails; see [`Explorer::run`].
     fn run(self) -> impl Future<Output = Report>;

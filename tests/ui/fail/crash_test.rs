@@ -1,5 +1,7 @@
 //! What is no crash test.
 
+#![allow(unused_imports)]
+
 use atomic_phases::fault::{Explore, crash_test};
 
 #[crash_test]
@@ -35,10 +37,5 @@ async fn is_a_test_already() -> impl Explore {
 
 #[crash_test]
 struct NoFunction;
-
-#[crash_test]
-async fn no_explorer() -> u8 {
-    1
-}
 
 fn main() {}
