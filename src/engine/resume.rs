@@ -108,6 +108,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             fingerprint: row.fingerprint.clone(),
             context: RequestContext {
                 scope: scope.clone(),
+                key: key.clone(),
                 request_id: row.request_id,
                 created_at: row.created_at,
                 attempt: row.attempts,
@@ -142,6 +143,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             request: (entry.decode)(born.params).map_err(|_| unreadable("params"))?,
             context: RequestContext {
                 scope: holder.scope.clone(),
+                key: holder.key.clone(),
                 request_id: holder.request_id,
                 created_at: born.created_at,
                 attempt: 1,

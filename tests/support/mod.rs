@@ -16,6 +16,7 @@ pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod requests;
+pub mod rides;
 pub mod script;
 
 pub use db::TestDb;
