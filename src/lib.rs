@@ -173,6 +173,8 @@ pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{Sqlite, SqliteConn};
 pub use store::{Standing, Status, Store, StoreError};
+#[cfg(feature = "redis")]
+pub use worker::RedisStream;
 pub use worker::{
     Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
     Swept, WorkerConfig, Workers,
