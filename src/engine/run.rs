@@ -107,6 +107,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         ));
         loop {
             if self.lease.is_lost() {
+                observe::lost(self.definition.name);
                 return Ok(Ended::Lost);
             }
             if self.core.running.is_closing() {
@@ -175,7 +176,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 self.ring(&jobs);
                 self.arrive(moved)
             }
-            Commit::Fenced => Ok(Break(Ended::Lost)),
+            Commit::Fenced => {
+                observe::lost(self.definition.name);
+                Ok(Break(Ended::Lost))
+            }
             Commit::Refused(refusal) => failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
                 observe::commit_unanswered();
@@ -238,7 +242,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     self.ring(&jobs);
                     return self.arrive(moved);
                 }
-                Commit::Fenced => return Ok(Break(Ended::Lost)),
+                Commit::Fenced => {
+                    observe::lost(self.definition.name);
+                    return Ok(Break(Ended::Lost));
+                }
                 Commit::Unknown(error) => match self.resolve(&moved, error).await? {
                     Fate::Applied => return self.arrive(moved),
                     Fate::Lost => return Ok(Break(Ended::Lost)),
@@ -300,9 +307,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: None,
         };
+        let began = Instant::now();
         let running = self.request.run_local(index, &mut handle, &scene);
         let ended =
             AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let body = Body::of(ended);
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
@@ -359,6 +368,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: Some(&key),
         };
+        let began = Instant::now();
         let running =
             AssertUnwindSafe(self.request.run_foreign(index, call, &scene)).catch_unwind();
         let ended = tokio::select! {
@@ -366,8 +376,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             ended = running.instrument(observe::phase(phase.name)) => ended,
             // What it would answer is not ours to write any more, and what it has not sent yet is
             // better not sent.
-            () = self.lease.lost() => return Ok(Break(Ended::Lost)),
+            () = self.lease.lost() => {
+                observe::lost(self.definition.name);
+                return Ok(Break(Ended::Lost));
+            }
         };
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
         // Where the provider honours no key, whatever is not certain is unknown once the call began.
         let uncertain = at_most_once && made.get();
         let name = phase.name;
@@ -435,7 +449,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
-        observe::unknown(phase, reason);
+        observe::unknown(self.definition.name, phase, reason);
         let hold = self.core.settings.reconcile_after;
         self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
     }
