@@ -73,14 +73,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// What the reconcile function says. One that fails, panics or does not answer within a lease
     /// has not found out.
     async fn found(&self, index: usize, phase: &Phase) -> Reconciled<Step> {
-        let key = self.core.derived_keys.derive(
-            &self.holder.scope,
-            &self.holder.key,
-            self.definition.name,
-            phase.key_name(),
-            &self.fingerprint,
-            self.context.request_id,
-        );
+        let key = self.derived_key(phase);
         let scene = Scene {
             app: &self.core.app,
             context: &self.context,

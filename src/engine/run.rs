@@ -24,8 +24,8 @@ use crate::error::DbError;
 use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
-    ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene, StagedJob,
-    Staging, Tx,
+    DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
+    StagedJob, Staging, Tx,
 };
 use crate::store::{Commit, Refusal, Status, Store, StoreError, Transaction};
 
@@ -337,14 +337,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return Ok(Break(Ended::Lost));
             }
         }
-        let key = self.core.derived_keys.derive(
-            &self.holder.scope,
-            &self.holder.key,
-            self.definition.name,
-            phase.key_name(),
-            &self.fingerprint,
-            self.context.request_id,
-        );
+        let key = self.derived_key(phase);
         #[cfg(feature = "fault-injection")]
         let key = super::mutants::key(key);
         #[cfg(feature = "fault-injection")]
@@ -434,6 +427,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 PhaseFailure::Database(error) => self.halt(database(phase, &error), None).await,
             },
         }
+    }
+
+    /// The key for the provider: equal in each attempt (G1).
+    pub(super) fn derived_key(&self, phase: &Phase) -> DerivedKey {
+        self.core.derived_keys.derive(
+            &self.holder.scope,
+            &self.holder.key,
+            self.definition.name,
+            phase.key_name(),
+            &self.fingerprint,
+            self.context.request_id,
+        )
     }
 
     async fn finish_foreign(

@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod requests;
 pub mod rides;
 pub mod script;
+pub mod work;
 
 pub use db::TestDb;
 pub use provider::Provider;
