@@ -1,5 +1,5 @@
 //! A crash test to copy into your `tests/`: one ride, one charge, whatever crashes wherever.
-//! `cargo test --example crash_test --features fault-injection -- --nocapture`
+//! `cargo run --example crash_test --features fault-injection`, or `cargo test` instead of `run`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,20 +10,18 @@ use diesel::{dsl::sql, select, sql_types::BigInt};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct BookRide(u32);
 #[derive(Serialize, Deserialize)]
 struct Ride(String);
-#[derive(Serialize, Deserialize)]
-struct Charge(u32);
 /// A bank that honours keys, outside of the database: what it has done, no rollback undoes.
 #[derive(Clone, Default)]
 struct App(Arc<Mutex<HashMap<String, u32>>>);
 
 impl App {
-    fn charge(&self, key: &str, cents: u32) -> PhaseResult<Charge> {
+    fn charge(&self, key: &str, cents: u32) -> PhaseResult<u32> {
         self.0.lock().unwrap().insert(key.to_owned(), cents);
-        Ok(Charge(cents))
+        Ok(cents)
     }
 }
 
@@ -37,16 +35,16 @@ impl BookRide {
     }
 
     #[phase(foreign(idempotent))]
-    async fn charged(&self, call: ForeignCall, app: &App) -> PhaseResult<Charge> {
+    async fn charged(&self, call: ForeignCall, app: &App) -> PhaseResult<u32> {
         let charge = call.make(async |key| app.charge(key.as_str(), self.0)).await?;
-        crash_point!("bank_was_paid"); // a place of your own at which to crash
+        crash_point!("bank_was_paid"); // a place of its own at which to crash
         Ok(charge)
     }
 
     #[phase]
-    async fn done(&self, tx: &mut Tx<'_, Sqlite>, r: &Ride, c: &Charge) -> PhaseResult<Reply> {
+    async fn done(&self, tx: &mut Tx<'_, Sqlite>, r: &Ride, cents: &u32) -> PhaseResult<Reply> {
         tx.stage_job("send_receipt", &r.0)?;
-        Ok(Reply::json(201, &(&r.0, c.0))?)
+        Ok(Reply::json(201, &(&r.0, cents))?)
     }
 }
 
@@ -59,8 +57,7 @@ async fn world() -> (Engine<Sqlite, App>, (Sqlite, App)) {
     (engine.build().unwrap(), (store, app))
 }
 
-#[crash_test]
-async fn a_ride_survives_everything() -> impl Explore {
+fn a_ride() -> impl Explore {
     explore(world, BookRide(2000))
         .and_another(BookRide(9))
         .crash_at_every_point()
@@ -75,6 +72,12 @@ async fn a_ride_survives_everything() -> impl Explore {
         })
 }
 
-fn main() {
-    println!("this is a test: cargo test --example crash_test --features fault-injection");
+#[crash_test]
+async fn a_ride_survives_everything() -> impl Explore {
+    a_ride()
+}
+
+#[tokio::main]
+async fn main() {
+    println!("{}", a_ride().run().await);
 }

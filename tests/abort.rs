@@ -12,66 +12,32 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::fault::ENV;
 use serde_json::Value;
-use support::cluster;
-use support::process::{Process, free_port};
+use support::process::Process;
+use support::rides::{Rides, postgres, sqlite};
 
-/// A provider, and how to start a server that uses it.
-struct Rides {
-    provider: Process,
-    arguments: Vec<String>,
-    dir: tempfile::TempDir,
+/// Starts the server anew, with what `ATOMIC_PHASES_FAULT` is to say.
+fn restart(rides: &mut Rides, fault: Option<&str>, stderr: Stdio) {
+    tokio::task::block_in_place(|| {
+        rides.server.kill_9();
+        let arguments: Vec<&str> = rides.arguments.iter().map(String::as_str).collect();
+        rides.server = Process::start_with_fault(&arguments, fault, stderr);
+    });
 }
 
-impl Rides {
-    fn new(database: impl FnOnce(&tempfile::TempDir) -> String) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let ledger = dir.path().join("ledger");
-        let provider = Process::start(&[
-            "provider",
-            "--listen",
-            "127.0.0.1:0",
-            "--ledger",
-            ledger.to_str().unwrap(),
-        ]);
-        let listen = format!("127.0.0.1:{}", free_port());
-        let (database, url) = (database(&dir), provider.url.clone());
-        let arguments = ["serve", "--listen", &listen, "--database-url", &database]
-            .into_iter()
-            .chain(["--charge-api", &url, "--lease", "0.3"])
-            .map(str::to_owned)
-            .collect();
-        Self { provider, arguments, dir }
-    }
-
-    fn serve(&self, fault: Option<&str>, stderr: Stdio) -> Process {
-        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        Process::start_with_fault(&arguments, fault, stderr)
-    }
-
-    async fn charges(&self) -> Vec<Value> {
-        let url = format!("{}/v1/charges", self.provider.url);
-        let list: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
-        list["data"].as_array().unwrap().clone()
-    }
-
-    /// What one undisturbed request passes, in order.
-    async fn points(&self) -> Vec<String> {
-        let path = self.dir.path().join("points");
-        let stderr = Stdio::from(File::create(&path).unwrap());
-        let server = tokio::task::block_in_place(|| self.serve(Some("list"), stderr));
-        book(&server, "listed").await;
-        let listed = std::fs::read_to_string(path).unwrap();
-        let points: Vec<String> = listed
-            .lines()
-            .filter_map(|line| line.strip_prefix(ENV)?.strip_prefix(": "))
-            .map(str::to_owned)
-            .collect();
-        assert!(
-            points.iter().any(|point| point == "started/before_phase"),
-            "no crash points: build it with `cargo build --example rocket_rides --all-features`"
-        );
-        points
-    }
+/// What one undisturbed request passes, in order.
+async fn points(rides: &mut Rides) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("points");
+    restart(rides, Some("list"), Stdio::from(File::create(&path).unwrap()));
+    book(&rides.server, "listed").await;
+    let listed = std::fs::read_to_string(path).unwrap();
+    let lines = listed.lines().filter_map(|line| line.strip_prefix(ENV)?.strip_prefix(": "));
+    let points: Vec<String> = lines.map(str::to_owned).collect();
+    assert!(
+        points.iter().any(|point| point == "started/before_phase"),
+        "no crash points: build it with `cargo build --example rocket_rides --all-features`"
+    );
+    points
 }
 
 async fn post(server: &Process, key: &str) -> Result<(u16, Vec<u8>), reqwest::Error> {
@@ -99,35 +65,35 @@ async fn book(server: &Process, key: &str) -> Vec<u8> {
     }
 }
 
-async fn g1_aborted_at_each_point_in_turn(store: &str, rides: Rides) {
+async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
     let began = Instant::now();
-    let points = rides.points().await;
+    // What is left behind is taken over soon.
+    if let Some(lease) = rides.arguments.iter().position(|argument| argument == "--lease") {
+        rides.arguments[lease + 1] = "0.3".to_owned();
+    }
+    let points = points(&mut rides).await;
     for (index, point) in points.iter().enumerate() {
         let visit = points[..index].iter().filter(|earlier| *earlier == point).count();
         let (fault, key) = (format!("{point}#{visit}=abort"), format!("k-{index}"));
-        let stderr = Stdio::null();
-        let mut server = tokio::task::block_in_place(|| rides.serve(Some(&fault), stderr));
-        let answer = post(&server, &key).await;
+        restart(&mut rides, Some(&fault), Stdio::null());
+        let answer = post(&rides.server, &key).await;
         assert!(answer.is_err(), "{fault}: the process was to die, and it answered {answer:?}");
-        let status = tokio::task::block_in_place(|| server.wait());
+        let status = tokio::task::block_in_place(|| rides.server.wait());
         assert!(!status.success(), "{fault}: {status}");
-        // Another process, by whose own points nothing happens.
-        let server = tokio::task::block_in_place(|| rides.serve(None, Stdio::null()));
-        let first = book(&server, &key).await;
-        assert_eq!(book(&server, &key).await, first, "{fault}: one answer");
+        restart(&mut rides, None, Stdio::null());
+        let first = book(&rides.server, &key).await;
+        assert_eq!(book(&rides.server, &key).await, first, "{fault}: one answer");
         let ride: Value = serde_json::from_slice(&first).unwrap();
-        let charges = rides.charges().await;
-        let of_the_ride: Vec<_> = charges
-            .iter()
-            .filter(|charge| charge.to_string().contains(ride["id"].as_str().unwrap()))
-            .collect();
-        assert_eq!(of_the_ride.len(), 1, "{fault}: {of_the_ride:?}");
+        let id = ride["id"].as_str().unwrap();
+        let (charges, told) = (rides.charges().await, rides.notifications().await);
+        let charged = charges.iter().filter(|charge| charge.to_string().contains(id)).count();
+        let told_of_it = told.iter().filter(|told| *told == id).count();
+        assert_eq!((charged, told_of_it), (1, 1), "{fault}: charges, pilots");
         // One for each key so far, the one that was listed included.
-        assert_eq!(charges.len(), index + 2, "{fault}: charges of nobody");
+        assert_eq!((charges.len(), told.len()), (index + 2, index + 2), "{fault}: of nobody");
     }
     println!(
-        "{store}: {} points, {} processes aborted, one charge and one answer each, {:.1} s",
-        points.len(),
+        "{store}: {} points, as many processes aborted, one charge, one pilot and one answer each, {:.1} s",
         points.len(),
         began.elapsed().as_secs_f64()
     );
@@ -135,14 +101,12 @@ async fn g1_aborted_at_each_point_in_turn(store: &str, rides: Rides) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_aborted_at_each_point_on_sqlite() {
-    let database =
-        |dir: &tempfile::TempDir| format!("sqlite://{}", dir.path().join("rides.db").display());
-    let rides = tokio::task::block_in_place(|| Rides::new(database));
+    let rides = tokio::task::block_in_place(|| Rides::start(sqlite));
     g1_aborted_at_each_point_in_turn("sqlite", rides).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_aborted_at_each_point_on_postgres() {
-    let rides = tokio::task::block_in_place(|| Rides::new(|_| cluster::new_database()));
+    let rides = tokio::task::block_in_place(|| Rides::start(postgres));
     g1_aborted_at_each_point_in_turn("postgres", rides).await;
 }

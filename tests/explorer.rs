@@ -149,7 +149,7 @@ async fn two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(
 }
 
 /// Writes a file between two statements: no commit undoes that.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Print {
     /// Whether a file is looked for before it is written.
     careful: bool,
@@ -243,7 +243,7 @@ async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
 }
 
 /// Foreign phases first, in a row, and forced commits; a local phase that is not read committed.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Mixed {}
 
 #[atomic_phases(name = "mixed", version = 1)]

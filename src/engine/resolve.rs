@@ -300,7 +300,7 @@ impl<S: Store, A: Send + Sync + 'static> Taken<S, A> {
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
         let written = self.run.write(&moved).await?;
         if written {
-            observe::resolved(phase.name);
+            observe::resolved(self.run.definition.name, phase.name);
         }
         Ok(written)
     }

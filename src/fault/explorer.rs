@@ -45,7 +45,7 @@ where
     F: AsyncFn() -> (Engine<S, A>, W),
     S: Store,
     A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
+    R: RequestDefinition<S, A>,
     W: 'static,
 {
     Explorer {
@@ -170,7 +170,7 @@ where
     F: AsyncFn() -> (Engine<S, A>, W),
     S: Store,
     A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
+    R: RequestDefinition<S, A>,
     W: 'static,
 {
     /// Runs the clean case, then every case until one fails. Set the environment variable
@@ -335,8 +335,8 @@ where
             world,
             scope: Scope::new("explorer").map_err(broken)?,
             key: IdempotencyKey::new("explored").map_err(broken)?,
-            request: self.request.clone(),
-            other: self.other.clone(),
+            request: &self.request,
+            other: self.other.as_ref(),
             mutant: self.mutant,
             always: &self.always,
             told: Vec::new(),

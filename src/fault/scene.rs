@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -61,8 +63,8 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     pub(super) world: W,
     pub(super) scope: Scope,
     pub(super) key: IdempotencyKey,
-    pub(super) request: R,
-    pub(super) other: Option<R>,
+    pub(super) request: &'x R,
+    pub(super) other: Option<&'x R>,
     pub(super) mutant: Option<Mutant>,
     pub(super) always: &'x [Check<W>],
     /// What clients were told.
@@ -95,7 +97,7 @@ impl<S, A, R, W> Scene<'_, S, A, R, W>
 where
     S: Store,
     A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
+    R: RequestDefinition<S, A>,
 {
     /// One attempt, with what is to go wrong in it; returns what it passed.
     pub(super) async fn attempt(
@@ -138,7 +140,7 @@ where
                 Ended::ByWorker
             })),
             None => {
-                let call = engine.call(&scope, &key, self.request.clone());
+                let call = engine.call(&scope, &key, copy(self.request)?);
                 tokio::spawn(plan.clone().around(async move {
                     match call.__execute_in_place().await {
                         Ok(outcome) => Ended::Outcome(outcome),
@@ -243,11 +245,11 @@ where
 
     /// Another request under the key is refused, whatever the row says (G9).
     pub(super) async fn probe(&self) -> Result<(), Wrong> {
-        let Some(other) = self.other.clone() else { return Ok(()) };
+        let Some(other) = self.other else { return Ok(()) };
         if self.status().await?.is_none() {
             return Ok(());
         }
-        match self.asked(other).await {
+        match self.asked(other).await? {
             Ok(Outcome::Mismatch) => Ok(()),
             other => Err(format!("G9: another request under the key was not refused: {other:?}")),
         }
@@ -255,7 +257,7 @@ where
 
     /// The stored answer: a replay, equal to all that was told before.
     pub(super) async fn replay(&self) -> Result<Reply, Wrong> {
-        let replay = match self.asked(self.request.clone()).await {
+        let replay = match self.asked(self.request).await? {
             Ok(Outcome::Finished(finished)) if finished.replayed => finished.reply,
             other => return Err(format!("G8: a finished request was not replayed: {other:?}")),
         };
@@ -270,10 +272,10 @@ where
     }
 
     /// A call to which nothing happens.
-    async fn asked(&self, request: R) -> Result<Outcome, ExecuteError> {
+    async fn asked(&self, request: &R) -> Result<Result<Outcome, ExecuteError>, Wrong> {
         let (plan, _signals) = Plan::new(self.orders(Who::Another));
-        let call = self.engine.call(&self.scope, &self.key, request);
-        plan.around(call.__execute_in_place()).await
+        let call = self.engine.call(&self.scope, &self.key, copy(request)?);
+        Ok(plan.around(call.__execute_in_place()).await)
     }
 
     pub(super) async fn hold(&self, checks: &[Check<W>]) -> Result<(), Wrong> {
@@ -331,6 +333,12 @@ where
         let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
         passed.map_err(|error| error.to_string())
     }
+}
+
+/// A request once more, by way of its stored form, as the engine runs it.
+fn copy<R: Serialize + DeserializeOwned>(request: &R) -> Result<R, Wrong> {
+    let copied = serde_json::to_vec(request).and_then(|bytes| serde_json::from_slice(&bytes));
+    copied.map_err(|error| format!("the request does not come back from its stored form: {error}"))
 }
 
 /// A reply as a reader wants it.

@@ -25,7 +25,7 @@ where
     F: AsyncFn() -> (Engine<S, A>, W),
     S: Store,
     A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
+    R: RequestDefinition<S, A>,
     W: 'static,
 {
     fn run(self) -> impl Future<Output = Report> {

@@ -86,7 +86,7 @@ impl<S, A, R, W> Scene<'_, S, A, R, W>
 where
     S: Store,
     A: Send + Sync + 'static,
-    R: RequestDefinition<S, A> + Clone,
+    R: RequestDefinition<S, A>,
 {
     /// Runs both to their ends, with these turns. Returns where more turns would have been possible
     /// after the last.

@@ -16,7 +16,9 @@ pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod requests;
+pub mod rides;
 pub mod script;
+pub mod work;
 
 pub use db::TestDb;
 pub use provider::Provider;
