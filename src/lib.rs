@@ -148,6 +148,8 @@
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
+//! * `fault-injection`: the module `fault`, with which your tests crash your requests everywhere. A
+//!   release build refuses it without `fault-injection-in-release`.
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]

@@ -73,7 +73,6 @@ fn ride(target_lon: f64) -> CreateRide {
 fn a_ride<Db: RidesDb>(fresh: impl AsyncFn() -> Db) -> impl Explore {
     let world = async move || {
         let (store, world) = (fresh().await, World::new().await);
-        store.prepare().await.unwrap();
         let app = App {
             charges: ChargeApi::new(&world.url, "sk_test").unwrap(),
             pilots: PilotApi::new(&world.url).unwrap(),
@@ -96,7 +95,11 @@ fn a_ride<Db: RidesDb>(fresh: impl AsyncFn() -> Db) -> impl Explore {
 
 #[crash_test]
 async fn a_ride_on_sqlite_survives_everything() -> impl Explore {
-    a_ride(async || Sqlite::open(":memory:").await.unwrap())
+    a_ride(async || {
+        let store = Sqlite::open(":memory:").await.unwrap();
+        store.prepare().await.unwrap();
+        store
+    })
 }
 
 #[crash_test]

@@ -1,4 +1,199 @@
 //! Crash tests, for this crate and for yours (feature `fault-injection`).
+//!
+//! The engine passes **crash points**: before and after each commit, before and after each foreign
+//! call, before a lease is taken or given back, before the reply is told. An **explorer** runs your
+//! request once undisturbed, then again and again, with something else going wrong at another point
+//! each time, and drives it on to its end as your clients and workers would. Each time it compares the
+//! reply and your effects with the undisturbed run. Some hundred cases take a second or two.
+//!
+//! # The smallest crash test
+//!
+//! ```toml
+//! [dev-dependencies]
+//! atomic-phases = { version = "0.1", features = ["fault-injection"] }
+//! ```
+//!
+//! Give [`explore`] a *world*, an async function that makes a fresh database and an engine on it for
+//! each case, and a request:
+//!
+//! ```
+//! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
+//! use atomic_phases::fault::{Explore, crash_test, explore};
+//! # use atomic_phases::*;
+//! # #[derive(serde::Serialize, serde::Deserialize)]
+//! # struct BookRide { cents: u32 }
+//! # #[atomic_phases(name = "rides.book", version = 1)]
+//! # impl BookRide {
+//! #     #[phase]
+//! #     async fn booked(&self, tx: &mut Tx<'_, Sqlite>, ctx: &RequestContext) -> PhaseResult<Reply> {
+//! #         tx.stage_job("send_receipt", &self.cents)?;
+//! #         Ok(Reply::json(201, &ctx.uuid(0))?)
+//! #     }
+//! # }
+//!
+//! async fn world() -> (Engine<Sqlite>, ()) {
+//!     let store = Sqlite::open(":memory:").await.unwrap();
+//!     store.migrate().await.unwrap();
+//!     (Engine::builder(store).register::<BookRide>().build().unwrap(), ())
+//! }
+//!
+//! #[crash_test]
+//! async fn a_ride_survives() -> impl Explore {
+//!     explore(world, BookRide { cents: 2000 }).crash_at_every_point()
+//! }
+//! # pub fn main() {
+//! #     let explored = explore(world, BookRide { cents: 2000 }).crash_at_every_point();
+//! #     let runtime = tokio::runtime::Runtime::new().unwrap();
+//! #     let report = runtime.block_on(explored.run());
+//! #     println!("{report}");
+//! #     report.assert_ok();
+//! #     assert_eq!(report.points(), 5);
+//! # }
+//! # }
+//! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] fn main() { doc::main() }
+//! # #[cfg(not(all(feature = "sqlite", feature = "fault-injection")))] fn main() {}
+//! ```
+//!
+//! `cargo test -- --nocapture` prints a line: how many points the request has, how many cases were run,
+//! and what went wrong in them. In a test of your own making, `explore(..).run().await` returns that
+//! [`Report`], with [`assert_ok`](Report::assert_ok).
+//!
+//! # Say what must hold
+//!
+//! Without a word from you each case has to settle, to tell every client one reply, and the same as in
+//! the undisturbed run. What your phases do to the world only you can say. The second half of what
+//! `world` returns is yours: a handle on the database, a ledger in the provider's place. Keep that
+//! ledger outside of the database, so that no rollback undoes it.
+//!
+//! ```no_run
+//! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
+//! # use atomic_phases::{*, fault::{Explore, explore}};
+//! # struct Bank; impl Bank { fn charges(&self) -> usize { 0 } }
+//! # fn a_ride<F, R>(world: F, ride: R, other: R) -> impl Explore
+//! # where F: AsyncFn() -> (Engine<Sqlite>, Bank), R: RequestDefinition<Sqlite, ()> {
+//! explore(world, ride)
+//!     // After every attempt of every case; fails where it panics.
+//!     .always("one charge at most", async |bank: &Bank| assert!(bank.charges() <= 1))
+//!     // At the end of each case.
+//!     .check("one charge", async |bank| assert_eq!(bank.charges(), 1))
+//!     // The same at the end of each case as in the undisturbed run: counts, sums, whole tables.
+//!     .effects(async |bank| bank.charges())
+//!     // Another request under the same key is refused, at every point.
+//!     .and_another(other)
+//! #   .crash_at_every_point()
+//! # }
+//! # }
+//! ```
+//!
+//! `examples/crash_test.rs` is a whole one to copy: three phases, a bank, SQLite in memory.
+//!
+//! # Say how far to go
+//!
+//! | | cases of a request with three phases | finds |
+//! |---|---|---|
+//! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
+//! | [`with_competitor`](Explorer::with_competitor) | 32 | what duplicates and zombies break |
+//! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
+//! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,000 | what a second crash in the recovery breaks |
+//!
+//! On SQLite in memory a case takes about ten milliseconds, on PostgreSQL about twenty; there they also
+//! stand still, and change turns, within open transactions. Use both, if you deploy on PostgreSQL.
+//!
+//! # Points
+//!
+//! A point is written `phase/place`, `charge_created/after_call` for example; the places are those of
+//! [`Place`]. [`Definition::points`](crate::Definition::points) lists what an undisturbed run passes, and
+//! the explorer fails if a run passes others. The reservation of the key is phase `started`. After a
+//! fault the recovery passes more: `before_take_over`, `after_take_over`, `before_release`,
+//! `after_release`.
+//!
+//! Where a phase does something that no commit undoes (it writes a file), give it a point of its own:
+//! [`crash_point!("after_pdf")`](crate::crash_point). It is visited, crashed at and reported like the
+//! engine's, and in a build without the feature it is not there at all.
+//!
+//! # Modes
+//!
+//! What can happen at a point is a [`Mode`]; [`modes`](Explorer::modes) picks some. Each happens where
+//! it can:
+//!
+//! | mode | where | what happens |
+//! |---|---|---|
+//! | `panic`, `drop` | everywhere | the engine panics; the future is dropped, as in a crash |
+//! | `not_sent` | before a commit | the connection dies, and the commit never arrives |
+//! | `ack_lost` | after a commit | it is committed, and the engine gets no answer |
+//! | `serialization`, `deadlock` | before a commit | the database undoes the transaction |
+//! | `cut_connection` | in a transaction, PostgreSQL | the server closes the connection |
+//! | `call_fails` | before a call | the provider has done nothing |
+//! | `answer_lost` | after a call | the provider has done it, and nobody was told |
+//! | `stall` | everywhere; on SQLite, outside of transactions | longer than its lease: another takes over and finishes, then it goes on |
+//! | `duplicate` | as `stall` | a duplicate, and another request under the key, come meanwhile |
+//! | `abort` | everywhere, in a process of its own | the process ends |
+//!
+//! # When a case fails
+//!
+//! The report ends with the script of the case, and with how to run that case alone:
+//!
+//! ```text
+//! failed: G10: two runs finished the request
+//!
+//! script:
+//!   worker 1 runs up to charged/after_call; each lease expires
+//!   worker 2 runs to its end, then the other; worker 2 is a retry of the client
+//!
+//! again: ATOMIC_PHASES_CASE='two: charged/after_call#0=expire; retry' cargo test -- --exact a_ride_survives
+//! ```
+//!
+//! Cases with less that goes wrong come first, so a script is as short as can be. `#0` is the first
+//! visit of that point in its attempt.
+//!
+//! # Real processes
+//!
+//! A program that was built with the feature aborts by itself where the environment says so:
+//! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). `ATOMIC_PHASES_FAULT=list` makes it
+//! write the points that it passes to standard error, so that a test can take one after the other:
+//! `tests/abort.rs` does so with the flagship example.
+//!
+//! # Bugs that this kit finds
+//!
+//! [`Mutant`] is the engine with one guarantee broken; the explorer finds each, on both stores
+//! (`tests/explorer.rs`):
+//!
+//! | mutant | how libraries of this kind get there |
+//! |---|---|
+//! | [`NoFence`](Mutant::NoFence) | who stood still for longer than its lease still commits |
+//! | [`SecondCommit`](Mutant::SecondCommit) | step and marker in two transactions |
+//! | [`LockBeforeFingerprint`](Mutant::LockBeforeFingerprint) | another request under a key is told *in progress* |
+//! | [`SkipFingerprint`](Mutant::SkipFingerprint) | another request under a key is told the first one's reply |
+//! | [`ApplicationClock`](Mutant::ApplicationClock) | a node whose clock is ahead takes over a lease that is alive |
+//! | [`FreshDerivedKey`](Mutant::FreshDerivedKey) | a random key for the provider in each attempt |
+//! | [`ReplyBuiltTwice`](Mutant::ReplyBuiltTwice) | the first client is told something else than a replay |
+//! | [`AssumeCommitted`](Mutant::AssumeCommitted) | no answer to `COMMIT` is taken for a yes |
+//! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
+//!
+//! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
+//! by the way), ids and times that differ between attempts where they reach the provider or the reply,
+//! a provider that does not honour the key it is said to honour, an `at_most_once` call whose reconcile
+//! function is wrong about it.
+//!
+//! # Limits
+//!
+//! * It explores one request under one key. What two requests do to each other's rows is for a test of
+//!   its own.
+//! * It finds what shows in the reply, the key's row, and in what your checks look at.
+//! * Time passes for the key's row only ([`Stall`](Mode::Stall) and two workers): not for what your
+//!   phases read of the clock, and not for a provider's window.
+//! * Tasks that a phase spawns are not followed: points in them do nothing, and dropping the phase does
+//!   not stop them. That is so in production too.
+//! * Two workers change turns at points, not between any two instructions. A step that takes a quarter
+//!   of a second counts as waiting, for a lock say, and the other goes on.
+//! * A request must finish in its first attempt if nothing goes wrong.
+//!
+//! # In a release build
+//!
+//! Without the feature the hooks are nothing: no string, no branch, no await (`.ci/zero-cost` looks for
+//! them in the binary). Cargo unifies features, so a release build with it is refused, unless
+//! `fault-injection-in-release` says that it is meant.
+
 #[macro_use]
 mod hooks;
 #[cfg(feature = "fault-injection")]

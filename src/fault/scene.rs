@@ -28,6 +28,10 @@ use crate::store::{KeyRow, Right, Status, Store};
 /// and a reconcile function may have to be asked in between.
 pub(super) const MOST_ATTEMPTS: usize = 12;
 
+/// How long a second worker may take beside one that stands still, until it counts as waiting for it.
+/// Too short is no mistake: then both run for a while.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The row of every case has one id, so that all that phases derive from it can be compared.
 const REQUEST_ID: Uuid = Uuid::from_u128(0x0e18_1de2_0000_4000_8000_0000_0000_0001);
 
@@ -154,18 +158,25 @@ where
 
     /// Does what its points ask for, until it ends.
     async fn watch(&mut self, mut begun: Begun) -> Result<Ended, Wrong> {
+        let mut rival = None;
         let ended = loop {
             tokio::select! {
-                ended = &mut begun.task => return Ok(ended.unwrap_or(Ended::Crashed)),
+                ended = &mut begun.task => {
+                    if let Some(rival) = rival {
+                        self.wait_for(rival).await?;
+                    }
+                    return Ok(ended.unwrap_or(Ended::Crashed));
+                }
                 Some(signal) = begun.signals.recv() => {
                     let (competed, go_on) = match signal {
                         Signal::Drop => break Ok(Ended::Crashed),
                         Signal::Stall(go_on) => (self.takeover(&begun.plan).await, go_on),
                         Signal::Duplicate(go_on) => (self.duplicate().await, go_on),
-                        Signal::Stands(.., go_on) => (Ok(()), go_on),
+                        Signal::Stands(.., go_on) => (Ok(None), go_on),
                     };
-                    if let Err(wrong) = competed {
-                        break Err(wrong);
+                    match competed {
+                        Ok(waits) => rival = waits,
+                        Err(wrong) => break Err(wrong),
                     }
                     let _ = go_on.send(());
                 }
@@ -173,6 +184,30 @@ where
         };
         begun.drop_it().await;
         ended
+    }
+
+    /// Runs another beside one that stands still. Returns it if it waits, for a row that the first has
+    /// locked in its open transaction: then the first has to go on.
+    async fn compete(&mut self) -> Result<Option<Begun>, Wrong> {
+        let mut rival = self.begin(self.orders(Who::Another), Driver::Retry).await?;
+        match tokio::time::timeout(PATIENCE, &mut rival.task).await {
+            Ok(ended) => self.note(ended.unwrap_or(Ended::Crashed)).map(|()| None),
+            Err(_) => Ok(Some(rival)),
+        }
+    }
+
+    /// To the end of one that had to wait.
+    async fn wait_for(&mut self, mut rival: Begun) -> Result<(), Wrong> {
+        match tokio::time::timeout(Duration::from_secs(60), &mut rival.task).await {
+            Ok(ended) => self.note(ended.unwrap_or(Ended::Crashed)),
+            Err(_) => {
+                let passed = listed(&rival.plan.passed());
+                rival.drop_it().await;
+                Err(format!(
+                    "a second worker hangs, though the first has ended; it passed {passed}"
+                ))
+            }
+        }
     }
 
     pub(super) fn note(&mut self, ended: Ended) -> Result<(), Wrong> {
@@ -208,23 +243,23 @@ where
     }
 
     /// Another worker takes over and runs to the end, while the first believes that it holds the key.
-    async fn takeover(&mut self, first: &Plan) -> Result<(), Wrong> {
+    async fn takeover(&mut self, first: &Plan) -> Result<Option<Begun>, Wrong> {
         self.pass_time().await?;
         let held = self.token().await?;
         for _ in 0..MOST_ATTEMPTS {
-            Box::pin(self.attempt(None, Driver::Retry, Who::Another)).await?;
+            let waits = self.compete().await?;
             self.hold(self.always).await?;
             if held.is_some() && self.token().await? != held {
                 first.mark_overtaken();
             }
             // Where the first holds the reservation's transaction, there is nothing to take over.
-            if self.is_settled().await? || self.status().await?.is_none() {
-                return Ok(());
+            if waits.is_some() || self.is_settled().await? || self.status().await?.is_none() {
+                return Ok(waits);
             }
             self.pass_time().await?;
         }
         match self.status().await? {
-            Some(Status::Unknown) => Ok(()),
+            Some(Status::Unknown) => Ok(None),
             status => Err(format!(
                 "a second worker could not finish the request: it is {status:?}; {}",
                 self.last()
@@ -233,14 +268,14 @@ where
     }
 
     /// A duplicate, and another request under the key, while the first stands still.
-    async fn duplicate(&mut self) -> Result<(), Wrong> {
+    async fn duplicate(&mut self) -> Result<Option<Begun>, Wrong> {
         let held = matches!(self.status().await?, Some(Status::InProgress));
         let finishers = self.finishers;
-        Box::pin(self.attempt(None, Driver::Retry, Who::Another)).await?;
+        let waits = self.compete().await?;
         if held && self.finishers > finishers {
             return Err("G10: a duplicate ran a request whose lease was alive".to_owned());
         }
-        self.probe().await
+        self.probe().await.map(|()| waits)
     }
 
     /// Another request under the key is refused, whatever the row says (G9).
