@@ -343,3 +343,31 @@ async fn a_failure_is_told_as_a_script_that_can_be_played_again<S: TestDb>(db: S
     let again = text.split("ATOMIC_PHASES_CASE='").nth(1).and_then(|rest| rest.split('\'').next());
     assert!(again.is_some_and(|case| case.contains("charged/") && case.contains('=')), "{text}");
 }
+
+/// What a failure prints at its end, as a command: one case is run, and a case that is none is told.
+#[test]
+fn the_environment_picks_one_case() {
+    let run = |case: &str| {
+        let test = "on_sqlite::a_booking_survives_a_crash_at_every_point_and_every_competitor";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", test])
+            .env("ATOMIC_PHASES_CASE", case)
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for case in ["charged/after_call#0=drop; workers", "two: charged/after_call#0=expire; retry"] {
+        let (ok, text) = run(case);
+        assert!(ok && text.contains("12 points, 1 cases, 0 failed"), "{case}: {text}");
+    }
+    for (case, reason) in [
+        ("charged/after_cal=drop", "did not happen: the attempt passed started/before_phase"),
+        ("charged/after_call=not_sent", "cannot happen there"),
+        ("two: charged/after_commit=switch", "did not happen, worker 1 passed"),
+        ("charged/after_call=bang", "is no crash point"),
+    ] {
+        let (ok, text) = run(case);
+        assert!(!ok && text.contains(reason), "{case}: {text}");
+    }
+}

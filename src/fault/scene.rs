@@ -378,7 +378,7 @@ fn copy<R: Serialize + DeserializeOwned>(request: &R) -> Result<R, Wrong> {
 
 /// A reply as a reader wants it.
 pub(super) fn shown(reply: &Reply) -> String {
-    format!("{} {}", reply.status(), String::from_utf8_lossy(reply.bytes()))
+    format!("{} `{}`", reply.status(), String::from_utf8_lossy(reply.bytes()))
 }
 
 /// Points as a reader wants them.
