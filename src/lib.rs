@@ -149,8 +149,9 @@ pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
-    BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
-    Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded, StrandedBecause,
+    BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
+    FailureCause, Finished, Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded,
+    StrandedBecause,
 };
 pub use error::DbError;
 pub use fingerprint::{

@@ -97,6 +97,10 @@ pub(crate) fn reaped(keys: u32) {
     debug!(keys, "reaped");
 }
 
+pub(crate) fn erased(keys: u32) {
+    debug!(keys, "erased");
+}
+
 pub(crate) fn job_delivered(name: &str) {
     debug!(job = name, "job delivered");
 }

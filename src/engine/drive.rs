@@ -89,7 +89,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
         Ok(match self.resume(scope, key, row, right).await? {
             Looked::Ended(outcome) => match outcome {
-                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } => Driven::Finished,
+                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
+                    Driven::Finished
+                }
                 Outcome::Failed { cause: FailureCause::NotKnownHere, .. } => Driven::Left,
                 Outcome::Failed { .. } => Driven::Released,
                 Outcome::Unknown { .. } => Driven::Unknown,

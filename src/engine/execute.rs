@@ -234,6 +234,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
+            Decision::Erased => Outcome::Erased,
             Decision::NotKnownHere => self.core.not_known_here(),
             Decision::Replay => {
                 let mut row = row.ok_or(unreadable("response"))?;

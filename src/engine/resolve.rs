@@ -100,13 +100,19 @@ pub enum ResolveError {
     NotStorable,
     /// The store could not be asked or written.
     #[error("the store is unavailable: {0}")]
-    Unavailable(#[from] StoreError),
+    Unavailable(#[source] StoreError),
     /// A stored value is not readable here. The row was left as it is.
     #[error("the stored {what} of the request are not readable")]
     Unreadable {
         /// Which value.
         what: &'static str,
     },
+}
+
+impl From<StoreError> for ResolveError {
+    fn from(error: StoreError) -> Self {
+        ExecuteError::from(error).into()
+    }
 }
 
 impl From<ExecuteError> for ResolveError {

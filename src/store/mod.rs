@@ -153,6 +153,17 @@ pub trait Store: Clone + Send + Sync + 'static {
         back_off: Option<Duration>,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
+    /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
+    /// and deletes its dead jobs: one guarded statement. Says how many rows there were: none that
+    /// are unfinished, or that have jobs to be delivered.
+    #[doc(hidden)]
+    fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// How many rows of the scope are not erased.
+    #[doc(hidden)]
+    fn count_unerased(&self, scope: &Scope)
+    -> impl Future<Output = Result<u64, StoreError>> + Send;
+
     /// How many jobs are dead letters.
     #[doc(hidden)]
     fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
@@ -392,6 +403,21 @@ pub struct Hold {
     pub(crate) lease: Duration,
     pub(crate) retention: Duration,
 }
+
+/// What to erase.
+pub struct Erase<'a> {
+    pub(crate) scope: &'a Scope,
+    /// `None`: any key of the scope that is not erased yet.
+    pub(crate) key: Option<&'a IdempotencyKey>,
+    pub(crate) limit: u32,
+    /// A dead letter is closed by it, and its key kept for so long from now: it may be past its
+    /// expiry already, and must not be free for a late retry.
+    pub(crate) retention: Duration,
+}
+
+/// Stands in the place of an erased row's fingerprint. No version of a fingerprint looks like it, so
+/// that a process that is too old to know it leaves the row alone (G14).
+pub(crate) const ERASED: &str = "erased";
 
 /// By what right a lease is acquired.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub mod proxy;
 pub mod requests;
 pub mod script;
 
-pub use db::TestDb;
+pub use db::{TestDb, dump};
 pub use provider::Provider;
 pub use requests::*;
 
