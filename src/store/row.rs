@@ -28,6 +28,14 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         (params, context, outputs),
         (response_status, response_headers, response_body),
     ) = row;
+    let attempts = counted(attempts, "attempts")?;
+    let forgiven_attempts = counted(forgiven_attempts, "forgiven_attempts")?;
+    if forgiven_attempts > attempts {
+        return Err(StoreError::Unreadable { column: "forgiven_attempts" });
+    }
+    if lease_token < 0 {
+        return Err(StoreError::Unreadable { column: "lease_token" });
+    }
     Ok(KeyRow {
         request_id,
         definition,
@@ -37,8 +45,8 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         recovery_point,
         open_intent,
         lease_token,
-        attempts: counted(attempts, "attempts")?,
-        forgiven_attempts: counted(forgiven_attempts, "forgiven_attempts")?,
+        attempts,
+        forgiven_attempts,
         reconciles: counted(reconciles, "reconciles")?,
         resolution,
         lease_left: duration(lease_left),
