@@ -69,7 +69,7 @@ pub trait TestDb: Store {
     fn number(&self, sql: &str) -> impl Future<Output = i64> + Send;
     fn text(&self, sql: &str) -> impl Future<Output = String> + Send;
 
-    /// A column of all rows, its bytes as Latin-1 or as they are.
+    /// A column of all rows, in hex.
     fn joined(&self, table: &str, column: &str) -> impl Future<Output = String> + Send;
 
     /// The lease of each running row is over, and each back-off.
@@ -207,7 +207,7 @@ macro_rules! test_db {
 }
 
 test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
-    joined "group_concat(CAST(COLUMN AS TEXT), ' ')",
+    joined "group_concat(hex(COLUMN), '20')",
     fresh {
         let dir = tempfile::tempdir().unwrap().keep();
         let path = dir.join("test.db").to_str().unwrap().to_owned();
@@ -220,6 +220,10 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     },
     another { Sqlite::open(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
 );
+
+pub fn is_postgres<S: TestDb>() -> bool {
+    std::any::type_name::<S>().contains("Postgres")
+}
 
 /// Every row of every table of the database, bytes as text where they are text.
 pub async fn dump<S: TestDb>(db: &S) -> String {
@@ -245,7 +249,10 @@ pub async fn dump<S: TestDb>(db: &S) -> String {
         [("atomic_phases_keys", &keys[..]), ("atomic_phases_staged_jobs", &jobs)]
     {
         for column in columns {
-            all.push_str(&db.joined(table, column).await);
+            let hex = db.joined(table, column).await;
+            let digits = hex.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
+            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap());
+            all.push_str(&String::from_utf8_lossy(&bytes.collect::<Vec<_>>()));
             all.push('\n');
         }
     }
@@ -282,8 +289,7 @@ pub async fn prepare_pg(db: &Postgres) {
 }
 
 test_db!(Postgres, db, conn => pg(&url_of(db)).await,
-    // A text is its own escape; of bytes, those that are no text come as \nnn.
-    joined "string_agg(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN encode(COLUMN::text::bytea, 'escape') ELSE COLUMN::text END, ' ')",
+joined "string_agg(encode(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN COLUMN::text::bytea ELSE convert_to(COLUMN::text, 'UTF8') END, 'hex'), '20')",
     fresh {
         let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
         let db = open_pg(&url, 16).await;

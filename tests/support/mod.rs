@@ -17,8 +17,9 @@ pub mod provider;
 pub mod proxy;
 pub mod requests;
 pub mod script;
+pub mod sealed;
 
-pub use db::{TestDb, dump};
+pub use db::{TestDb, dump, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 
