@@ -289,7 +289,7 @@ pub async fn prepare_pg(db: &Postgres) {
 }
 
 test_db!(Postgres, db, conn => pg(&url_of(db)).await,
-joined "string_agg(encode(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN COLUMN::text::bytea ELSE convert_to(COLUMN::text, 'UTF8') END, 'hex'), '20')",
+    joined "string_agg(encode(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN COLUMN::text::bytea ELSE convert_to(COLUMN::text, 'UTF8') END, 'hex'), '20')",
     fresh {
         let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
         let db = open_pg(&url, 16).await;
