@@ -183,6 +183,10 @@ pub enum ExecuteError {
         /// Why not.
         why: &'static str,
     },
+    /// The request's row was deleted, or expired, while this call ran it. What it did is done; whoever asks again
+    /// begins a new request, so this call does not.
+    #[error("the row of the request was deleted while it ran")]
+    RowDeleted,
     /// The task that ran the request ended without an answer: the runtime is shutting down, or a
     /// defect of this crate. As after a crash, a retry resumes.
     #[error("the task that ran the request ended without an answer")]

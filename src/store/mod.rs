@@ -48,6 +48,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// [`StoreError`], with the migration's name.
     fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// The names of the migrations that are not applied.
+    #[doc(hidden)]
+    fn missing_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// Undoes all migrations: the tables of this crate are dropped, with all that is in them.
     ///
     /// # Errors
@@ -535,7 +539,7 @@ pub enum StoreError {
         column: &'static str,
     },
     /// A migration failed.
-    #[error("migration failed: {0}")]
+    #[error("migration: {0}")]
     Migration(String),
     /// The store's configuration cannot work.
     #[error("{0}")]
@@ -547,8 +551,8 @@ impl StoreError {
         Self::Database { doing, error: error.into() }
     }
 
-    pub(crate) fn is_connection_lost(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_connection_lost())
+    pub(crate) fn may_be_of_a_dead_connection(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.may_be_of_a_dead_connection())
     }
 
     /// What happened, in words without values.
@@ -600,6 +604,21 @@ where
             harness.run_migration(&*migration).map_err(migration_error)?;
         }
         Ok(())
+    }
+}
+
+/// Names the migrations that are missing.
+pub(crate) fn name_missing<H, DB>(
+    ours: &'static EmbeddedMigrations,
+) -> impl FnOnce(&mut H) -> Result<Vec<String>, StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    move |harness| {
+        let pending = harness.pending_migrations(Borrowed(ours)).map_err(migration_error)?;
+        Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
     }
 }
 

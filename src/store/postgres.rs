@@ -88,7 +88,7 @@ macro_rules! ask {
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         match ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 $store.pool.forget_idle();
                 ask!($store, $doing, |$conn| $query)
             }
@@ -198,12 +198,12 @@ impl<P: Pool> Postgres<P> {
         lent.settle("take over the key", answer)
     }
 
-    async fn with_migrations(
+    async fn with_migrations<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<(), StoreError>
+        work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<R, StoreError>
         + Send
         + 'static,
-    ) -> Result<(), StoreError> {
+    ) -> Result<R, StoreError> {
         let conn = self.pool.get().await?;
         // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
@@ -227,6 +227,10 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        self.with_migrations(super::name_missing(&MIGRATIONS)).await
+    }
+
     async fn revert_migrations(&self) -> Result<(), StoreError> {
         self.with_migrations(super::revert_migrations(&MIGRATIONS)).await
     }
@@ -244,7 +248,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
         match self.try_reserve(row).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 self.pool.forget_idle();
                 self.try_reserve(row).await
             }
@@ -254,7 +258,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
         match self.try_begin(isolation).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 self.pool.forget_idle();
                 self.try_begin(isolation).await
             }

@@ -138,6 +138,10 @@ impl Store for Sqlite {
         }
     }
 
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        self.migrations(super::name_missing(&MIGRATIONS)).await
+    }
+
     async fn revert_migrations(&self) -> Result<(), StoreError> {
         self.migrations(super::revert_migrations(&MIGRATIONS)).await
     }
@@ -360,10 +364,10 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
-    async fn migrations(
+    async fn migrations<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut SqliteConnection) -> Result<(), StoreError> + Send + 'static,
-    ) -> Result<(), StoreError> {
+        work: impl FnOnce(&mut SqliteConnection) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
         // The harness's own error travels inside the statement's.
         self.run("migrate", |conn| Ok(work(conn))).await?
     }
