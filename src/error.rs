@@ -14,6 +14,10 @@ impl DbError {
     /// What happened, in words without values.
     #[must_use]
     pub fn kind(&self) -> &'static str {
+        if self.is_of_a_pooler() {
+            return "the pooler mixes up prepared statements: use session pooling, or PgBouncer 1.21 \
+                    and newer with max_prepared_statements above zero";
+        }
         match &self.0 {
             Error::NotFound => "no row where one was expected",
             Error::DeserializationError(_) => "a value of an unexpected type",
@@ -35,6 +39,15 @@ impl DbError {
             },
             _ => "an error of the query or the driver",
         }
+    }
+
+    /// Behind a transaction pooler, a statement that another client prepared is in the way, or one of
+    /// ours is gone (H11). Recognised in a server that speaks English.
+    fn is_of_a_pooler(&self) -> bool {
+        let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0 else { return false };
+        let text = about.message();
+        text.starts_with("prepared statement \"")
+            && (text.ends_with("already exists") || text.ends_with("does not exist"))
     }
 
     /// The diesel error itself. Its text may hold values of rows: keep it out of logs.

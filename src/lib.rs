@@ -115,10 +115,43 @@
 //! are then answered as the IETF draft has it, or as the Stripe API does; `Idempotency` tells the
 //! whole story, also for servers other than axum.
 //!
+//! # Nobody has to retry
+//!
+//! [`Engine::spawn_workers`] runs, on any number of nodes, a [`Completer`] that runs accepted requests
+//! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that asks the `#[reconcile]`
+//! functions about unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], and a
+//! [`Reaper`] that deletes finished keys past their expiry. [`Engine::status`] tells where a request
+//! stands; [`Engine::resolve`] takes a webhook's or an operator's word.
+//!
+//! # Metrics
+//!
+//! With the cargo feature `metrics`, through the facade of that name; labelled by `definition`, never
+//! by key. All begin with `api.idempotency.`:
+//!
+//! | counter | counts |
+//! |---|---|
+//! | `reserve.created.count` | new keys |
+//! | `reserve.replay.count` | answers told again |
+//! | `reserve.in_progress.count` | duplicates of a running request |
+//! | `reserve.key_misuse.count` | other requests under a used key |
+//! | `reserve.failed_retry.count` | calls that ended in a passing failure |
+//! | `reserve.unknown.count` | calls that ended unknown |
+//! | `store.error.count` | calls that the store could not serve |
+//! | `lease.takeover.count` | leases acquired after the first |
+//! | `zombie_key.count` | holders that found their lease taken over |
+//! | `reconcile.scheduled.count`, `.resolved`, `.failed` | outcomes that became unknown, were settled, could not be asked |
+//! | `dead_letter.count` | requests that gave up |
+//! | `ttl_pruned.count` | keys deleted by the reaper |
+//! | `staged_job.dead_letter.count` | jobs that gave up |
+//!
+//! and the histograms `phase.duration.seconds` (with the label `phase`) and `staged_job.lag.seconds`
+//! (from staging to delivery).
+//!
 //! # Cargo features
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
@@ -181,6 +214,8 @@ pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{Sqlite, SqliteConn};
 pub use store::{Standing, Status, Store, StoreError};
+#[cfg(feature = "redis")]
+pub use worker::RedisStream;
 pub use worker::{
     Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
     Swept, WorkerConfig, Workers,

@@ -1,11 +1,74 @@
-//! Every span and event of the crate, in one place. None of them shows a key, a parameter, an output
-//! or a body (G19): a request is known by a short hash of its key.
+//! Every span, event and metric of the crate, in one place. None of them shows a key, a parameter, an
+//! output or a body (G19): a request is known by a short hash of its key, and a metric by its
+//! definition, never by its key.
+//!
+//! The metrics are of the cargo feature `metrics`; the crate's front page lists them.
+
+use std::time::Duration;
 
 use tracing::{Span, debug, debug_span, warn};
 
 use crate::definition::Definition;
-use crate::engine::{ExecuteError, FailureCause};
+use crate::engine::{ExecuteError, FailureCause, Outcome};
 use crate::key::{IdempotencyKey, Scope, short_hash};
+
+/// `count!("reserve.created", definition)`, and `count!("ttl_pruned", by n)`: a counter
+/// `api.idempotency.….count`.
+macro_rules! count {
+    ($name:literal, $definition:expr) => {
+        count!($name, $definition, by 1)
+    };
+    ($name:literal, $definition:expr, by $by:expr) => {{
+        let (definition, by): (&'static str, u64) = ($definition, $by);
+        #[cfg(feature = "metrics")]
+        metrics::counter!(
+            concat!("api.idempotency.", $name, ".count"), "definition" => definition
+        )
+        .increment(by);
+        #[cfg(not(feature = "metrics"))]
+        let _ = (definition, by);
+    }};
+}
+
+/// What a caller was told.
+pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, ExecuteError>) {
+    match outcome {
+        Ok(Outcome::Finished(finished)) if finished.replayed => {
+            count!("reserve.replay", definition);
+        }
+        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => {
+            count!("reserve.replay", definition)
+        }
+        Ok(Outcome::Mismatch) => count!("reserve.key_misuse", definition),
+        Ok(Outcome::InProgress { .. }) => count!("reserve.in_progress", definition),
+        Ok(Outcome::Unknown { .. }) => count!("reserve.unknown", definition),
+        Ok(Outcome::Failed { .. }) => count!("reserve.failed_retry", definition),
+        Ok(Outcome::Finished(_) | Outcome::Accepted | Outcome::DeadLetter) => {}
+        Err(ExecuteError::Unavailable(_)) => count!("store.error", definition),
+        Err(_) => {}
+    }
+}
+
+/// A key was reserved, for a request that is new.
+pub(crate) fn created(definition: &'static str) {
+    count!("reserve.created", definition);
+}
+
+/// A holder found out that its lease is somebody else's.
+pub(crate) fn lost(definition: &'static str) {
+    count!("zombie_key", definition);
+}
+
+/// How long the body of a phase took.
+pub(crate) fn phase_took(definition: &'static str, phase: &'static str, took: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!(
+        "api.idempotency.phase.duration.seconds", "definition" => definition, "phase" => phase
+    )
+    .record(took.as_secs_f64());
+    #[cfg(not(feature = "metrics"))]
+    let _ = (definition, phase, took);
+}
 
 /// The span of one call.
 pub(crate) fn request(definition: &Definition, scope: &Scope, key: &IdempotencyKey) -> Span {
@@ -23,7 +86,8 @@ pub(crate) fn phase(name: &'static str) -> Span {
     debug_span!("atomic_phases.phase", phase = name)
 }
 
-pub(crate) fn resumed(recovery_point: &str, attempt: u32) {
+pub(crate) fn resumed(definition: &'static str, recovery_point: &str, attempt: u32) {
+    count!("lease.takeover", definition);
     debug!(recovery_point, attempt, "resumed");
 }
 
@@ -44,11 +108,13 @@ pub(crate) fn stopped(cause: &FailureCause) {
     }
 }
 
-pub(crate) fn unknown(phase: &str, reason: &'static str) {
+pub(crate) fn unknown(definition: &'static str, phase: &str, reason: &'static str) {
+    count!("reconcile.scheduled", definition);
     warn!(phase, reason, "outcome unknown: not repeated");
 }
 
-pub(crate) fn dead_letter() {
+pub(crate) fn dead_letter(definition: &'static str) {
+    count!("dead_letter", definition);
     warn!("dead letter: gave up at the attempt cap");
 }
 
@@ -60,15 +126,18 @@ pub(crate) fn rerun(phase: &'static str, kind: &'static str) {
     debug!(phase, kind, "phase is run again");
 }
 
-pub(crate) fn reconciled(phase: &'static str, found: &'static str) {
+pub(crate) fn reconciled(definition: &'static str, phase: &'static str, found: &'static str) {
+    count!("reconcile.resolved", definition);
     debug!(phase, found, "an unknown outcome is settled");
 }
 
-pub(crate) fn reconcile_failed() {
+pub(crate) fn reconcile_failed(definition: &'static str) {
+    count!("reconcile.failed", definition);
     warn!("a reconcile function failed, panicked or did not answer in time");
 }
 
-pub(crate) fn resolved(phase: &'static str) {
+pub(crate) fn resolved(definition: &'static str, phase: &'static str) {
+    count!("reconcile.resolved", definition);
     debug!(phase, "resolved by a word from outside");
 }
 
@@ -94,6 +163,7 @@ pub(crate) fn worker_panicked(worker: &'static str) {
 }
 
 pub(crate) fn reaped(keys: u32) {
+    count!("ttl_pruned", "", by keys.into());
     debug!(keys, "reaped");
 }
 
@@ -101,8 +171,10 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
-pub(crate) fn job_delivered(name: &str) {
-    debug!(job = name, "job delivered");
+pub(crate) fn job_delivered(name: &str, lag: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("api.idempotency.staged_job.lag.seconds").record(lag.as_secs_f64());
+    debug!(job = name, ?lag, "job delivered");
 }
 
 pub(crate) fn job_failed(name: &str, reason: &'static str, attempt: u32) {
@@ -110,5 +182,6 @@ pub(crate) fn job_failed(name: &str, reason: &'static str, attempt: u32) {
 }
 
 pub(crate) fn job_dead(name: &str) {
+    count!("staged_job.dead_letter", "");
     warn!(job = name, "job is a dead letter");
 }

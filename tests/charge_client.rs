@@ -23,8 +23,13 @@ struct Paid(String);
 impl Pay {
     #[phase(foreign(idempotent, window = "24h"))]
     async fn charged(&self, call: ForeignCall, app: &App) -> PhaseResult<Paid, ForeignError> {
-        let params =
-            ChargeParams { amount: 2000, currency: "usd", customer: "cus", description: "ride" };
+        let params = ChargeParams {
+            amount: 2000,
+            currency: "usd",
+            customer: "cus",
+            description: "ride",
+            ride: "r",
+        };
         Ok(Paid(call.make(|key| app.create(key, params)).await?))
     }
 

@@ -11,61 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::cluster;
-use support::process::{Process, free_port};
-
-struct Rides {
-    provider: Process,
-    server: Process,
-    arguments: Vec<String>,
-    _dir: tempfile::TempDir,
-}
-
-impl Rides {
-    fn start(database: impl FnOnce(&tempfile::TempDir) -> String) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let ledger = dir.path().join("ledger");
-        let ledger = ledger.to_str().unwrap();
-        let provider = Process::start(&["provider", "--listen", "127.0.0.1:0", "--ledger", ledger]);
-        let listen = format!("127.0.0.1:{}", free_port());
-        let database = database(&dir);
-        let arguments = [
-            "serve",
-            "--listen",
-            &listen,
-            "--database-url",
-            &database,
-            "--charge-api",
-            &provider.url,
-            "--lease",
-            "1",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let server = Self::serve(&arguments);
-        Self { provider, server, arguments, _dir: dir }
-    }
-
-    fn serve(arguments: &[String]) -> Process {
-        Process::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
-    }
-
-    fn kill_and_restart(&mut self) {
-        self.server.kill_9();
-        self.server = Self::serve(&self.arguments);
-    }
-
-    async fn faults(&self, faults: Value) {
-        let url = format!("{}/test/faults", self.provider.url);
-        reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
-    }
-
-    async fn charges(&self) -> Vec<Value> {
-        let url = format!("{}/v1/charges", self.provider.url);
-        let list: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
-        list["data"].as_array().unwrap().clone()
-    }
-}
+use support::process::free_port;
+use support::rides::{Random, Rides, number, postgres, sqlite};
 
 struct Client {
     http: reqwest::Client,
@@ -108,23 +55,6 @@ impl Client {
     }
 }
 
-/// SplitMix64: a few lines that make a schedule from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: Rides) {
     let seed = number("KILL_SEED", std::process::id().into());
     let kills = number("KILLS", 30);
@@ -132,7 +62,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
     // The charge takes a moment, so that a kill may hit before, inside and behind it.
     rides.faults(serde_json::json!({ "delay_before_ms": 4, "delay_after_ms": 4 })).await;
     let (stop, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let clients: Vec<_> = (0..8)
+    let clients: Vec<_> = (0..16)
         .map(|client| {
             let (stop, attempts) = (stop.clone(), attempts.clone());
             let http = Client::new(&rides.server.url);
@@ -174,6 +104,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
         let ride = charge["description"].as_str().unwrap().rsplit_once(' ').unwrap().1.to_owned();
         *of_ride.entry(ride).or_default() += 1;
     }
+    let told = rides.notifications().await;
     let charged: HashSet<&str> = charges.iter().map(|c| c["id"].as_str().unwrap()).collect();
     let booked: Vec<Value> = answers
         .iter()
@@ -194,15 +125,11 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
     assert_eq!((duplicates, lost), (0, 0));
     assert_eq!(charges.len(), booked.len(), "as many charges as rides");
     assert_eq!(different.len(), booked.len(), "one ride for each key");
+    // G2: the pilots' API honours no key.
+    let pilots: HashSet<&str> = told.iter().map(String::as_str).collect();
+    assert_eq!((told.len(), pilots.len()), (booked.len(), booked.len()), "one pilot for each ride");
+    assert_eq!(pilots, different);
     assert!(answers.len() as u64 > kills, "the load was no load");
-}
-
-fn sqlite(dir: &tempfile::TempDir) -> String {
-    format!("sqlite://{}", dir.path().join("rides.db").display())
-}
-
-fn postgres(_: &tempfile::TempDir) -> String {
-    cluster::new_database()
 }
 
 #[tokio::test(flavor = "multi_thread")]

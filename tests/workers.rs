@@ -1,13 +1,13 @@
-//! Nobody has to retry: completer, reconciler, enqueuer, reaper; accepted requests, words from
-//! outside, quotas. Over both stores.
+//! Nobody has to retry: completer, reconciler, reaper and their supervisor; accepted requests; quotas.
+//! Over both stores.
 
 mod support;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::*;
+use support::work::*;
 use support::*;
 
 on_both_stores! {
@@ -22,52 +22,12 @@ on_both_stores! {
     g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again,
     g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator,
     g2_killed_before_inside_and_after_the_call_a_hundred_times_each,
-    a_word_from_outside_settles_an_unknown_outcome_once,
-    a_late_word_about_an_earlier_call_is_refused,
-    an_operator_closes_a_request_by_hand,
-    a_word_that_fits_nothing_is_refused,
     g3_two_completers_and_a_retry_make_one_effect,
-    g18_jobs_are_delivered_in_order_with_stable_ids,
-    g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id,
-    g18_poison_job_does_not_block_others_and_can_be_revived,
-    g18_two_enqueuers_deliver_each_job_once,
     g15_the_reaper_deletes_finished_and_expired_keys_only,
     ttl_race_an_unfinished_key_does_not_expire_under_a_retrying_client,
     zombie_transaction_a_stuck_key_is_freed_without_a_client,
     g16_a_scope_at_its_quota_is_refused_and_others_are_not,
     the_supervisor_runs_them_all_on_two_nodes_and_stops_them,
-}
-
-fn config() -> WorkerConfig {
-    WorkerConfig::default().grace(Duration::ZERO).poll(Duration::from_millis(20))
-}
-
-async fn completed<S: TestDb>(engine: &TestEngine<S>) -> Swept {
-    Completer::new(engine, config()).run_once().await.unwrap()
-}
-
-async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Swept {
-    Reconciler::new(engine, config()).run_once().await.unwrap()
-}
-
-async fn status<S: TestDb>(engine: &TestEngine<S>, name: &str) -> RequestStatus {
-    engine.status(&scope(), &key(name)).await.unwrap().unwrap()
-}
-
-/// Dies inside its foreign call, after the effect.
-async fn dies_in_its_call<S: TestDb, R: RequestDefinition<S, App>>(
-    engine: &TestEngine<S>,
-    name: &str,
-    request: R,
-) {
-    let mut gate = engine.app().provider.stop_after_the_effect();
-    let call = engine.call(&scope(), &key(name), request);
-    let call = tokio::spawn(call.__execute_in_place());
-    let waiting = gate.recv().await.unwrap();
-    call.abort();
-    assert!(call.await.unwrap_err().is_cancelled());
-    engine.app().provider.stop_no_more();
-    drop(waiting);
 }
 
 async fn an_accepted_request_is_run_by_a_worker_and_answered_by_its_key<S: TestDb>(db: S) {
@@ -385,107 +345,6 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
     assert_eq!(of_who.len(), 300);
 }
 
-async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
-    let app = App::new(Provider::that_ignores_keys());
-    let (engine, another) = (engine(&db, &app), engine(&db.another().await, &app));
-    let found = |id: &str| Charge { id: id.into(), padding: String::new() };
-    let say = async |engine: &TestEngine<S>, id: &str| {
-        let word = Resolution::executed("notified", &found(id)).unwrap();
-        engine.resolve(&scope(), &key("k"), word).await
-    };
-    // A webhook that is faster than the call's own answer.
-    let mut gate = app.provider.stop_after_the_effect();
-    let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
-    let call = tokio::spawn(call.__execute_in_place());
-    let waiting = gate.recv().await.unwrap();
-    let early = say(&another, "effect-1").await;
-    assert!(matches!(early, Err(ResolveError::InProgress { .. })), "{early:?}");
-    call.abort();
-    let _ = call.await;
-    drop(waiting);
-    app.provider.stop_no_more();
-    db.let_time_pass().await;
-    assert_eq!(completed(&engine).await.unknown, 1);
-
-    assert_eq!(say(&another, "effect-1").await.unwrap(), Resolved::Applied);
-    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already);
-    let other = say(&engine, "effect-2").await;
-    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
-    let attempt = status(&engine, "k").await.attempt;
-    let denied = Resolution::not_executed("notified", attempt);
-    let denied = engine.resolve(&scope(), &key("k"), denied).await;
-    assert!(matches!(denied, Err(ResolveError::Conflict(_))), "{denied:?}");
-
-    assert_eq!(completed(&engine).await.finished, 1);
-    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already, "finished by now");
-    let other = say(&engine, "effect-2").await;
-    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
-    let reply = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await).reply;
-    assert_eq!(reply.bytes(), b"notified effect-1");
-    assert_eq!(app.provider.effects(), 1);
-}
-
-async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
-    let app = App::new(Provider::that_ignores_keys());
-    let engine = engine(&db, &app);
-    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
-    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
-    let first = status(&engine, "k").await.attempt;
-    let say = async |attempt| {
-        let word = Resolution::not_executed("notified", attempt);
-        engine.resolve(&scope(), &key("k"), word).await
-    };
-    assert_eq!(say(first).await.unwrap(), Resolved::Applied);
-    assert_eq!(say(first).await.unwrap(), Resolved::Already);
-    let contrary = Resolution::executed("notified", &1).unwrap();
-    let contrary = engine.resolve(&scope(), &key("k"), contrary).await;
-    assert!(matches!(contrary, Err(ResolveError::Conflict(_))), "{contrary:?}");
-    assert_eq!(completed(&engine).await.unknown, 1, "called again, unknown again");
-    let late = say(first).await;
-    assert!(!matches!(late, Ok(Resolved::Applied)), "the second call may have had its effect");
-    assert_eq!(status(&engine, "k").await.status, Status::Unknown);
-    assert_eq!(say(first + 1).await.unwrap(), Resolved::Applied);
-}
-
-async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
-    let app = App::new(Provider::that_ignores_keys());
-    let engine = engine(&db, &app);
-    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
-    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
-    let close = async |text: &str| {
-        let word = Resolution::finish(Reply::text(200, text));
-        engine.resolve(&scope(), &key("k"), word).await
-    };
-    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Applied);
-    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Already);
-    assert!(matches!(close("otherwise").await, Err(ResolveError::Conflict(_))));
-    let told = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
-    assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
-}
-
-async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    let say = async |name: &str, word| engine.resolve(&scope(), &key(name), word).await;
-    assert!(matches!(say("none", Resolution::retry()).await, Err(ResolveError::NoSuchKey)));
-    let unknown = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
-    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
-    for phase in ["booked", "answered", "no_such_phase"] {
-        let refused = say("k", Resolution::not_executed(phase, 1)).await;
-        let refused = refused.unwrap_err();
-        let fits = matches!(refused, ResolveError::NotThatPhase | ResolveError::Conflict(_));
-        assert!(fits, "{phase}: {refused:?}");
-    }
-    let bad = say("k", Resolution::finish(Reply::text(99, ""))).await;
-    assert!(matches!(bad, Err(ResolveError::NotStorable)), "{bad:?}");
-    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
-    let strange: TestEngine<S> =
-        Engine::builder(db.clone()).app(app.clone()).register::<Notify>().build().unwrap();
-    let refused =
-        strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
-    assert!(matches!(refused, Err(ResolveError::NotKnownHere)), "{refused:?}");
-}
-
 async fn g3_two_completers_and_a_retry_make_one_effect<S: TestDb>(db: S) {
     let app = App::default();
     let first = engine(&db, &app);
@@ -505,156 +364,6 @@ async fn g3_two_completers_and_a_retry_make_one_effect<S: TestDb>(db: S) {
         finished(first.execute(&scope(), &key(&name), book(20)).await);
     }
     assert_eq!(app.bodies()[2], 20, "the last phase was committed by one");
-}
-
-/// What a sink was handed, outside of the engine's tables.
-#[derive(Clone, Default)]
-struct Inbox(Arc<Mutex<Vec<Job>>>);
-
-impl Inbox {
-    fn take(&self) -> Vec<Job> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    fn sink(&self) -> impl JobSink {
-        let (one, other) = (self.clone(), self.clone());
-        Handlers::new()
-            .on("receipt", move |_: String, job| one.clone().keep(job))
-            .on("thanks", move |_: String, job| other.clone().keep(job))
-    }
-
-    async fn keep(self, job: Job) -> Result<(), DeliveryError> {
-        self.0.lock().unwrap().push(job);
-        Ok(())
-    }
-}
-
-async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    for name in ["a", "b", "c"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
-    }
-    let inbox = Inbox::default();
-    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
-    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 3, "of each request the first");
-    assert!(inbox.0.lock().unwrap().iter().all(|job| job.name == "receipt"));
-    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 3);
-    assert_eq!(enqueuer.run_once().await.unwrap(), Delivered::default());
-    let jobs = inbox.take();
-    assert!(jobs[3..].iter().all(|job| job.name == "thanks"));
-    assert_eq!(
-        jobs[0].args::<String>().unwrap(),
-        "effect-1".replace('1', &jobs[0].args::<String>().unwrap()[7..])
-    );
-    let ids: std::collections::HashSet<_> = jobs.iter().map(|job| job.id).collect();
-    assert_eq!(ids.len(), 6);
-    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
-}
-
-async fn g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
-    struct Hangs(Inbox);
-    impl JobSink for Hangs {
-        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
-            self.0.0.lock().unwrap().push(job.clone());
-            std::future::pending().await
-        }
-    }
-    let inbox = Inbox::default();
-    let mut hanging = Enqueuer::new(&engine, Hangs(inbox.clone()), config());
-    let cut = tokio::spawn(async move { hanging.run_once().await });
-    let first = loop {
-        match inbox.take().pop() {
-            Some(job) => break job,
-            None => tokio::task::yield_now().await,
-        }
-    };
-    cut.abort();
-    let _ = cut.await;
-    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
-    assert_eq!(
-        enqueuer.run_once().await.unwrap().delivered,
-        0,
-        "another node may be delivering it"
-    );
-    db.let_time_pass().await;
-    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
-    let second = inbox.take().pop().unwrap();
-    assert_eq!((second.id, second.attempt), (first.id, 2));
-    assert_eq!(second.args, first.args);
-}
-
-async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    for name in ["a", "b"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
-    }
-    let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
-    let (thanks, receipts, healthy) = (inbox.clone(), inbox.clone(), cured.clone());
-    let sink = Handlers::new()
-        .on("receipt", move |_: String, job: Job| {
-            let poisoned = job.key.as_str() == "a" && !*healthy.lock().unwrap();
-            let inbox = receipts.clone();
-            async move {
-                match (poisoned, job.attempt) {
-                    (true, 2) => panic!("as asked for"),
-                    (true, _) => Err(DeliveryError::retry("poison")),
-                    (false, _) => inbox.keep(job).await,
-                }
-            }
-        })
-        .on("thanks", move |_: String, job| thanks.clone().keep(job));
-    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(3));
-    let mut sum = Delivered::default();
-    for _ in 0..6 {
-        let one = enqueuer.run_once().await.unwrap();
-        sum.delivered += one.delivered;
-        sum.put_back += one.put_back;
-        sum.dead_letters += one.dead_letters;
-        if sum.dead_letters == 0 {
-            assert!(!inbox.0.lock().unwrap().iter().any(|job| job.key.as_str() == "a"), "in order");
-        }
-        db.let_time_pass().await;
-    }
-    assert_eq!((sum.delivered, sum.put_back, sum.dead_letters), (3, 2, 1));
-    let delivered: Vec<_> =
-        inbox.take().iter().map(|job| format!("{} {}", job.key.as_str(), job.name)).collect();
-    assert_eq!(delivered.len(), 3);
-    assert!(delivered.contains(&"a thanks".to_owned()), "{delivered:?}");
-    assert_eq!(engine.check().await.unwrap().dead_jobs, 1);
-    *cured.lock().unwrap() = true;
-    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
-    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
-    assert_eq!(engine.check().await.unwrap().dead_jobs, 0);
-}
-
-async fn g18_two_enqueuers_deliver_each_job_once<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    let another = support::engine(&db.another().await, &app);
-    for round in 0..30 {
-        finished(engine.execute(&scope(), &key(&format!("k{round}")), book(20)).await);
-    }
-    let inbox = Inbox::default();
-    let mut one = Enqueuer::new(&engine, inbox.sink(), config());
-    let mut other = Enqueuer::new(&another, inbox.sink(), config());
-    loop {
-        let (one, other) = tokio::join!(one.run_once(), other.run_once());
-        if one.unwrap() == Delivered::default() && other.unwrap() == Delivered::default() {
-            break;
-        }
-    }
-    let jobs = inbox.take();
-    assert_eq!(jobs.len(), 60, "none is claimed twice while both live");
-    let mut of_key: HashMap<&str, Vec<&str>> = HashMap::new();
-    for job in &jobs {
-        of_key.entry(job.key.as_str()).or_default().push(&job.name);
-    }
-    assert!(of_key.values().all(|names| names == &["receipt", "thanks"]), "{of_key:?}");
 }
 
 async fn g15_the_reaper_deletes_finished_and_expired_keys_only<S: TestDb>(db: S) {

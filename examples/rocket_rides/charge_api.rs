@@ -28,6 +28,9 @@ pub struct ChargeParams<'a> {
     pub currency: &'a str,
     pub customer: &'a str,
     pub description: &'a str,
+    /// Comes back in the provider's webhook.
+    #[serde(rename = "metadata[ride]")]
+    pub ride: &'a str,
 }
 
 /// How a charge fails.

@@ -1,14 +1,15 @@
-//! The request: book a ride, charge the card, stage the receipt. This is all that an application
-//! writes; everything around it makes these three phases survive a crash.
+//! The request: book a ride, charge the card, tell a pilot, stage the receipt. This is all that an
+//! application writes; everything around it makes these four phases survive a crash.
 
 use atomic_phases::{
-    ForeignCall, ForeignError, PhaseError, PhaseResult, Reply, RequestContext, Tx, Unfingerprinted,
-    atomic_phases,
+    ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, RequestContext, Tx,
+    Unfingerprinted, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::charge_api::{ChargeApi, ChargeParams};
 use crate::db::RidesDb;
+use crate::pilot_api::PilotApi;
 
 /// 20 US dollars, in cents.
 const PRICE: u32 = 2000;
@@ -29,6 +30,7 @@ pub struct CreateRide {
 /// What the phases share.
 pub struct App {
     pub charges: ChargeApi,
+    pub pilots: PilotApi,
 }
 
 /// Output of `ride_created`.
@@ -41,6 +43,12 @@ pub struct Ride {
 /// Output of `charge_created`.
 #[derive(Serialize, Deserialize)]
 pub struct Charge {
+    pub id: String,
+}
+
+/// Output of `pilot_notified`.
+#[derive(Serialize, Deserialize)]
+pub struct Notification {
     id: String,
 }
 
@@ -51,7 +59,7 @@ impl<Db: RidesDb> CreateRide {
     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
         let customer = Db::customer(tx, self.user_id).await?;
         let id = ctx.uuid(0).to_string();
-        Db::insert_ride(tx, &id, self).await?;
+        Db::insert_ride(tx, &id, self, ctx.key()).await?;
         Db::insert_audit_record(tx, &ctx.uuid(1).to_string(), self.user_id, &id).await?;
         Ok(Ride { id, customer })
     }
@@ -71,12 +79,41 @@ impl<Db: RidesDb> CreateRide {
             currency: "usd",
             customer: &ride.customer,
             description: &format!("Charge for ride {}", ride.id),
+            ride: &ride.id,
         };
         let id = call.make(|key| app.charges.create(key, params)).await?;
         if *self.raise_error && ctx.attempt() == 1 {
             return Err(PhaseError::retryable("raise_error was asked for").into());
         }
         Ok(Charge { id })
+    }
+
+    /// Foreign, at an API without keys: the intent is committed before the call, and where nobody
+    /// knows what became of it, nobody repeats it.
+    #[phase(foreign(at_most_once))]
+    async fn pilot_notified(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ride: &Ride,
+    ) -> PhaseResult<Notification, ForeignError> {
+        let id = call.make(|_no_use_for_a_key| app.pilots.notify(&ride.id)).await?;
+        Ok(Notification { id })
+    }
+
+    /// Asks the API what it was told. It tells at once and for ever, and no call of ours is on its way
+    /// any longer than its timeout of ten seconds; so a ride that it does not know was not told.
+    #[reconcile(pilot_notified)]
+    async fn find_notification(
+        &self,
+        app: &App,
+        ride: &Ride,
+    ) -> PhaseResult<Reconciled<Notification>> {
+        Ok(match app.pilots.find(&ride.id).await {
+            Ok(Some(id)) => Reconciled::Executed(Notification { id }),
+            Ok(None) => Reconciled::NotExecuted,
+            Err(_) => Reconciled::StillUnknown,
+        })
     }
 
     /// Local, and the last: the charge, the receipt to be sent and the answer are one commit.
@@ -86,10 +123,13 @@ impl<Db: RidesDb> CreateRide {
         tx: &mut Tx<'_, Db>,
         ride: &Ride,
         charge: &Charge,
+        pilot: &Notification,
     ) -> PhaseResult<Reply> {
         Db::set_charge(tx, &ride.id, &charge.id).await?;
         tx.stage_job("send_receipt", &serde_json::json!({ "ride": ride.id, "amount": PRICE }))?;
-        let body = serde_json::json!({ "id": ride.id, "charge": charge.id, "amount": PRICE });
+        let body = serde_json::json!({
+            "id": ride.id, "charge": charge.id, "amount": PRICE, "notification": pilot.id,
+        });
         Ok(Reply::json(201, &body)?.header("location", format!("/rides/{}", ride.id)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use atomic_phases::{Postgres, Sqlite, Store, Tx};
+use atomic_phases::{IdempotencyKey, Postgres, Sqlite, Store, Tx};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
@@ -16,7 +16,7 @@ diesel::table! {
     rides (id) {
         id -> Text, user_id -> BigInt,
         origin_lat -> Double, origin_lon -> Double, target_lat -> Double, target_lon -> Double,
-        charge_id -> Nullable<Text>,
+        charge_id -> Nullable<Text>, request_key -> Text,
     }
 }
 
@@ -32,6 +32,12 @@ pub trait RidesDb: Store {
     /// The user who says to be `email`, for authentication; outside of any phase.
     fn user_id(&self, email: &str) -> impl Future<Output = Result<Option<i64>, Failure>> + Send;
 
+    /// Which request a ride belongs to: the user's id and the key. Outside of any phase.
+    fn request_of(
+        &self,
+        ride_id: &str,
+    ) -> impl Future<Output = Result<Option<(i64, String)>, Failure>> + Send;
+
     fn customer(
         tx: &mut Tx<'_, Self>,
         user_id: i64,
@@ -41,6 +47,7 @@ pub trait RidesDb: Store {
         tx: &mut Tx<'_, Self>,
         id: &str,
         ride: &CreateRide,
+        key: &IdempotencyKey,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
     fn insert_audit_record(
@@ -74,6 +81,13 @@ macro_rules! rides_db {
                 Ok(user.first(&mut *conn).await.optional()?)
             }
 
+            async fn request_of(&self, ride_id: &str) -> Result<Option<(i64, String)>, Failure> {
+                let $db = self;
+                let mut conn = $conn;
+                let ride = rides::table.find(ride_id).select((rides::user_id, rides::request_key));
+                Ok(ride.first(&mut *conn).await.optional()?)
+            }
+
             async fn customer(tx: &mut Tx<'_, Self>, user_id: i64) -> QueryResult<String> {
                 users::table.find(user_id).select(users::stripe_customer_id).first(tx).await
             }
@@ -82,6 +96,7 @@ macro_rules! rides_db {
                 tx: &mut Tx<'_, Self>,
                 id: &str,
                 ride: &CreateRide,
+                key: &IdempotencyKey,
             ) -> QueryResult<usize> {
                 diesel::insert_into(rides::table)
                     .values((
@@ -91,6 +106,7 @@ macro_rules! rides_db {
                         rides::origin_lon.eq(ride.origin_lon),
                         rides::target_lat.eq(ride.target_lat),
                         rides::target_lon.eq(ride.target_lon),
+                        rides::request_key.eq(key.as_str()),
                     ))
                     .execute(tx)
                     .await

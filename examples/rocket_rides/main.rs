@@ -1,5 +1,6 @@
 //! Brandur Leach's Rocket Rides on atomic phases: a ride is booked, a card is charged at a provider
-//! in another process, a receipt is staged, and the process may be killed at any moment.
+//! in another process, a pilot is told through an API that knows no idempotency, a receipt is sent;
+//! and the process may be killed at any moment, with or without a client who asks again.
 //!
 //! `cargo run --example rocket_rides` needs no server: SQLite in the working directory, a provider
 //! of its own, and a `curl` command to paste.
@@ -8,13 +9,18 @@ mod api;
 mod charge_api;
 mod create_ride;
 mod db;
+mod pilot_api;
+mod pilots;
 mod provider;
 mod ride;
+mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atomic_phases::{Engine, Postgres, Profile, Sqlite};
+use atomic_phases::{
+    DeliveryError, Engine, Handlers, Job, Postgres, Profile, Sqlite, WorkerConfig,
+};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,6 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::charge_api::ChargeApi;
 use crate::create_ride::{App, CreateRide};
 use crate::db::RidesDb;
+use crate::pilot_api::PilotApi;
+use crate::provider::{Options, Webhook};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -51,6 +59,11 @@ enum Command {
         /// Be a provider that knows no idempotency keys
         #[arg(long)]
         ignore_keys: bool,
+        /// Where to say that a charge succeeded: http://127.0.0.1:5000/webhooks/charges
+        #[arg(long)]
+        webhook: Option<String>,
+        #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET)]
+        webhook_secret: String,
     },
     /// Book a ride at a running server, and retry through its crashes
     Ride(ride::Ride),
@@ -75,16 +88,31 @@ struct Serve {
     /// Dialect of the answers: ietf or stripe
     #[arg(long, default_value = "ietf")]
     profile: Profile,
+    /// Whether this process also finishes what others have left: on or off
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    workers: bool,
+    /// Seconds that an unknown outcome rests before it is looked into
+    #[arg(long, default_value_t = 30.0)]
+    reconcile_after: f64,
+    /// Seconds between two looks of the workers
+    #[arg(long, default_value_t = 1.0)]
+    poll: f64,
+    #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET)]
+    webhook_secret: String,
 }
+
+/// For a demonstration only: set your own.
+const WEBHOOK_SECRET: &str = "whsec_rocket_rides";
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let cli = Cli::parse();
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Provider { listen, ledger, ignore_keys } => {
+        Command::Provider { listen, ledger, ignore_keys, webhook, webhook_secret } => {
+            let webhook = webhook.map(|url| Webhook { url, secret: webhook_secret });
             let listener = TcpListener::bind(listen).await?;
             println!("provider is ready on http://{}", listener.local_addr()?);
-            Ok(provider::serve(listener, &ledger, ignore_keys).await?)
+            Ok(provider::serve(listener, &ledger, Options { ignore_keys, webhook }).await?)
         }
         Command::Ride(ride) => ride.book().await,
         Command::Serve(options) => match options.database_url.clone() {
@@ -113,14 +141,20 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
         None => start_provider().await?,
     };
     let engine = Engine::builder(store)
-        .app(App { charges: ChargeApi::new(&charge_api, "sk_test_rocket_rides")? })
+        .app(App {
+            charges: ChargeApi::new(&charge_api, "sk_test_rocket_rides")?,
+            pilots: PilotApi::new(&charge_api)?,
+        })
         .register::<CreateRide>()
         .lease(Duration::from_secs_f64(options.lease))
+        .reconcile_after(Duration::from_secs_f64(options.reconcile_after))
         .build()?;
     let report = engine.check().await?;
     for stranded in &report.stranded {
         println!("left to another version of this program: {stranded:?}");
     }
+    let config = WorkerConfig::default().poll(Duration::from_secs_f64(options.poll)).sink(mail());
+    let workers = options.workers.then(|| engine.spawn_workers(config));
     let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
@@ -130,9 +164,12 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
          -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324' \
          -d origin_lat=37.77 -d origin_lon=-122.42 -d target_lat=37.79 -d target_lon=-122.39"
     );
-    axum::serve(listener, api::router(engine.clone(), options.profile))
-        .with_graceful_shutdown(asked_to_stop(engine))
-        .await?;
+    let router = api::router(engine.clone(), options.profile)
+        .merge(webhook::router(engine.clone(), &options.webhook_secret));
+    axum::serve(listener, router).with_graceful_shutdown(asked_to_stop(engine)).await?;
+    if let Some(workers) = workers {
+        workers.shutdown().await;
+    }
     println!("drained");
     Ok(())
 }
@@ -153,13 +190,24 @@ async fn asked_to_stop<Db: RidesDb>(engine: Engine<Db, App>) {
     engine.shutdown().await;
 }
 
+/// Where the staged receipts go. A real one would hand `job.id` to the mailer, which ignores an id that
+/// it has seen: a job is delivered at least once.
+fn mail() -> Handlers {
+    Handlers::new().on("send_receipt", async |receipt: serde_json::Value, job: Job| {
+        println!("receipt {} for ride {}", job.id, receipt["ride"].as_str().unwrap_or("?"));
+        Ok::<_, DeliveryError>(())
+    })
+}
+
 async fn start_provider() -> Result<String, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     println!("no --charge-api: started a provider on {url}, its ledger is rocket_rides.ledger");
     tokio::spawn(async move {
         let ledger = PathBuf::from("rocket_rides.ledger");
-        if let Err(error) = provider::serve(listener, &ledger, false).await {
+        if let Err(error) =
+            provider::serve(listener, &ledger, Options { ignore_keys: false, webhook: None }).await
+        {
             eprintln!("the provider stopped: {error}");
         }
     });

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::pilots;
+
 /// One line of the ledger: an answer that a key was given. `charged` tells whether money moved.
 #[derive(Clone, Serialize, Deserialize)]
 struct Entry {
@@ -36,6 +38,8 @@ struct ChargeParams {
     customer: String,
     #[serde(default)]
     description: String,
+    #[serde(rename = "metadata[ride]", default)]
+    ride: String,
 }
 
 /// How often, or how long, to misbehave. Each counter counts down with the calls it spoils.
@@ -54,6 +58,7 @@ struct Faults {
 
 struct Provider {
     ignore_keys: bool,
+    webhook: Option<Webhook>,
     state: Mutex<Book>,
 }
 
@@ -101,15 +106,45 @@ impl Book {
     }
 }
 
-/// Serves until the process ends. `ignore_keys` makes a provider that knows no idempotency.
-pub async fn serve(listener: TcpListener, ledger: &Path, ignore_keys: bool) -> std::io::Result<()> {
-    let provider = Arc::new(Provider { ignore_keys, state: Mutex::new(Book::open(ledger)?) });
+/// Where to say that a charge succeeded.
+#[derive(Clone)]
+pub struct Webhook {
+    pub url: String,
+    pub secret: String,
+}
+
+/// What it is to be like.
+pub struct Options {
+    /// A provider that knows no idempotency.
+    pub ignore_keys: bool,
+    pub webhook: Option<Webhook>,
+}
+
+/// Serves until the process ends: charges, and the pilots' API beside them.
+pub async fn serve(listener: TcpListener, ledger: &Path, options: Options) -> std::io::Result<()> {
+    let Options { ignore_keys, webhook } = options;
+    let state = Mutex::new(Book::open(ledger)?);
+    let provider = Arc::new(Provider { ignore_keys, webhook, state });
     let app = Router::new()
         .route("/v1/charges", post(create).get(list))
         .route("/test/faults", post(set_faults))
         .route("/test/calls", get(calls))
-        .with_state(provider);
+        .with_state(provider)
+        .merge(pilots::router(&ledger.with_extension("pilots"))?);
     axum::serve(listener, app).await
+}
+
+/// Says it until it is heard, for a minute.
+async fn tell(webhook: Webhook, charge: Value) {
+    let http = reqwest::Client::new();
+    let event = json!({ "type": "charge.succeeded", "data": { "object": charge } });
+    for _ in 0..120 {
+        let said = http.post(&webhook.url).bearer_auth(&webhook.secret).json(&event).send().await;
+        if said.is_ok_and(|answer| answer.status().as_u16() != 503) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 impl Provider {
@@ -178,6 +213,9 @@ async fn create(
         }
         entry
     };
+    if let Some(webhook) = provider.webhook.clone().filter(|_| entry.charged) {
+        tokio::spawn(tell(webhook, charge(&entry)));
+    }
     tokio::time::sleep(Duration::from_millis(faults.delay_after_ms)).await;
     if faults.drop_after > 0 {
         // Ends the connection's task, and so the connection, without a word.
@@ -245,6 +283,7 @@ fn charge(entry: &Entry) -> Value {
         "currency": entry.params.currency,
         "customer": entry.params.customer,
         "description": entry.params.description,
+        "metadata": { "ride": entry.params.ride },
         "status": "succeeded",
         "idempotency_key": entry.key,
     })

@@ -150,6 +150,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     async fn settle(self) -> Result<Outcome, ExecuteError> {
+        let outcome = self.settled().await;
+        observe::answered(self.definition.name, &outcome);
+        outcome
+    }
+
+    async fn settled(&self) -> Result<Outcome, ExecuteError> {
         let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
@@ -329,6 +335,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             }
             Reserved::Fresh { tx, created_at, expires_at } => (tx, created_at, expires_at),
         };
+        observe::created(self.definition.name);
         if self.background {
             return Ok(match tx.commit_reservation().await {
                 Commit::Done => {

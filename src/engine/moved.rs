@@ -133,7 +133,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     self.lease.confirm();
                     return Ok(true);
                 }
-                Commit::Fenced => return Ok(false),
+                Commit::Fenced => {
+                    observe::lost(self.definition.name);
+                    return Ok(false);
+                }
                 Commit::Unknown(error) => match self.resolve(moved, error).await? {
                     Fate::Applied => return Ok(true),
                     Fate::Lost => return Ok(false),
@@ -309,7 +312,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         Ok(Ended::Outcome(match status {
             Status::DeadLetter => {
-                observe::dead_letter();
+                observe::dead_letter(self.definition.name);
                 Outcome::DeadLetter
             }
             _ => Outcome::Unknown { retry_after: hold },

@@ -30,7 +30,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         match self.found(index, phase).await {
             Reconciled::Executed(Step::Output(output)) => {
-                observe::reconciled(phase.name, "executed");
+                observe::reconciled(self.definition.name, phase.name, "executed");
                 let moved = match self.resumed_behind(phase, output, executed(phase)) {
                     Ok(moved) => moved,
                     Err(_) => return self.still_unknown(Some(phase.name), times).await,
@@ -44,14 +44,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
             }
             Reconciled::Executed(Step::Reply(reply)) => {
-                observe::reconciled(phase.name, "executed");
+                observe::reconciled(self.definition.name, phase.name, "executed");
                 match self.finish(phase, reply).await? {
                     Break(ended) => Ok(ended),
                     Continue(()) => Ok(Ended::Lost),
                 }
             }
             Reconciled::NotExecuted => {
-                observe::reconciled(phase.name, "not executed");
+                observe::reconciled(self.definition.name, phase.name, "not executed");
                 let released = self.released(not_executed(phase, self.context.attempt));
                 if !self.write(&released).await? {
                     return Ok(Ended::Lost);
@@ -73,14 +73,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// What the reconcile function says. One that fails, panics or does not answer within a lease
     /// has not found out.
     async fn found(&self, index: usize, phase: &Phase) -> Reconciled<Step> {
-        let key = self.core.derived_keys.derive(
-            &self.holder.scope,
-            &self.holder.key,
-            self.definition.name,
-            phase.key_name(),
-            &self.fingerprint,
-            self.context.request_id,
-        );
+        let key = self.derived_key(phase);
         let scene = Scene {
             app: &self.core.app,
             context: &self.context,
@@ -93,7 +86,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
             Ok(Ok(Ok(found))) => found,
             Ok(_) | Err(_) => {
-                observe::reconcile_failed();
+                observe::reconcile_failed(self.definition.name);
                 Reconciled::StillUnknown
             }
         }

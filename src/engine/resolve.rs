@@ -95,6 +95,9 @@ pub enum ResolveError {
     /// This process does not know the request's definition, version or recovery point (G14).
     #[error("this process does not know the request's definition, version or recovery point")]
     NotKnownHere,
+    /// The output is of another type than the phase's: the later phases could not read it.
+    #[error("the output is of another type than the phase's")]
+    OtherType,
     /// The value has no JSON form, or is over its cap.
     #[error("the value cannot be stored: it has no JSON form, or is over its cap in Limits")]
     NotStorable,
@@ -142,6 +145,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
                 return Ok(known);
             }
+            self.core.readable(scope, key, &row, &resolution.0)?;
             // The row waits for the word, and stays as it is until somebody raises its token.
             let taken = match self.core.take_over(scope, key, row, Right::Resolve).await? {
                 Ok(taken) => taken,
@@ -236,6 +240,26 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
+    /// An output that the later phases could not read would be in their way for ever.
+    fn readable(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        word: &Word,
+    ) -> Result<(), ResolveError> {
+        let Word::Executed { phase, output } = word else { return Ok(()) };
+        let (index, _) = self.phase_of(row, phase)?;
+        let entry = self.registry.get(&row.definition, row.version);
+        let (entry, work) = entry.zip(row.work.as_ref()).ok_or(ResolveError::NotKnownHere)?;
+        let params = self.decode(scope, key, "params", work.params.clone())?;
+        let request = (entry.decode)(&params).map_err(|_| ResolveError::NotKnownHere)?;
+        match request.reads(index, output) {
+            true => Ok(()),
+            false => Err(ResolveError::OtherType),
+        }
+    }
+
     fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
         let entry = self.registry.get(&row.definition, row.version);
         let phases = entry.ok_or(ResolveError::NotKnownHere)?.definition.phases;
@@ -306,7 +330,7 @@ impl<S: Store, A: Send + Sync + 'static> Taken<S, A> {
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
         let written = self.run.write(&moved).await?;
         if written {
-            observe::resolved(phase.name);
+            observe::resolved(self.run.definition.name, phase.name);
         }
         Ok(written)
     }

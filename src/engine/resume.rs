@@ -52,11 +52,15 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             (Plan::OpenIntent, _) if mutated!(RepeatOpenIntent) => run.resumed().await?,
             (Plan::OpenIntent, _) => {
                 let intent = row.open_intent.as_deref();
-                observe::unknown(phase, "its call was under way when the lease ended");
+                observe::unknown(
+                    run.definition.name,
+                    phase,
+                    "its call was under way when the lease ended",
+                );
                 run.leave(Status::Unknown, intent, settings.reconcile_after).await?
             }
             (Plan::WindowPassed, _) => {
-                observe::unknown(phase, "the provider's window has passed");
+                observe::unknown(run.definition.name, phase, "the provider's window has passed");
                 run.leave(Status::Unknown, Some(phase), settings.reconcile_after).await?
             }
             (Plan::GiveUp, _) => run.leave(Status::DeadLetter, None, settings.lease).await?,
@@ -101,7 +105,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let decoded = self.decode_work(scope, key, work)?;
         let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
         let Some(done) = done else { return Ok(Err(Looked::Ended(self.not_known_here()))) };
-        observe::resumed(&row.recovery_point, row.attempts);
+        observe::resumed(entry.definition.name, &row.recovery_point, row.attempts);
         let run = Run {
             core: self.clone(),
             definition: entry.definition,
@@ -111,6 +115,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             fingerprint: row.fingerprint.clone(),
             context: RequestContext {
                 scope: scope.clone(),
+                key: key.clone(),
                 request_id: row.request_id,
                 created_at: row.created_at,
                 attempt: row.attempts,
@@ -145,6 +150,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             request: (entry.decode)(born.params).map_err(|_| unreadable("params"))?,
             context: RequestContext {
                 scope: holder.scope.clone(),
+                key: holder.key.clone(),
                 request_id: holder.request_id,
                 created_at: born.created_at,
                 attempt: 1,

@@ -24,8 +24,8 @@ use crate::error::DbError;
 use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
-    ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene, StagedJob,
-    Staging, Tx,
+    DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
+    StagedJob, Staging, Tx,
 };
 use crate::store::{Commit, Refusal, Status, Store, StoreError, Transaction};
 
@@ -107,6 +107,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         ));
         loop {
             if self.lease.is_lost() {
+                observe::lost(self.definition.name);
                 return Ok(Ended::Lost);
             }
             if self.core.running.is_closing() {
@@ -175,7 +176,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 self.ring(&jobs);
                 self.arrive(moved)
             }
-            Commit::Fenced => Ok(Break(Ended::Lost)),
+            Commit::Fenced => {
+                observe::lost(self.definition.name);
+                Ok(Break(Ended::Lost))
+            }
             Commit::Refused(refusal) => failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
                 observe::commit_unanswered();
@@ -238,7 +242,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     self.ring(&jobs);
                     return self.arrive(moved);
                 }
-                Commit::Fenced => return Ok(Break(Ended::Lost)),
+                Commit::Fenced => {
+                    observe::lost(self.definition.name);
+                    return Ok(Break(Ended::Lost));
+                }
                 Commit::Unknown(error) => match self.resolve(&moved, error).await? {
                     Fate::Applied => return self.arrive(moved),
                     Fate::Lost => return Ok(Break(Ended::Lost)),
@@ -300,9 +307,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: None,
         };
+        let began = Instant::now();
         let running = self.request.run_local(index, &mut handle, &scene);
         let ended =
             AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let body = Body::of(ended);
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
@@ -328,14 +337,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return Ok(Break(Ended::Lost));
             }
         }
-        let key = self.core.derived_keys.derive(
-            &self.holder.scope,
-            &self.holder.key,
-            self.definition.name,
-            phase.key_name(),
-            &self.fingerprint,
-            self.context.request_id,
-        );
+        let key = self.derived_key(phase);
         #[cfg(feature = "fault-injection")]
         let key = super::mutants::key(key);
         #[cfg(feature = "fault-injection")]
@@ -359,6 +361,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: Some(&key),
         };
+        let began = Instant::now();
         let running =
             AssertUnwindSafe(self.request.run_foreign(index, call, &scene)).catch_unwind();
         let ended = tokio::select! {
@@ -366,8 +369,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             ended = running.instrument(observe::phase(phase.name)) => ended,
             // What it would answer is not ours to write any more, and what it has not sent yet is
             // better not sent.
-            () = self.lease.lost() => return Ok(Break(Ended::Lost)),
+            () = self.lease.lost() => {
+                observe::lost(self.definition.name);
+                return Ok(Break(Ended::Lost));
+            }
         };
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
         // Where the provider honours no key, whatever is not certain is unknown once the call began.
         let uncertain = at_most_once && made.get();
         let name = phase.name;
@@ -422,6 +429,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
+    /// The key for the provider: equal in each attempt (G1).
+    pub(super) fn derived_key(&self, phase: &Phase) -> DerivedKey {
+        self.core.derived_keys.derive(
+            &self.holder.scope,
+            &self.holder.key,
+            self.definition.name,
+            phase.key_name(),
+            &self.fingerprint,
+            self.context.request_id,
+        )
+    }
+
     async fn finish_foreign(
         &mut self,
         phase: &'static Phase,
@@ -435,7 +454,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
-        observe::unknown(phase, reason);
+        observe::unknown(self.definition.name, phase, reason);
         let hold = self.core.settings.reconcile_after;
         self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
     }

@@ -89,6 +89,10 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         &self.engine
     }
 
+    pub(super) fn scope(&self, head: &Parts) -> Option<Scope> {
+        (self.scope_of)(head)
+    }
+
     /// Looks at a request's head: its method, whose it is, its key. `None` where the method takes no
     /// key (all but POST and PATCH): the request passes by, whatever header it has.
     ///
@@ -98,7 +102,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         if !Policy::guards(&head.method) {
             return Ok(None);
         }
-        let scope = (self.scope_of)(head).ok_or_else(|| {
+        let scope = self.scope(head).ok_or_else(|| {
             let detail = "Authenticate; keys belong to their callers.";
             self.policy.refuse(&Problem::new(Kind::Unauthenticated, detail))
         })?;

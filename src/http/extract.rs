@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts};
-use axum::extract::{OriginalUri, Request};
+use axum::extract::{OriginalUri, Path, Request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use http::HeaderMap;
@@ -179,5 +179,17 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
             true => Router::new().route(uri, self.page()),
             false => Router::new(),
         }
+    }
+
+    /// A router with the [status resource](Self::status) at the prefix of
+    /// [`Policy::accept_duplicates`], to be merged into the application's behind its authentication.
+    /// Empty where the policy has no such prefix, or one that is no path.
+    pub fn status_resource<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
+        let Some(route) = self.policy().status_route() else { return Router::new() };
+        let idempotency = self.clone();
+        let status = async move |Path(key): Path<String>, request: Request| {
+            idempotency.status(&request.into_parts().0, &key).await
+        };
+        Router::new().route(&route, get(status))
     }
 }

@@ -18,6 +18,7 @@ mod policy;
 mod problem;
 mod profile;
 mod respond;
+mod status;
 mod unique;
 
 pub use boundary::{Idempotency, Keyed, single_tenant};

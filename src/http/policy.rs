@@ -166,6 +166,14 @@ impl Policy {
         Some(key.as_str().bytes().fold(prefix, percent_encode))
     }
 
+    /// The route of the status resource, as axum writes it.
+    #[cfg(feature = "axum")]
+    pub(crate) fn status_route(&self) -> Option<String> {
+        let prefix = self.status_prefix.as_deref()?;
+        let is_path = prefix.starts_with('/') && !prefix.contains(['{', '}']);
+        is_path.then(|| format!("{prefix}{{key}}"))
+    }
+
     /// How long a duplicate waits, if it does.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self.on_duplicate {

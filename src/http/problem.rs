@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     OutcomeUnknown,
     DeadLetter,
     NotRetained,
+    NoSuchRequest,
     Panicked,
     Misconfigured,
     RateExceeded,
@@ -54,7 +55,7 @@ pub(crate) struct Facts {
 
 impl Kind {
     /// In the order of the checks.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::MethodNotAllowed,
         Self::Unauthenticated,
         Self::KeyMissing,
@@ -72,6 +73,7 @@ impl Kind {
         Self::KeyReused,
         Self::InProgress,
         Self::NotRetained,
+        Self::NoSuchRequest,
         Self::OutcomeUnknown,
         Self::DeadLetter,
         Self::Panicked,
@@ -125,6 +127,9 @@ impl Kind {
             }
             Self::DeadLetter => {
                 ("dead_letter", 409, 409, "The request was given up", false, Idempotency)
+            }
+            Self::NoSuchRequest => {
+                ("no_such_request", 404, 404, "There is no such request", false, Request)
             }
             Self::NotRetained => {
                 let title = "The response was not retained";

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::key::Scope;
+use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{DerivedKey, PhaseError};
 
 /// Facts about the request that are equal in each attempt, so that what a phase builds from them,
@@ -15,6 +15,7 @@ use crate::phase::{DerivedKey, PhaseError};
 #[derive(Debug)]
 pub struct RequestContext {
     pub(crate) scope: Scope,
+    pub(crate) key: IdempotencyKey,
     pub(crate) request_id: Uuid,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) attempt: u32,
@@ -26,6 +27,14 @@ impl RequestContext {
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// The client's key. With [`scope`](Self::scope) it names the request, for a webhook that comes
+    /// later ([`Engine::resolve`](crate::Engine::resolve)); what a provider is to see is the
+    /// [derived key](crate::DerivedKey).
+    #[must_use]
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
     }
 
     /// When the request was first accepted, by the database's clock. Use it instead of the present

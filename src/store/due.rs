@@ -59,11 +59,13 @@ pub struct JobRow {
     pub(crate) id: Uuid,
     pub(crate) name: String,
     pub(crate) args: Vec<u8>,
+    /// Since it was staged.
+    pub(crate) lag: Duration,
 }
 
 pub(super) type KeyAtRow = (String, String);
 pub(super) type JobAtRow = (String, Uuid, i64, i32);
-pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32);
+pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i64);
 
 /// The keys of due rows. One that no request can have was written by hand: it is left where it is,
 /// and must not keep a worker from the others.
@@ -81,9 +83,10 @@ pub(super) fn jobs_at(rows: Vec<JobAtRow>) -> Vec<JobAt> {
 }
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
-    let (name, id, job_name, args, attempts) = row;
+    let (name, id, job_name, args, attempts, lag) = row;
     let at = JobAt { attempts: attempts.cast_unsigned(), ..at.clone() };
-    Ok(JobRow { at, key: key(name)?, id, name: job_name, args })
+    let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+    Ok(JobRow { at, key: key(name)?, id, name: job_name, args, lag })
 }
 
 fn scope(text: String) -> Result<Scope, StoreError> {

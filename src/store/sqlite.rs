@@ -276,13 +276,13 @@ impl Store for Sqlite {
         };
         let rows = self
             .run("claim a staged job", |conn| {
-                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32)>(conn)
+                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32, i64)>(conn)
             })
             .await?;
-        let Some((key, id, name, args, attempts)) = rows.into_iter().next() else {
+        let Some((key, id, name, args, attempts, lag)) = rows.into_iter().next() else {
             return Ok(None);
         };
-        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts)).map(Some)
+        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts, lag)).map(Some)
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {

@@ -85,13 +85,13 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
             return Ok(Ended::Lost);
         };
         let at = row.at.clone();
-        let attempt = at.attempts;
+        let (attempt, lag) = (at.attempts, row.lag);
         let (name, failed) = match self.job(row) {
             Ok(job) => (job.name.clone(), self.hand_over(&job).await.err()),
             Err(error) => (String::new(), Some(error)),
         };
         let Some(error) = failed else {
-            observe::job_delivered(&name);
+            observe::job_delivered(&name, lag);
             let ours = store.job_delivered(&at).await?;
             return Ok(if ours { Ended::Delivered } else { Ended::Lost });
         };
@@ -113,7 +113,7 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
     }
 
     fn job(&self, row: JobRow) -> Result<Job, DeliveryError> {
-        let JobRow { at, key, id, name, args } = row;
+        let JobRow { at, key, id, name, args, lag: _ } = row;
         let args = self
             .engine
             .decoded(&at.scope, &key, "args", args)

@@ -15,6 +15,8 @@ mod handlers;
 mod job;
 mod reaper;
 mod reconciler;
+#[cfg(feature = "redis")]
+mod redis_stream;
 
 mod supervisor;
 
@@ -34,6 +36,8 @@ pub use self::handlers::Handlers;
 pub use self::job::{DeliveryError, Job, JobSink};
 pub use self::reaper::Reaper;
 pub use self::reconciler::Reconciler;
+#[cfg(feature = "redis")]
+pub use self::redis_stream::RedisStream;
 
 pub use self::supervisor::Workers;
 

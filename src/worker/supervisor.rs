@@ -90,3 +90,56 @@ impl std::fmt::Debug for Workers {
         f.debug_struct("Workers").field("running", &self.supervised.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::{More, Stop};
+    use super::*;
+    use crate::store::StoreError;
+
+    struct Fails {
+        starts: Arc<AtomicU32>,
+        looks: Arc<AtomicU32>,
+    }
+
+    impl Worker for Fails {
+        const NAME: &'static str = "fails";
+
+        fn pace(&self) -> Duration {
+            Duration::from_millis(1)
+        }
+
+        async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+            match self.starts.load(Ordering::SeqCst) {
+                1 => std::panic::resume_unwind(Box::new("asked for")),
+                // A store that is away is no reason to start again.
+                2 if self.looks.fetch_add(1, Ordering::SeqCst) < 3 => {
+                    Err(StoreError::NoConnection("asked for".to_owned()))
+                }
+                _ => Ok(More::No),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g17_a_worker_that_panics_is_started_again_and_one_that_fails_goes_on() {
+        let (starts, looks) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+        let stop = watch::Sender::new(false);
+        let supervised = supervise(&stop, {
+            let (starts, looks) = (starts.clone(), looks.clone());
+            move || {
+                starts.fetch_add(1, Ordering::SeqCst);
+                Fails { starts: starts.clone(), looks: looks.clone() }
+            }
+        });
+        while looks.load(Ordering::SeqCst) < 10 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(starts.load(Ordering::SeqCst), 2);
+        let workers = Workers { stop, supervised: vec![supervised] };
+        workers.shutdown().await;
+    }
+}

@@ -131,13 +131,13 @@ fn binaries() -> PathBuf {
     )
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     id.stdout.starts_with(b"0")
 }
 
 /// initdb and the server refuse to run as root.
-fn as_postgres(program: &Path) -> Command {
+pub fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }

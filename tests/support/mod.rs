@@ -16,8 +16,10 @@ pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod requests;
+pub mod rides;
 pub mod script;
 pub mod sealed;
+pub mod work;
 
 pub use db::{TestDb, dump, is_postgres};
 pub use provider::Provider;

@@ -34,6 +34,7 @@ struct Shared {
     armed: Mutex<Option<(String, usize, Cut)>>,
     fired: AtomicUsize,
     refuse: AtomicBool,
+    delay_ms: AtomicUsize,
     held: Notify,
 }
 
@@ -78,6 +79,11 @@ impl Proxy {
     /// Cuts the connection that is held.
     pub fn cut_now(&self) {
         self.shared.held.notify_one();
+    }
+
+    /// Each statement takes so much longer to arrive.
+    pub fn delay(&self, millis: usize) {
+        self.shared.delay_ms.store(millis, Ordering::SeqCst);
     }
 
     /// New connections are refused, or accepted again.
@@ -159,6 +165,10 @@ async fn forward(
                 Cut::Answer => mute.store(true, Ordering::SeqCst),
             }
             cutting = Some(cut);
+        }
+        let delay = shared.delay_ms.load(Ordering::SeqCst);
+        if delay > 0 && kind == b'S' {
+            tokio::time::sleep(std::time::Duration::from_millis(delay as u64)).await;
         }
         to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
         // Sync (or a simple query) completes the statement.

@@ -11,7 +11,8 @@ const IDEMPOTENCY: &str = "idempotency_error";
 const REQUEST: &str = "invalid_request_error";
 const API: &str = "api_error";
 
-const ERRORS: [Error; 20] = [
+const ERRORS: [Error; 21] = [
+    ("no_such_request", [404, 404], "There is no such request", REQUEST, false, false),
     ("rate_exceeded", [429, 429], "Too many new requests", REQUEST, true, true),
     ("too_many_keys", [429, 429], "Too many keys are stored", REQUEST, true, true),
     (

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atomic_phases::{OnDuplicate, Outcome, Profile, Quota, RequestOrigin, WorkerConfig};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::expect::{is_error, is_reply};
 use super::server::Wire;
@@ -179,6 +179,16 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     }
     is_error(&later(r#"{"amount":21}"#).send().await, profile, "idempotency_key_reused");
     assert_eq!(wire.app.bodies(), [0, 0, 0]);
+    let status = || wire.request("GET", "/book/requests/k");
+    let seen = status().send().await;
+    let told: Value = serde_json::from_slice(&seen.body).unwrap();
+    assert_eq!((seen.status, &told["status"]), (200, &json!("pending")));
+    assert_eq!(told["recovery_point"], "started");
+    assert!(seen.header("retry-after").is_some());
+    // G16: another caller's key is no key, and so is one that was never sent.
+    is_error(&status().set("x-tenant", "other").send().await, profile, "no_such_request");
+    let never = wire.request("GET", "/book/requests/never").send().await;
+    is_error(&never, profile, "no_such_request");
     let workers = wire.engine.spawn_workers(WorkerConfig::default());
     let mut seen = later(r#"{"amount":20}"#).send().await;
     while seen.status == 202 {
@@ -187,6 +197,9 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     }
     is_reply(&seen, profile, "k", 201, true);
     assert_eq!(wire.effects(), 1);
+    let told: Value = serde_json::from_slice(&status().send().await.body).unwrap();
+    assert_eq!((&told["status"], &told["response"]["status"]), (&json!("completed"), &json!(201)));
+    assert_eq!(told["response"]["body"].as_str().unwrap().as_bytes(), seen.body);
     workers.shutdown().await;
 }
 

@@ -178,6 +178,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
         .route("/wrong", get(book::<S>))
         .route("/maybe", any(maybe::<S>))
         .merge(idempotency.documentation())
+        .merge(idempotency.status_resource())
         .layer(middleware::from_fn(outer))
         .with_state(idempotency)
 }

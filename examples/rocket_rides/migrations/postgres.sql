@@ -10,7 +10,9 @@ CREATE TABLE IF NOT EXISTS rides (
     origin_lon double precision NOT NULL,
     target_lat double precision NOT NULL,
     target_lon double precision NOT NULL,
-    charge_id  text
+    charge_id  text,
+    -- With user_id, the request that booked it.
+    request_key text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS audit_records (
     id      text PRIMARY KEY,

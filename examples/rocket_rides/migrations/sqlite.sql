@@ -10,7 +10,9 @@ CREATE TABLE IF NOT EXISTS rides (
     origin_lon DOUBLE NOT NULL,
     target_lat DOUBLE NOT NULL,
     target_lon DOUBLE NOT NULL,
-    charge_id  TEXT
+    charge_id  TEXT,
+    -- With user_id, the request that booked it.
+    request_key TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS audit_records (
     id      TEXT PRIMARY KEY,

@@ -2,8 +2,8 @@
 -- Times are the database's clock. No index names a column that changes while a request runs its
 -- usual way, so that its updates stay HOT.
 CREATE TABLE atomic_phases_keys (
-    scope              text        NOT NULL,
-    idempotency_key    text        NOT NULL,
+    scope              text COLLATE "C" NOT NULL,
+    idempotency_key    text COLLATE "C" NOT NULL,
     -- This life of the key: a reused, expired key begins another.
     request_id         uuid        NOT NULL,
     definition         text        NOT NULL,
@@ -54,7 +54,7 @@ CREATE INDEX atomic_phases_keys_expiry ON atomic_phases_keys (expires_at);
 
 -- Jobs that a phase staged: a row exists exactly if the phase committed.
 CREATE TABLE atomic_phases_staged_jobs (
-    scope           text        NOT NULL,
+    scope           text COLLATE "C" NOT NULL,
     request_id      uuid        NOT NULL,
     -- Order of delivery within a request.
     position        bigint      NOT NULL,

@@ -442,13 +442,14 @@ statement! {
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer),
+    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, BigInt),
     { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
      run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT],
-    " RETURNING idempotency_key, job_id, name, args, attempts"
+    " RETURNING idempotency_key, job_id, name, args, attempts, \
+     (extract(epoch FROM clock_timestamp() - staged_at) * 1000)::bigint"
 }
 
 statement! {

@@ -367,12 +367,12 @@ statement! {
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer),
+    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, BigInt),
     { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, run_after = ", [NOW],
     " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
-    " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts"
+    " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts, ", [NOW], " - staged_at"
 }
 
 statement! {

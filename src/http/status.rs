@@ -1,0 +1,73 @@
+//! The status resource: where a request stands, for a client that was told 202.
+
+use bytes::Bytes;
+use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use serde_json::{Value, json};
+
+use super::boundary::Idempotency;
+use super::problem::{Kind, Problem};
+use super::respond::{Answer, whole_seconds};
+use crate::engine::RequestStatus;
+use crate::key::IdempotencyKey;
+use crate::phase::Reply;
+use crate::store::{Status, Store};
+
+impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
+    /// Where the caller's request under `key` stands: 200 with JSON, 401, or 404 where this caller has
+    /// no such key (G16). `head` is the status request's own, `key` the decoded end of its path.
+    ///
+    /// `status` is `pending`, `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
+    /// `completed`; `recovery_point` the last committed phase. Until it is settled there is a
+    /// `Retry-After`. A completed request has a `response`: `status`, `headers` as name and value,
+    /// and `body` where it is UTF-8, else `body_base64`; `null` where it was not retained.
+    pub async fn status(&self, head: &Parts, key: &str) -> Answer {
+        let Some(scope) = self.scope(head) else {
+            let detail = "Authenticate; keys belong to their callers.";
+            return self.policy().refuse(&Problem::new(Kind::Unauthenticated, detail));
+        };
+        let unknown = || {
+            let detail = "You have no request under this key, or its answer has expired.";
+            self.policy().refuse(&Problem::new(Kind::NoSuchRequest, detail))
+        };
+        let Ok(key) = IdempotencyKey::new(key) else { return unknown() };
+        match self.engine().status(&scope, &key).await {
+            Ok(Some(status)) => told(&status).into(),
+            Ok(None) => unknown(),
+            Err(error) => self.policy().refuse(&error.into()),
+        }
+    }
+}
+
+fn told(status: &RequestStatus) -> Response<Bytes> {
+    let mut told = json!({
+        "status": status.status.as_str(),
+        "recovery_point": status.recovery_point,
+        "attempt": status.attempt,
+    });
+    if status.status == Status::Completed {
+        told["response"] = status.reply.as_ref().map_or(Value::Null, response);
+    }
+    let mut response = Response::new(Bytes::from(told.to_string()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !matches!(status.status, Status::Completed | Status::DeadLetter) {
+        headers.insert(RETRY_AFTER, whole_seconds(status.retry_after).into());
+    }
+    response
+}
+
+fn response(reply: &Reply) -> Value {
+    use base64::Engine as _;
+    let mut response = json!({ "status": reply.status(), "headers": reply.headers() });
+    match std::str::from_utf8(reply.bytes()) {
+        Ok(text) => response["body"] = text.into(),
+        Err(_) => {
+            let base64 = base64::engine::general_purpose::STANDARD.encode(reply.bytes());
+            response["body_base64"] = base64.into();
+        }
+    }
+    response
+}

@@ -1,0 +1,320 @@
+//! The soak: clients that retry, repeat themselves, contradict themselves and hang up; two servers that
+//! are killed; a database that crashes and whose connections are cut, delayed and robbed of their
+//! answers; a provider that drops connections after the effect. In the end everything heals, every
+//! key is settled, and the provider's ledgers are compared with the answers.
+//!
+//! `cargo test --test soak` runs a short one. A schedule is repeated by its seed:
+//!
+//! ```sh
+//! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 \
+//!     cargo test --release --features http,axum,reqwest --test soak -- --nocapture
+//! ```
+
+mod support;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use atomic_phases::Postgres;
+use serde_json::{Value, json};
+use support::cluster::Cluster;
+use support::process::{Process, free_port};
+use support::proxy::{Cut, Proxy};
+use support::rides::{Random, Rides, number};
+
+const CLIENTS: u64 = 24;
+
+/// What a client saw of one key, attempt by attempt.
+#[derive(Default)]
+struct Log {
+    declines: bool,
+    answers: Vec<(u16, Vec<u8>)>,
+}
+
+struct Counts {
+    attempts: AtomicU64,
+    hang_ups: AtomicU64,
+    mismatches: AtomicU64,
+    unknown: AtomicU64,
+}
+
+struct Client {
+    http: reqwest::Client,
+    servers: Arc<[String; 2]>,
+    counts: Arc<Counts>,
+    random: Random,
+}
+
+impl Client {
+    /// One attempt at either server; `None` where it did not answer.
+    async fn post(&mut self, user: &str, key: &str, lat: &str) -> Option<(u16, Vec<u8>)> {
+        self.counts.attempts.fetch_add(1, Ordering::Relaxed);
+        let server = &self.servers[self.random.below(2) as usize];
+        let body = format!("origin_lat={lat}&origin_lon=2&target_lat=3&target_lon=4");
+        let request = self.http.post(format!("{server}/rides")).body(body);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let request = request.header("authorization", user).header("idempotency-key", key);
+        let answer = request.send().await.ok()?;
+        Some((answer.status().as_u16(), answer.bytes().await.ok()?.to_vec()))
+    }
+
+    /// Sends until there is an answer for ever, with all the bad manners of real clients.
+    async fn book(&mut self, user: &str, key: &str) -> Vec<(u16, Vec<u8>)> {
+        let began = Instant::now();
+        let mut answers = Vec::new();
+        // 2 in 100 hang up in the middle of their first attempt.
+        if self.random.below(100) < 2 {
+            let patience = Duration::from_millis(self.random.below(40));
+            let _ = tokio::time::timeout(patience, self.post(user, key, "1")).await;
+            self.counts.hang_ups.fetch_add(1, Ordering::Relaxed);
+        }
+        loop {
+            assert!(began.elapsed() < Duration::from_secs(240), "{key} is stuck");
+            match self.post(user, key, "1").await {
+                Some(answer @ (201 | 402, _)) => {
+                    answers.push(answer);
+                    break;
+                }
+                Some((409, body)) => {
+                    let unknown = String::from_utf8_lossy(&body).contains("outcome_unknown");
+                    self.counts.unknown.fetch_add(unknown.into(), Ordering::Relaxed);
+                }
+                Some((500 | 503, _)) | None => {}
+                Some((status, body)) => {
+                    panic!("{key}: {status} {}", String::from_utf8_lossy(&body))
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20 + self.random.below(80))).await;
+        }
+        // 5 in 100 use the key again for something else, 10 in 100 for the same.
+        if self.random.below(100) < 5
+            && let Some((status, _)) = self.post(user, key, "50").await
+        {
+            assert!([422, 503].contains(&status), "{key}: another request got {status}");
+            self.counts.mismatches.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.random.below(100) < 10
+            && let Some(again @ (201 | 402, _)) = self.post(user, key, "1").await
+        {
+            answers.push(again);
+        }
+        answers
+    }
+}
+
+struct World {
+    cluster: Arc<Cluster>,
+    proxy: Proxy,
+    provider: Process,
+    servers: [(Process, Vec<String>); 2],
+    database: String,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let cluster = tokio::task::spawn_blocking(|| Arc::new(Cluster::start())).await.unwrap();
+        let (database, proxy) = (cluster.new_database(), Proxy::start(cluster.port()).await);
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("ledger").display().to_string();
+        tokio::task::block_in_place(|| {
+            let provider =
+                Process::start(&["provider", "--listen", "127.0.0.1:0", "--ledger", &ledger]);
+            // One is near its database, and one behind the proxy.
+            let servers = [database.clone(), proxy.url(&database)].map(|database| {
+                let listen = format!("127.0.0.1:{}", free_port());
+                let arguments = ["serve", "--listen", &listen, "--database-url", &database];
+                let more = ["--charge-api", &provider.url, "--lease", "1"];
+                let rest = ["--reconcile-after", "0.2", "--poll", "0.2"];
+                let arguments: Vec<String> =
+                    arguments.iter().chain(&more).chain(&rest).map(|&text| text.into()).collect();
+                (Rides::serve(&arguments), arguments)
+            });
+            Self { cluster, proxy, provider, servers, database, _dir: dir }
+        })
+    }
+
+    async fn fault(&self, path: &str, faults: Value) {
+        let url = format!("{}/test/{path}", self.provider.url);
+        reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
+    }
+
+    fn restart(&mut self, server: usize) {
+        let (process, arguments) = &mut self.servers[server];
+        process.kill_9();
+        *process = Rides::serve(arguments);
+    }
+
+    async fn list(&self, path: &str) -> Vec<Value> {
+        let list: Value = reqwest::get(format!("{}/v1/{path}", self.provider.url))
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        list["data"].as_array().unwrap().clone()
+    }
+
+    async fn count(&self, what: &str) -> i64 {
+        use diesel_async::RunQueryDsl;
+        #[derive(diesel::QueryableByName)]
+        struct Count {
+            #[diesel(sql_type = diesel::sql_types::BigInt)]
+            n: i64,
+        }
+        let db = Postgres::connect(&self.database).await.unwrap();
+        let mut conn = db.pool().get().await.unwrap();
+        let query = diesel::sql_query(format!("SELECT count(*) AS n FROM {what}"));
+        query.get_result::<Count>(&mut conn).await.unwrap().n
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_and_nothing_is_done_twice() {
+    let seed = number("SOAK_SEED", std::process::id().into());
+    let requests = number("SOAK_REQUESTS", 1200);
+    let (kills, crashes) = (number("SOAK_KILLS", 24), number("SOAK_CRASHES", 2));
+    println!("SOAK_SEED={seed} SOAK_REQUESTS={requests} SOAK_KILLS={kills} SOAK_CRASHES={crashes}");
+    let began = Instant::now();
+    let mut world = World::start().await;
+    let next = Arc::new(AtomicU64::new(0));
+    let counts = Arc::new(Counts {
+        attempts: AtomicU64::new(0),
+        hang_ups: AtomicU64::new(0),
+        mismatches: AtomicU64::new(0),
+        unknown: AtomicU64::new(0),
+    });
+    let urls = Arc::new([0, 1].map(|server: usize| world.servers[server].0.url.clone()));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let http = reqwest::Client::builder().timeout(Duration::from_secs(20));
+            let mut client = Client {
+                http: http.build().unwrap(),
+                servers: urls.clone(),
+                counts: counts.clone(),
+                random: Random(seed.wrapping_mul(1000) + client),
+            };
+            let next = next.clone();
+            tokio::spawn(async move {
+                let mut logs = HashMap::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= requests {
+                        return logs;
+                    }
+                    let declines = number % 20 == 19;
+                    let user =
+                        if declines { "user-bad-source@example.com" } else { "user@example.com" };
+                    let key = format!("soak-{number}");
+                    let answers = client.book(user, &key).await;
+                    logs.insert(key, Log { declines, answers });
+                }
+            })
+        })
+        .collect();
+
+    // The faults are spread evenly over the requests.
+    let mut random = Random(seed);
+    let (mut killed, mut crashed, mut cut) = (0, 0, 0);
+    while next.load(Ordering::Relaxed) < requests && !clients.iter().all(|c| c.is_finished()) {
+        let progress = next.load(Ordering::Relaxed);
+        if killed * requests < progress * kills {
+            tokio::task::block_in_place(|| world.restart(random.below(2) as usize));
+            killed += 1;
+        }
+        if crashed * requests < progress * crashes {
+            let cluster = world.cluster.clone();
+            tokio::task::spawn_blocking(move || {
+                cluster.stop_immediately();
+                cluster.start_server();
+            })
+            .await
+            .unwrap();
+            crashed += 1;
+        }
+        let cuts = [Cut::Before, Cut::After, Cut::Answer];
+        world.proxy.arm("COMMIT", 1 + random.below(5) as usize, cuts[random.below(3) as usize]);
+        world.proxy.delay(random.below(3) as usize);
+        cut = world.proxy.fired();
+        let spoiled = u32::from(random.below(10) == 0);
+        let (before, after) = (random.below(4), random.below(4));
+        let faults = json!({
+            "delay_before_ms": before, "delay_after_ms": after, "drop_after": spoiled,
+            "fail_before": spoiled,
+        });
+        world.fault("faults", faults).await;
+        let faults =
+            json!({ "delay_before_ms": after, "delay_after_ms": before, "drop_after": spoiled });
+        world.fault("pilot_faults", faults).await;
+        tokio::time::sleep(Duration::from_millis(20 + random.below(60))).await;
+    }
+
+    // Heal, and demand progress.
+    world.fault("faults", json!({})).await;
+    world.fault("pilot_faults", json!({})).await;
+    world.proxy.delay(0);
+    world.proxy.arm("nothing starts like this", 1, Cut::Before);
+    let mut logs = HashMap::new();
+    for client in clients {
+        logs.extend(client.await.unwrap());
+    }
+    let healed = Instant::now();
+    let open = "atomic_phases_keys WHERE status <> 'completed'";
+    while world.count(open).await + world.count("atomic_phases_staged_jobs").await > 0 {
+        assert!(healed.elapsed() < Duration::from_secs(60), "not all settled");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    // One more replay of every key: one answer for ever.
+    let mut client = Client {
+        http: reqwest::Client::new(),
+        servers: urls.clone(),
+        counts: counts.clone(),
+        random: Random(seed),
+    };
+    let (mut booked, mut changed) = (Vec::new(), 0);
+    for (key, log) in &logs {
+        let user = match log.declines {
+            true => "user-bad-source@example.com",
+            false => "user@example.com",
+        };
+        let replay = client.post(user, key, "1").await.expect("healed");
+        changed += log.answers.iter().filter(|answer| **answer != replay).count();
+        assert_eq!(replay.0, if log.declines { 402 } else { 201 }, "{key}");
+        if !log.declines {
+            booked.push(serde_json::from_slice::<Value>(&replay.1).unwrap());
+        }
+    }
+    let charges = world.list("charges").await;
+    let told = world.list("notifications").await;
+    let field = |value: &Value, name: &str| value[name].as_str().unwrap().to_owned();
+    let rides: HashSet<String> = booked.iter().map(|ride| field(ride, "id")).collect();
+    let charged: Vec<String> = charges.iter().map(|c| field(&c["metadata"], "ride")).collect();
+    let notified: Vec<String> =
+        told.iter().map(|notification| field(notification, "ride")).collect();
+    let distinct = |rides: &[String]| rides.iter().cloned().collect::<HashSet<_>>();
+    let duplicated =
+        charged.len() - distinct(&charged).len() + notified.len() - distinct(&notified).len();
+    let lost = rides.difference(&distinct(&charged)).count()
+        + rides.difference(&distinct(&notified)).count();
+    let phantom = distinct(&charged).difference(&rides).count()
+        + distinct(&notified).difference(&rides).count();
+    println!(
+        "requests {}, attempts {}, process kills {killed}, database crashes {crashed}, \
+         connections cut {cut}, hang-ups {}, mismatches refused {}, unknown for a while {}: \
+         lost {lost}, duplicated {duplicated}, without a ride {phantom}, answers changed {changed}, \
+         unsettled 0; {:.0} s",
+        logs.len(),
+        counts.attempts.load(Ordering::Relaxed),
+        counts.hang_ups.load(Ordering::Relaxed),
+        counts.mismatches.load(Ordering::Relaxed),
+        counts.unknown.load(Ordering::Relaxed),
+        began.elapsed().as_secs_f64(),
+    );
+    assert_eq!((lost, duplicated, phantom, changed), (0, 0, 0, 0));
+    assert_eq!(rides.len(), booked.len(), "one ride for each key");
+    assert_eq!(logs.len() as u64, requests);
+    assert_eq!(world.count("rides WHERE charge_id IS NOT NULL").await, rides.len() as i64);
+}

@@ -1,0 +1,104 @@
+//! The flagship as real processes, on either store, and a schedule from a seed.
+
+use serde_json::Value;
+
+use super::cluster;
+use super::process::{Process, free_port};
+
+/// `rocket_rides` as two processes: a provider, and a server that is killed and comes back.
+pub struct Rides {
+    pub provider: Process,
+    pub server: Process,
+    pub arguments: Vec<String>,
+    pub database: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Rides {
+    pub fn start(database: impl FnOnce(&tempfile::TempDir) -> String) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("ledger");
+        let ledger = ledger.to_str().unwrap();
+        let provider = Process::start(&["provider", "--listen", "127.0.0.1:0", "--ledger", ledger]);
+        let listen = format!("127.0.0.1:{}", free_port());
+        let database = database(&dir);
+        let arguments = [
+            "serve",
+            "--listen",
+            &listen,
+            "--database-url",
+            &database,
+            "--charge-api",
+            &provider.url,
+            "--lease",
+            "1",
+            "--reconcile-after",
+            "0.1",
+            "--poll",
+            "0.1",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let server = Self::serve(&arguments);
+        Self { provider, server, arguments, database, _dir: dir }
+    }
+
+    pub fn serve(arguments: &[String]) -> Process {
+        Process::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    pub fn kill_and_restart(&mut self) {
+        self.server.kill_9();
+        self.server = Self::serve(&self.arguments);
+    }
+
+    pub async fn faults(&self, faults: Value) {
+        let url = format!("{}/test/faults", self.provider.url);
+        reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
+    }
+
+    pub async fn charges(&self) -> Vec<Value> {
+        let url = format!("{}/v1/charges", self.provider.url);
+        let list: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+        list["data"].as_array().unwrap().clone()
+    }
+
+    /// The rides that a pilot was told, each as often as it was told.
+    pub async fn notifications(&self) -> Vec<String> {
+        let url = format!("{}/v1/notifications", self.provider.url);
+        let list: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+        let rides = list["data"].as_array().unwrap().iter();
+        rides.map(|told| told["ride"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub async fn pilot_faults(&self, faults: Value) {
+        let url = format!("{}/test/pilot_faults", self.provider.url);
+        reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
+    }
+}
+
+/// SplitMix64: a few lines that make a schedule from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// A number from the environment.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+pub fn sqlite(dir: &tempfile::TempDir) -> String {
+    format!("sqlite://{}", dir.path().join("rides.db").display())
+}
+
+pub fn postgres(_: &tempfile::TempDir) -> String {
+    cluster::new_database()
+}

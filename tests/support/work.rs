@@ -1,0 +1,63 @@
+//! Workers as the tests run them: one look at a time, no grace; a request that dies in its call; an
+//! inbox for jobs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atomic_phases::*;
+
+use super::{App, TestDb, TestEngine, key, scope};
+
+pub fn config() -> WorkerConfig {
+    WorkerConfig::default().grace(Duration::ZERO).poll(Duration::from_millis(20))
+}
+
+pub async fn completed<S: TestDb>(engine: &TestEngine<S>) -> Swept {
+    Completer::new(engine, config()).run_once().await.unwrap()
+}
+
+pub async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Swept {
+    Reconciler::new(engine, config()).run_once().await.unwrap()
+}
+
+pub async fn status<S: TestDb>(engine: &TestEngine<S>, name: &str) -> RequestStatus {
+    engine.status(&scope(), &key(name)).await.unwrap().unwrap()
+}
+
+/// Dies inside its foreign call, after the effect.
+pub async fn dies_in_its_call<S: TestDb, R: RequestDefinition<S, App>>(
+    engine: &TestEngine<S>,
+    name: &str,
+    request: R,
+) {
+    let mut gate = engine.app().provider.stop_after_the_effect();
+    let call = engine.call(&scope(), &key(name), request);
+    let call = tokio::spawn(call.__execute_in_place());
+    let waiting = gate.recv().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    engine.app().provider.stop_no_more();
+    drop(waiting);
+}
+
+/// What a sink was handed, outside of the engine's tables.
+#[derive(Clone, Default)]
+pub struct Inbox(pub Arc<Mutex<Vec<Job>>>);
+
+impl Inbox {
+    pub fn take(&self) -> Vec<Job> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    pub fn sink(&self) -> impl JobSink {
+        let (one, other) = (self.clone(), self.clone());
+        Handlers::new()
+            .on("receipt", move |_: String, job| one.clone().keep(job))
+            .on("thanks", move |_: String, job| other.clone().keep(job))
+    }
+
+    pub async fn keep(self, job: Job) -> Result<(), DeliveryError> {
+        self.0.lock().unwrap().push(job);
+        Ok(())
+    }
+}

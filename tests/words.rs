@@ -1,0 +1,118 @@
+//! `Engine::resolve`: a webhook's or an operator's word about a request whose outcome nobody knows. Over
+//! both stores.
+
+mod support;
+
+use atomic_phases::*;
+use support::work::*;
+use support::*;
+
+on_both_stores! {
+    a_word_from_outside_settles_an_unknown_outcome_once,
+    a_late_word_about_an_earlier_call_is_refused,
+    an_operator_closes_a_request_by_hand,
+    a_word_that_fits_nothing_is_refused,
+}
+
+async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let (engine, another) = (engine(&db, &app), engine(&db.another().await, &app));
+    let found = |id: &str| Charge { id: id.into(), padding: String::new() };
+    let say = async |engine: &TestEngine<S>, id: &str| {
+        let word = Resolution::executed("notified", &found(id)).unwrap();
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    // A webhook that is faster than the call's own answer.
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
+    let call = tokio::spawn(call.__execute_in_place());
+    let waiting = gate.recv().await.unwrap();
+    let early = say(&another, "effect-1").await;
+    assert!(matches!(early, Err(ResolveError::InProgress { .. })), "{early:?}");
+    call.abort();
+    let _ = call.await;
+    drop(waiting);
+    app.provider.stop_no_more();
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1);
+
+    assert_eq!(say(&another, "effect-1").await.unwrap(), Resolved::Applied);
+    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already);
+    let other = say(&engine, "effect-2").await;
+    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
+    let attempt = status(&engine, "k").await.attempt;
+    let denied = Resolution::not_executed("notified", attempt);
+    let denied = engine.resolve(&scope(), &key("k"), denied).await;
+    assert!(matches!(denied, Err(ResolveError::Conflict(_))), "{denied:?}");
+
+    assert_eq!(completed(&engine).await.finished, 1);
+    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already, "finished by now");
+    let other = say(&engine, "effect-2").await;
+    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
+    let reply = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await).reply;
+    assert_eq!(reply.bytes(), b"notified effect-1");
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let first = status(&engine, "k").await.attempt;
+    let say = async |attempt| {
+        let word = Resolution::not_executed("notified", attempt);
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    assert_eq!(say(first).await.unwrap(), Resolved::Applied);
+    assert_eq!(say(first).await.unwrap(), Resolved::Already);
+    let contrary = Resolution::executed("notified", &1).unwrap();
+    let contrary = engine.resolve(&scope(), &key("k"), contrary).await;
+    assert!(matches!(contrary, Err(ResolveError::Conflict(_))), "{contrary:?}");
+    assert_eq!(completed(&engine).await.unknown, 1, "called again, unknown again");
+    let late = say(first).await;
+    assert!(!matches!(late, Ok(Resolved::Applied)), "the second call may have had its effect");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown);
+    assert_eq!(say(first + 1).await.unwrap(), Resolved::Applied);
+}
+
+async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let close = async |text: &str| {
+        let word = Resolution::finish(Reply::text(200, text));
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Applied);
+    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Already);
+    assert!(matches!(close("otherwise").await, Err(ResolveError::Conflict(_))));
+    let told = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
+}
+
+async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let say = async |name: &str, word| engine.resolve(&scope(), &key(name), word).await;
+    assert!(matches!(say("none", Resolution::retry()).await, Err(ResolveError::NoSuchKey)));
+    let unknown = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    for phase in ["booked", "answered", "no_such_phase"] {
+        let refused = say("k", Resolution::not_executed(phase, 1)).await;
+        let refused = refused.unwrap_err();
+        let fits = matches!(refused, ResolveError::NotThatPhase | ResolveError::Conflict(_));
+        assert!(fits, "{phase}: {refused:?}");
+    }
+    let other = say("k", Resolution::executed("charged", &"ch_1").unwrap()).await;
+    assert!(matches!(other, Err(ResolveError::OtherType)), "no Charge: {other:?}");
+    let bad = say("k", Resolution::finish(Reply::text(99, ""))).await;
+    assert!(matches!(bad, Err(ResolveError::NotStorable)), "{bad:?}");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
+    let strange: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Notify>().build().unwrap();
+    let refused =
+        strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
+    assert!(matches!(refused, Err(ResolveError::NotKnownHere)), "{refused:?}");
+}
