@@ -10,6 +10,8 @@ pub use crate::phase::{
 };
 pub use crate::store::Store;
 
+pub use serde_json::value::RawValue;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -95,4 +97,9 @@ pub fn no_such_phase<'a, T: Send + 'a, E: From<PhaseError> + Send + 'a>() -> Pha
     let error =
         PhaseError::retryable("the engine asked for a phase that the definition does not have");
     Box::pin(std::future::ready(Err(error.into())))
+}
+
+/// Whether a stored output is a `T`.
+pub fn is<T: DeserializeOwned>(output: &RawValue) -> bool {
+    serde_json::from_str::<T>(output.get()).is_ok()
 }

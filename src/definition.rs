@@ -154,6 +154,9 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         index: usize,
         scene: &'a Scene<'a, A>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
+
+    /// Whether the later phases can read `output` as that of phase `index`.
+    fn reads(&self, index: usize, output: &RawValue) -> bool;
 }
 
 /// A request type with its definition. Implemented by `#[atomic_phases]`; `S` is the store, `A` the

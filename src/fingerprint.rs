@@ -66,12 +66,11 @@ impl FingerprintVersion {
     /// What new rows are written with.
     pub(crate) const CURRENT: Self = Self::V1;
 
-    /// The version of a stored fingerprint; `None` where a newer process wrote it (G14).
+    /// The version of a stored fingerprint; `None` where a newer process wrote it, or nobody (G14).
     pub(crate) fn of(stored: &str) -> Option<Self> {
-        match stored.split_once(':')?.0 {
-            "v1" => Some(Self::V1),
-            _ => None,
-        }
+        let (version, digest) = stored.split_once(':')?;
+        let is_sha256 = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (version == "v1" && is_sha256).then_some(Self::V1)
     }
 }
 

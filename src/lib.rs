@@ -100,6 +100,13 @@
 //! with a stored time, and no safety rests on either: each write is guarded by the lease's fencing
 //! token and the recovery point.
 //!
+//! # What is logged
+//!
+//! Spans and events of `tracing` name definitions, phases, statuses and short hashes of scope and
+//! key; never a key, a parameter, an output, a reply or a database's message, at any level. The
+//! PostgreSQL driver is not so silent: `tokio_postgres` logs the parameters of every statement at
+//! `debug`, by the `log` crate. Keep that target at `info`.
+//!
 //! # Over HTTP
 //!
 //! With the feature `axum`, a route takes keys by three lines: `Idempotency::new(engine, scope_of)` as
@@ -184,8 +191,9 @@ pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
-    BuildError, Call, CheckReport, Engine, EngineBuilder, ExecuteError, FailureCause, Finished,
-    Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded, StrandedBecause,
+    BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
+    FailureCause, Finished, Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded,
+    StrandedBecause,
 };
 pub use error::DbError;
 pub use fingerprint::{

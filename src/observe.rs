@@ -36,7 +36,9 @@ pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, Execu
         Ok(Outcome::Finished(finished)) if finished.replayed => {
             count!("reserve.replay", definition);
         }
-        Ok(Outcome::ReplyNotRetained { .. }) => count!("reserve.replay", definition),
+        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => {
+            count!("reserve.replay", definition)
+        }
         Ok(Outcome::Mismatch) => count!("reserve.key_misuse", definition),
         Ok(Outcome::InProgress { .. }) => count!("reserve.in_progress", definition),
         Ok(Outcome::Unknown { .. }) => count!("reserve.unknown", definition),
@@ -163,6 +165,10 @@ pub(crate) fn worker_panicked(worker: &'static str) {
 pub(crate) fn reaped(keys: u32) {
     count!("ttl_pruned", "", by keys.into());
     debug!(keys, "reaped");
+}
+
+pub(crate) fn erased(keys: u32) {
+    debug!(keys, "erased");
 }
 
 pub(crate) fn job_delivered(name: &str, lag: Duration) {

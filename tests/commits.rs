@@ -301,6 +301,10 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         private::no_such_phase()
     }
+
+    fn reads(&self, _: usize, _: &private::RawValue) -> bool {
+        true
+    }
 }
 
 impl<P: Pool> RequestDefinition<Postgres<P>, ()> for Sleeps {

@@ -4,9 +4,11 @@ mod support;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use atomic_phases::*;
 use serde::{Deserialize, Serialize};
+use support::db::{open_pg, url_of};
 use support::*;
 
 #[derive(Clone, Default)]
@@ -67,6 +69,143 @@ impl<Db: TestDb> Secret {
     }
 }
 
+/// A request whose call nobody may repeat, for the workers.
+#[derive(Clone, Serialize, Deserialize)]
+struct Vault {
+    text: String,
+    found: u8,
+}
+
+#[atomic_phases(name = "vault", version = 1)]
+impl<Db: TestDb> Vault {
+    #[phase(foreign(at_most_once))]
+    async fn opened(&self, call: ForeignCall) -> PhaseResult<Kept, ForeignError> {
+        // What the provider says may be any secret.
+        let reply = self.text.clone();
+        let kept = call.make(async |_| Ok::<_, ForeignError>(Kept(reply))).await?;
+        match self.found {
+            9 => Ok(kept),
+            _ => Err(ForeignError::unknown("no answer")),
+        }
+    }
+
+    #[reconcile(opened)]
+    async fn look_into(&self, key: &DerivedKey) -> PhaseResult<Reconciled<Kept>> {
+        let _ = format!("{key:?}");
+        match self.found {
+            0 => Ok(Reconciled::Executed(Kept(self.text.clone()))),
+            1 => Ok(Reconciled::NotExecuted),
+            2 => Err(PhaseError::retryable("the provider is away")),
+            3 => Err(diesel_error(&self.text).into()),
+            _ => Ok(Reconciled::StillUnknown),
+        }
+    }
+
+    #[phase]
+    async fn closed(&self, tx: &mut Tx<'_, Db>, kept: &Kept) -> PhaseResult<Reply> {
+        for job in ["delivered", "retried", "dead", "late", "panics", "another type", "nobody's"] {
+            tx.stage_job(job, kept)?;
+        }
+        Ok(Reply::text(200, self.text.clone()))
+    }
+}
+
+fn diesel_error(text: &str) -> diesel::result::Error {
+    let kind = diesel::result::DatabaseErrorKind::Unknown;
+    diesel::result::Error::DatabaseError(kind, Box::new(text.to_owned()))
+}
+
+/// The same through the workers, and through all that an operator may ask.
+async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
+    let engine = Engine::builder(db.clone()).register::<Vault>().max_reconciles(2).build().unwrap();
+    let scope = Scope::new("canary-scope").unwrap();
+    let config = || WorkerConfig::default().grace(Duration::ZERO).max_deliveries(2);
+    for found in [0, 1, 2, 3, 4, 9] {
+        let key = IdempotencyKey::new(format!("canary-key-{found}")).unwrap();
+        let request = Vault { text: "canary-text".into(), found };
+        let call = engine.call(&scope, &key, request).context(&"canary-context");
+        shown.push(format!("{:?}", call.accept().await));
+    }
+    let handlers = || {
+        Handlers::new()
+            .on("delivered", async |_: String, job: Job| {
+                assert!(!format!("{job:?}").contains("canary"));
+                Ok(())
+            })
+            .on("retried", async |_: String, _: Job| Err(DeliveryError::retry("away")))
+            .on("dead", async |_: String, _: Job| Err(DeliveryError::dead("no such address")))
+            .on("late", async |_: String, _: Job| {
+                Err(DeliveryError::retry_after("busy", Duration::from_secs(9)))
+            })
+            .on("panics", async |_: String, _: Job| -> Result<(), DeliveryError> {
+                panic!("as asked for")
+            })
+            .on("another type", async |_: u64, _: Job| Ok(()))
+    };
+    for _ in 0..9 {
+        let completed = Completer::new(&engine, config()).run_once().await;
+        let reconciled = Reconciler::new(&engine, config()).run_once().await;
+        let mut enqueuer = Enqueuer::new(&engine, handlers(), config());
+        let delivered = enqueuer.run_once().await;
+        shown.push(format!("{completed:?} {reconciled:?} {delivered:?} {enqueuer:?}"));
+        db.let_time_pass().await;
+    }
+    shown.push(format!("{:?}", engine.check().await));
+    for found in [0, 1, 2, 3, 4, 9, 10] {
+        let key = IdempotencyKey::new(format!("canary-key-{found}")).unwrap();
+        shown.push(format!("{:?}", engine.status(&scope, &key).await));
+        for word in [
+            Resolution::executed("opened", &"canary-output").unwrap(),
+            Resolution::not_executed("canary-phase", 1),
+            Resolution::retry(),
+            Resolution::finish(Reply::text(200, "canary-reply")),
+            Resolution::finish(Reply::text(200, "canary-another")),
+        ] {
+            // Whoever prints a word prints what is said in it; its answer does not.
+            let resolved = engine.resolve(&scope, &key, word).await;
+            shown.push(resolved.map_or_else(|e| format!("{e} {e:?}"), |r| format!("{r:?}")));
+        }
+        let erased = engine.erase(&scope, &key).await;
+        shown.push(erased.map_or_else(|e| format!("{e} {e:?}"), |()| String::new()));
+    }
+    shown.push(format!("{:?}", engine.erase_scope(&scope).await));
+    let workers = engine.spawn_workers(config().sink(handlers()).poll(Duration::from_millis(5)));
+    shown.push(format!("{workers:?}"));
+    workers.shutdown().await;
+    // Without tables, each of them fails.
+    db.sql("DROP TABLE atomic_phases_keys; DROP TABLE atomic_phases_staged_jobs").await;
+    let key = IdempotencyKey::new("canary-key-0").unwrap();
+    let mut errors = vec![
+        Completer::new(&engine, config()).run_once().await.unwrap_err(),
+        Enqueuer::new(&engine, handlers(), config()).run_once().await.unwrap_err(),
+        Reaper::new(&db, config()).run_once().await.unwrap_err(),
+        engine.erase_scope(&scope).await.unwrap_err(),
+    ];
+    errors.push(engine.check().await.unwrap_err());
+    shown.extend(errors.iter().map(|error| format!("{error} {error:?}")));
+    shown.push(format!("{:?}", engine.erase(&scope, &key).await));
+    shown.push(format!("{:?}", engine.resolve(&scope, &key, Resolution::retry()).await));
+}
+
+/// What dependencies log. tokio-postgres is left out: at debug level it logs the parameters of every
+/// statement, as bytes (see "What is logged" in the crate's documentation).
+struct Dependencies(Log);
+
+impl log::Log for Dependencies {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let level = record.level();
+        if !record.target().starts_with("tokio_postgres") || level <= log::Level::Info {
+            writeln!(self.0.clone(), "{} {}", record.target(), record.args()).unwrap();
+        }
+    }
+
+    fn flush(&self) {}
+}
+
 async fn everything<S: TestDb>(db: S, shown: &mut Vec<String>) {
     let engine = Engine::builder(db.clone()).register::<Secret>().max_attempts(2);
     let engine =
@@ -113,6 +252,8 @@ impl<T> TypeIdName for T {
 async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     let log = Log::default();
     let writer = log.clone();
+    log::set_boxed_logger(Box::new(Dependencies(log.clone()))).unwrap();
+    log::set_max_level(log::LevelFilter::Trace);
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
@@ -121,19 +262,41 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     let mut shown = Vec::new();
     everything(Sqlite::fresh().await, &mut shown).await;
     everything(Postgres::fresh().await, &mut shown).await;
+    in_the_background(Sqlite::fresh().await, &mut shown).await;
+    // By a URL with a password, which the server does not ask for.
+    let db = Postgres::fresh().await;
+    let url = url_of(&db).replace("postgres@", "postgres:canary-password@");
+    assert!(url.contains("canary"));
+    in_the_background(open_pg(&url, 8).await, &mut shown).await;
     let no_server =
         Postgres::connect("postgres://canary-user:canary-password@127.0.0.1:1/canary-db").await;
     shown.push(format!("{:?}", no_server.err().unwrap()));
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     // Not silent because nothing was said.
-    for word in
-        ["atomic_phases.request", "secret", "told", "unique violation", "unknown", "retryable"]
-    {
+    for word in [
+        "atomic_phases.request",
+        "atomic_phases.driven",
+        "secret",
+        "told",
+        "unique violation",
+        "unknown",
+        "retryable",
+        "an unknown outcome is settled",
+        "a reconcile function failed",
+        "resolved by a word",
+        "job delivered",
+        "job not delivered",
+        "job is a dead letter",
+        "erased",
+    ] {
         assert!(log.contains(word), "{word} is not in the log");
     }
     shown.push(log);
     for text in &shown {
         let at = text.find("canary");
-        assert_eq!(at, None, "{}", &text[at.unwrap_or(0).saturating_sub(300)..]);
+        let near = at.unwrap_or(0).saturating_sub(300);
+        assert_eq!(at, None, "{}", text[near..].chars().take(900).collect::<String>());
+        let bytes = text.find("99, 97, 110, 97, 114, 121");
+        assert_eq!(bytes, None, "the bytes of a canary");
     }
 }

@@ -105,6 +105,8 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
         let fits = matches!(refused, ResolveError::NotThatPhase | ResolveError::Conflict(_));
         assert!(fits, "{phase}: {refused:?}");
     }
+    let other = say("k", Resolution::executed("charged", &"ch_1").unwrap()).await;
+    assert!(matches!(other, Err(ResolveError::OtherType)), "no Charge: {other:?}");
     let bad = say("k", Resolution::finish(Reply::text(99, ""))).await;
     assert!(matches!(bad, Err(ResolveError::NotStorable)), "{bad:?}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");

@@ -84,6 +84,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
         request.reconciles.iter().zip(&checked.reconciles).map(|(function, (index, arguments))| {
             reconcile_arm(*index, function, arguments, &request.phases[*index], &moved)
         });
+    let reads = reads(checked);
     let phases = request.phases.iter().map(phase_data);
     let (name, version) = (&request.options.name, &request.options.version);
 
@@ -136,6 +137,17 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 match __index {
                     #(#reconciles)*
                     _ => ::atomic_phases::__private::no_such_phase(),
+                }
+            }
+
+            fn reads(
+                &self,
+                __index: ::std::primitive::usize,
+                __output: &::atomic_phases::__private::RawValue,
+            ) -> ::std::primitive::bool {
+                match __index {
+                    #(#reads)*
+                    _ => true,
                 }
             }
         }
@@ -272,6 +284,21 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
         }
     }
     lets
+}
+
+/// `index => is::<Ride>(output)`, for each output that a later phase asks for.
+fn reads(checked: &Checked) -> Vec<TokenStream> {
+    let mut seen = Vec::new();
+    let mut arms = Vec::new();
+    for argument in checked.phases.iter().flatten() {
+        if let Argument::Output(index, ty) = argument
+            && !seen.contains(index)
+        {
+            seen.push(*index);
+            arms.push(quote!(#index => ::atomic_phases::__private::is::<#ty>(__output),));
+        }
+    }
+    arms
 }
 
 fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStream {

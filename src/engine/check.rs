@@ -3,6 +3,7 @@
 use super::Engine;
 use super::registry::Registry;
 use crate::definition::{FINISHED, STARTED};
+use crate::key::{IdempotencyKey, Scope};
 use crate::store::{Standing, Status, Store, StoreError};
 
 /// What [`Engine::check`] found. Run it at start-up, before traffic, and in the deploy pipeline.
@@ -54,8 +55,33 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// A row that is listed is not lost: it waits, untouched, for a process that knows it.
     ///
     /// # Errors
-    /// [`StoreError`] where the store cannot be read.
+    /// [`StoreError::Migration`] names the migrations that are not applied where the tables are not
+    /// there, or are not as this process needs them; any other [`StoreError`] where the store cannot
+    /// be read.
     pub async fn check(&self) -> Result<CheckReport, StoreError> {
+        match self.compare().await {
+            Err(error) if error.is_from_server() => Err(self.missing_migrations(error).await),
+            compared => compared,
+        }
+    }
+
+    /// Why the tables are not as they have to be, if that is known.
+    async fn missing_migrations(&self, error: StoreError) -> StoreError {
+        match self.core.store.missing_migrations().await {
+            Ok(missing) if !missing.is_empty() => StoreError::Migration(format!(
+                "{} not applied; call Store::migrate before the first request",
+                missing.join(", ")
+            )),
+            _ => error,
+        }
+    }
+
+    async fn compare(&self) -> Result<CheckReport, StoreError> {
+        // Nobody has this key: what is asked for are the columns.
+        let (scope, key) = (Scope::new("-"), IdempotencyKey::new("-"));
+        if let (Ok(scope), Ok(key)) = (scope, key) {
+            self.core.store.read(&scope, &key).await.map(drop)?;
+        }
         let dead_jobs = self.core.store.dead_jobs().await?;
         let mut report = CheckReport { dead_jobs, ..CheckReport::default() };
         for rows in self.core.store.survey().await? {

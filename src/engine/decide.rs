@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, EffectClass, PhaseKind};
-use crate::store::{KeyRow, Status};
+use crate::store::{ERASED, KeyRow, Status};
 
 /// What is known about a call before its row is looked at.
 pub(crate) struct Asked<'a> {
@@ -25,6 +25,8 @@ pub(crate) enum Decision {
     Mismatch,
     /// Tell the stored reply.
     Replay,
+    /// Its data was erased; the parameters can no longer be compared.
+    Erased,
     /// Somebody holds the lease.
     InProgress {
         retry_after: Duration,
@@ -46,6 +48,9 @@ pub(crate) fn decide(row: Option<&KeyRow>, asked: &Asked<'_>) -> Decision {
     let Some(row) = row else { return Decision::Create { replaces: None } };
     if row.status == Status::Completed && row.expired {
         return Decision::Create { replaces: Some(row.request_id) };
+    }
+    if row.status == Status::Completed && row.fingerprint == ERASED {
+        return Decision::Erased;
     }
     #[cfg(feature = "fault-injection")]
     if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() {
@@ -237,6 +242,17 @@ mod tests {
         }
         let finished = KeyRow { version: 4, ..row(Status::Completed) };
         assert_eq!(decide(Some(&finished), &asked(Some(true))), Decision::Replay);
+    }
+
+    #[test]
+    fn g15_an_erased_row_is_a_tombstone_until_it_expires() {
+        for same_request in [Some(true), Some(false), None] {
+            let erased = KeyRow { fingerprint: ERASED.into(), ..row(Status::Completed) };
+            assert_eq!(decide(Some(&erased), &asked(same_request)), Decision::Erased);
+            let expired = KeyRow { expired: true, ..erased };
+            let replaces = Some(expired.request_id);
+            assert_eq!(decide(Some(&expired), &asked(same_request)), Decision::Create { replaces });
+        }
     }
 
     #[test]

@@ -89,14 +89,16 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
         Ok(match self.resume(scope, key, row, right).await? {
             Looked::Ended(outcome) => match outcome {
-                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } => Driven::Finished,
+                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
+                    Driven::Finished
+                }
                 Outcome::Failed { cause: FailureCause::NotKnownHere, .. } => Driven::Left,
                 Outcome::Failed { .. } => Driven::Released,
                 Outcome::Unknown { .. } => Driven::Unknown,
                 Outcome::DeadLetter => Driven::DeadLetter,
                 Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
             },
-            Looked::Changed => Driven::Lost,
+            Looked::Changed | Looked::Lost => Driven::Lost,
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
             Looked::Restart { .. } => Driven::Failed,
         })

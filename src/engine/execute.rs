@@ -160,10 +160,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let mut rejected = None;
         let mut restarts = 0;
         let mut looks = 0;
+        let mut ran = false;
         loop {
             let row = self.core.store.read(&self.scope, &self.key).await?;
             let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
             let ended = match (decision, row) {
+                (Decision::Create { .. }, _) if ran => {
+                    return Err(ExecuteError::RowDeleted);
+                }
                 (Decision::Create { replaces }, _) => {
                     if !std::mem::replace(&mut admitted, true) {
                         self.core.admit(&self.scope).await?;
@@ -193,8 +197,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     self.before_reply(&outcome).await;
                     return Ok(outcome);
                 }
+                Looked::Lost if looks < LOOKS => {
+                    ran = true;
+                    looks += 1;
+                }
                 Looked::Changed if looks < LOOKS => looks += 1,
-                Looked::Changed => {
+                Looked::Changed | Looked::Lost => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
                 }
                 Looked::Restart { reply, error } => {
@@ -240,6 +248,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
+            Decision::Erased => Outcome::Erased,
             Decision::NotKnownHere => self.core.not_known_here(),
             Decision::Replay => {
                 let mut row = row.ok_or(unreadable("response"))?;
@@ -367,6 +376,8 @@ pub(super) enum Looked {
     Ended(Outcome),
     /// Somebody was faster: look again.
     Changed,
+    /// It ran here, and the lease was lost: look again, and answer as a loser (G3).
+    Lost,
     /// The row was not committed, or nobody knows: look again, and go on from there.
     Restart {
         reply: Option<Reply>,
@@ -378,7 +389,7 @@ impl From<Ended> for Looked {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Outcome(outcome) => Self::Ended(outcome),
-            Ended::Lost => Self::Changed,
+            Ended::Lost => Self::Lost,
             Ended::Rejected(reply) => Self::Restart { reply: Some(reply), error: None },
             Ended::Again(error) => Self::Restart { reply: None, error: Some(error) },
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::stored::unreadable;
 use crate::fingerprint::FingerprintError;
 use crate::phase::Reply;
 use crate::store::StoreError;
@@ -21,6 +22,8 @@ pub enum Outcome {
         /// The reply's HTTP status.
         status: u16,
     },
+    /// Finished earlier, and its data [erased](crate::Engine::erase) since then. It never runs again.
+    Erased,
     /// The key was used for another request: other parameters, path or definition. Told before
     /// anything else about the row (G9).
     Mismatch,
@@ -121,7 +124,7 @@ pub enum ExecuteError {
     /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
     /// and the same call later meets it.
     #[error("the store is unavailable: {0}")]
-    Unavailable(#[from] StoreError),
+    Unavailable(#[source] StoreError),
     /// The engine is shutting down and takes no new request.
     #[error("the engine is shutting down; call another node")]
     ShuttingDown,
@@ -180,8 +183,21 @@ pub enum ExecuteError {
         /// Why not.
         why: &'static str,
     },
+    /// The request's row was deleted, or expired, while this call ran it. What it did is done; whoever asks again
+    /// begins a new request, so this call does not.
+    #[error("the row of the request was deleted while it ran")]
+    RowDeleted,
     /// The task that ran the request ended without an answer: the runtime is shutting down, or a
     /// defect of this crate. As after a crash, a retry resumes.
     #[error("the task that ran the request ended without an answer")]
     TaskLost,
+}
+
+impl From<StoreError> for ExecuteError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unreadable { column } => unreadable(column),
+            error => Self::Unavailable(error),
+        }
+    }
 }

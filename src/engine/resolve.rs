@@ -95,18 +95,27 @@ pub enum ResolveError {
     /// This process does not know the request's definition, version or recovery point (G14).
     #[error("this process does not know the request's definition, version or recovery point")]
     NotKnownHere,
+    /// The output is of another type than the phase's: the later phases could not read it.
+    #[error("the output is of another type than the phase's")]
+    OtherType,
     /// The value has no JSON form, or is over its cap.
     #[error("the value cannot be stored: it has no JSON form, or is over its cap in Limits")]
     NotStorable,
     /// The store could not be asked or written.
     #[error("the store is unavailable: {0}")]
-    Unavailable(#[from] StoreError),
+    Unavailable(#[source] StoreError),
     /// A stored value is not readable here. The row was left as it is.
     #[error("the stored {what} of the request are not readable")]
     Unreadable {
         /// Which value.
         what: &'static str,
     },
+}
+
+impl From<StoreError> for ResolveError {
+    fn from(error: StoreError) -> Self {
+        ExecuteError::from(error).into()
+    }
 }
 
 impl From<ExecuteError> for ResolveError {
@@ -136,10 +145,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
                 return Ok(known);
             }
+            self.core.readable(scope, key, &row, &resolution.0)?;
             // The row waits for the word, and stays as it is until somebody raises its token.
             let taken = match self.core.take_over(scope, key, row, Right::Resolve).await? {
                 Ok(taken) => taken,
-                Err(Looked::Changed) => continue,
+                Err(Looked::Changed | Looked::Lost) => continue,
                 Err(Looked::Ended(_) | Looked::Restart { .. }) => {
                     return Err(ResolveError::NotKnownHere);
                 }
@@ -227,6 +237,26 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 Status::Completed => conflict("the request is finished"),
                 _ => conflict("the outcome of a call is unknown: say whether it was executed"),
             },
+        }
+    }
+
+    /// An output that the later phases could not read would be in their way for ever.
+    fn readable(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        word: &Word,
+    ) -> Result<(), ResolveError> {
+        let Word::Executed { phase, output } = word else { return Ok(()) };
+        let (index, _) = self.phase_of(row, phase)?;
+        let entry = self.registry.get(&row.definition, row.version);
+        let (entry, work) = entry.zip(row.work.as_ref()).ok_or(ResolveError::NotKnownHere)?;
+        let params = self.decode(scope, key, "params", work.params.clone())?;
+        let request = (entry.decode)(&params).map_err(|_| ResolveError::NotKnownHere)?;
+        match request.reads(index, output) {
+            true => Ok(()),
+            false => Err(ResolveError::OtherType),
         }
     }
 

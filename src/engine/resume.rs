@@ -16,6 +16,7 @@ use super::progress::phases_done;
 use super::run::Run;
 use super::stored::unreadable;
 use crate::definition::STARTED;
+use crate::fingerprint::FingerprintVersion;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, RequestContext};
@@ -89,9 +90,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         // A row that this process cannot continue is not touched (G14).
         let work = row.work.ok_or(unreadable("params"))?;
         let decoded = self.decode_work(scope, key, work)?;
-        if phases_done(&entry.definition, &row.recovery_point, &decoded.outputs).is_none() {
+        let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
+        if done.is_none() || FingerprintVersion::of(&row.fingerprint).is_none() {
             return Ok(Err(Looked::Ended(self.not_known_here())));
         }
+        let request = (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?;
         reach!(&row.recovery_point, BeforeTakeOver);
         let Some(mut row) = self.store.take_over(&claim, self.settings.hold()).await? else {
             return Ok(Err(Looked::Changed));
@@ -107,7 +110,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             core: self.clone(),
             definition: entry.definition,
             phases_hash: entry.phases_hash.clone(),
-            request: (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?,
+            request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: row.fingerprint.clone(),
             context: RequestContext {

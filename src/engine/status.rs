@@ -8,7 +8,7 @@ use super::outcome::ExecuteError;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
-use crate::store::{Status, Store};
+use crate::store::{ERASED, Status, Store};
 
 /// Where a request stands, judged by the database's clock.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct RequestStatus {
     pub expires_at: DateTime<Utc>,
     /// Its reply, once it is completed and if it was retained.
     pub reply: Option<Reply>,
+    /// Whether its data was [erased](Engine::erase).
+    pub erased: bool,
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
@@ -67,6 +69,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         };
         let waits = matches!(row.status, Status::Unknown | Status::DeadLetter);
         Ok(Some(RequestStatus {
+            erased: row.status == Status::Completed && row.fingerprint == ERASED,
             status: row.status,
             recovery_point: row.recovery_point,
             definition: (row.definition, row.version),

@@ -242,6 +242,13 @@ impl From<ExecuteError> for Problem {
             ExecuteError::NotRegistered { .. } => {
                 Self::new(Kind::Misconfigured, "This request is not known here.")
             }
+            ExecuteError::RowDeleted => Self {
+                retryable: false,
+                ..Self::new(
+                    Kind::OutcomeUnknown,
+                    "Part of it may be done, and its record was deleted. A retry is another request.",
+                )
+            },
             // What happened inside is the log's, not the client's.
             ExecuteError::Unavailable(_)
             | ExecuteError::ShuttingDown

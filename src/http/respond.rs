@@ -84,6 +84,10 @@ impl Policy {
                 Kind::NotRetained,
                 "The request is done and will not run again; its response was too large to keep.",
             ),
+            Ok(Outcome::Erased) => Problem::new(
+                Kind::NotRetained,
+                "The request is done and will not run again; its data was erased.",
+            ),
             Ok(Outcome::Failed { cause, retry_after }) => Problem::failed(&cause, retry_after),
             Ok(Outcome::Unknown { retry_after }) => Problem::unknown(retry_after),
             Ok(Outcome::DeadLetter) => Problem::new(

@@ -88,10 +88,14 @@ impl<'c, S: Store> Tx<'c, S> {
     /// Returns the job's id, the same in each attempt.
     ///
     /// # Errors
-    /// A retryable failure where `args` has no JSON form or `name` is empty or over 100 bytes.
+    /// A retryable failure where `args` has no JSON form, or `name` is empty, over 100 bytes, or has
+    /// a control character (PostgreSQL's text holds no NUL, and names are logged).
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         if name.is_empty() || name.len() > MAX_JOB_NAME {
             return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
+        }
+        if name.contains(char::is_control) {
+            return Err(PhaseError::retryable("a staged job's name has a control character"));
         }
         let args = serde_json::to_vec(args).map_err(|_| {
             PhaseError::retryable("a staged job's arguments do not serialise to JSON")

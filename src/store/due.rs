@@ -67,14 +67,19 @@ pub(super) type KeyAtRow = (String, String);
 pub(super) type JobAtRow = (String, Uuid, i64, i32);
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i64);
 
-pub(super) fn key_at(row: KeyAtRow) -> Result<(Scope, IdempotencyKey), StoreError> {
-    Ok((scope(row.0)?, key(row.1)?))
+/// The keys of due rows. One that no request can have was written by hand: it is left where it is,
+/// and must not keep a worker from the others.
+pub(super) fn keys_at(rows: Vec<KeyAtRow>) -> Vec<(Scope, IdempotencyKey)> {
+    rows.into_iter().filter_map(|(name, of)| Some((scope(name).ok()?, key(of).ok()?))).collect()
 }
 
-pub(super) fn job_at(row: JobAtRow) -> Result<JobAt, StoreError> {
-    let (name, request_id, position, attempts) = row;
-    let attempts = attempts.cast_unsigned();
-    Ok(JobAt { scope: scope(name)?, request_id, position, attempts })
+/// As [`keys_at`], for jobs.
+pub(super) fn jobs_at(rows: Vec<JobAtRow>) -> Vec<JobAt> {
+    let job_at = |(name, request_id, position, attempts): JobAtRow| {
+        let attempts = attempts.cast_unsigned();
+        Some(JobAt { scope: scope(name).ok()?, request_id, position, attempts })
+    };
+    rows.into_iter().filter_map(job_at).collect()
 }
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {

@@ -48,6 +48,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// [`StoreError`], with the migration's name.
     fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// The names of the migrations that are not applied.
+    #[doc(hidden)]
+    fn missing_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// Undoes all migrations: the tables of this crate are dropped, with all that is in them.
     ///
     /// # Errors
@@ -152,6 +156,17 @@ pub trait Store: Clone + Send + Sync + 'static {
         at: &JobAt,
         back_off: Option<Duration>,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
+    /// and deletes its dead jobs: one guarded statement. Says how many rows there were: none that
+    /// are unfinished, or that have jobs to be delivered.
+    #[doc(hidden)]
+    fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// How many rows of the scope are not erased.
+    #[doc(hidden)]
+    fn count_unerased(&self, scope: &Scope)
+    -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// How many jobs are dead letters.
     #[doc(hidden)]
@@ -393,6 +408,21 @@ pub struct Hold {
     pub(crate) retention: Duration,
 }
 
+/// What to erase.
+pub struct Erase<'a> {
+    pub(crate) scope: &'a Scope,
+    /// `None`: any key of the scope that is not erased yet.
+    pub(crate) key: Option<&'a IdempotencyKey>,
+    pub(crate) limit: u32,
+    /// A dead letter is closed by it, and its key kept for so long from now: it may be past its
+    /// expiry already, and must not be free for a late retry.
+    pub(crate) retention: Duration,
+}
+
+/// Stands in the place of an erased row's fingerprint. No version of a fingerprint looks like it, so
+/// that a process that is too old to know it leaves the row alone (G14).
+pub(crate) const ERASED: &str = "erased";
+
 /// By what right a lease is acquired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
@@ -509,7 +539,7 @@ pub enum StoreError {
         column: &'static str,
     },
     /// A migration failed.
-    #[error("migration failed: {0}")]
+    #[error("migration: {0}")]
     Migration(String),
     /// The store's configuration cannot work.
     #[error("{0}")]
@@ -521,8 +551,8 @@ impl StoreError {
         Self::Database { doing, error: error.into() }
     }
 
-    pub(crate) fn is_connection_lost(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_connection_lost())
+    pub(crate) fn may_be_of_a_dead_connection(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.may_be_of_a_dead_connection())
     }
 
     /// What happened, in words without values.
@@ -574,6 +604,21 @@ where
             harness.run_migration(&*migration).map_err(migration_error)?;
         }
         Ok(())
+    }
+}
+
+/// Names the migrations that are missing.
+pub(crate) fn name_missing<H, DB>(
+    ours: &'static EmbeddedMigrations,
+) -> impl FnOnce(&mut H) -> Result<Vec<String>, StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    move |harness| {
+        let pending = harness.pending_migrations(Borrowed(ours)).map_err(migration_error)?;
+        Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
     }
 }
 

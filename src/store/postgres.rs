@@ -17,11 +17,11 @@ use futures_util::future::{OptionFuture, join, join4, join5};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
-use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, job_at, key_at};
+use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
 use super::row::{Row, SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Guard, Hold, JobAt, JobRow, KeyRow, NewRow, Refusal,
-    Reserved, Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow, NewRow,
+    Refusal, Reserved, Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -88,7 +88,7 @@ macro_rules! ask {
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         match ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 $store.pool.forget_idle();
                 ask!($store, $doing, |$conn| $query)
             }
@@ -198,12 +198,12 @@ impl<P: Pool> Postgres<P> {
         lent.settle("take over the key", answer)
     }
 
-    async fn with_migrations(
+    async fn with_migrations<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<(), StoreError>
+        work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<R, StoreError>
         + Send
         + 'static,
-    ) -> Result<(), StoreError> {
+    ) -> Result<R, StoreError> {
         let conn = self.pool.get().await?;
         // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
@@ -227,6 +227,10 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        self.with_migrations(super::name_missing(&MIGRATIONS)).await
+    }
+
     async fn revert_migrations(&self) -> Result<(), StoreError> {
         self.with_migrations(super::revert_migrations(&MIGRATIONS)).await
     }
@@ -244,7 +248,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
         match self.try_reserve(row).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 self.pool.forget_idle();
                 self.try_reserve(row).await
             }
@@ -254,7 +258,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
         match self.try_begin(isolation).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.may_be_of_a_dead_connection() => {
                 self.pool.forget_idle();
                 self.try_begin(isolation).await
             }
@@ -330,7 +334,7 @@ impl<P: Pool> Store for Postgres<P> {
                 sql::DueToReconcile { limit, skip }.load::<KeyAtRow>(&mut conn)
             }),
         };
-        rows?.into_iter().map(key_at).collect()
+        Ok(keys_at(rows?))
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -344,7 +348,7 @@ impl<P: Pool> Store for Postgres<P> {
         let rows = ask_again!(self, "look for staged jobs", |conn| {
             sql::JobsDue { limit: limit.into() }.load::<JobAtRow>(&mut conn)
         })?;
-        rows.into_iter().map(job_at).collect()
+        Ok(jobs_at(rows))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -386,6 +390,27 @@ impl<P: Pool> Store for Postgres<P> {
             .execute(&mut conn)
         })?;
         Ok(updated == 1)
+    }
+
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
+        let rows = match erase.key {
+            Some(key) => ask_again!(self, "erase a key", |conn| {
+                sql::EraseKey { retention_ms, scope, key: key.as_str() }.load::<i64>(&mut conn)
+            }),
+            None => ask_again!(self, "erase a scope", |conn| {
+                sql::EraseScope { retention_ms, scope, again: scope, limit: erase.limit.into() }
+                    .load::<i64>(&mut conn)
+            }),
+        };
+        Ok(count(rows?))
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
     }
 
     async fn dead_jobs(&self) -> Result<u64, StoreError> {

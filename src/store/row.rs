@@ -28,6 +28,14 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         (params, context, outputs),
         (response_status, response_headers, response_body),
     ) = row;
+    let attempts = counted(attempts, "attempts")?;
+    let forgiven_attempts = counted(forgiven_attempts, "forgiven_attempts")?;
+    if forgiven_attempts > attempts {
+        return Err(StoreError::Unreadable { column: "forgiven_attempts" });
+    }
+    if lease_token < 0 {
+        return Err(StoreError::Unreadable { column: "lease_token" });
+    }
     Ok(KeyRow {
         request_id,
         definition,
@@ -37,9 +45,9 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         recovery_point,
         open_intent,
         lease_token,
-        attempts: attempts.cast_unsigned(),
-        forgiven_attempts: forgiven_attempts.cast_unsigned(),
-        reconciles: reconciles.cast_unsigned(),
+        attempts,
+        forgiven_attempts,
+        reconciles: counted(reconciles, "reconciles")?,
         resolution,
         lease_left: duration(lease_left),
         back_off_left: duration(back_off_left),
@@ -48,11 +56,15 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         expires_at,
         expired,
         work: params.map(|params| Work { params, context, outputs }),
-        response: response_status.map(|status| StoredResponse {
-            status: status.cast_unsigned(),
-            headers: response_headers.unwrap_or_default(),
-            body: response_body,
-        }),
+        response: response_status
+            .map(|stored| {
+                Ok(StoredResponse {
+                    status: reply_status(stored)?,
+                    headers: response_headers.unwrap_or_default(),
+                    body: response_body,
+                })
+            })
+            .transpose()?,
     })
 }
 
@@ -66,6 +78,19 @@ pub(super) fn standing(row: SurveyRow) -> Result<Standing, StoreError> {
         status: parsed(&status)?,
         rows: rows.cast_unsigned(),
     })
+}
+
+/// A count that grows from zero.
+fn counted(stored: i32, column: &'static str) -> Result<u32, StoreError> {
+    u32::try_from(stored).map_err(|_| StoreError::Unreadable { column })
+}
+
+/// The engine stores 200 to 599 only. What is no status must not reach a client as another one.
+fn reply_status(stored: i16) -> Result<u16, StoreError> {
+    match u16::try_from(stored) {
+        Ok(status @ 200..=599) => Ok(status),
+        _ => Err(StoreError::Unreadable { column: "response_status" }),
+    }
 }
 
 fn parsed(status: &str) -> Result<Status, StoreError> {

@@ -21,11 +21,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use self::statements as sql;
 use self::swallowed::Swallowed;
 use self::worker::Worker;
-use super::due::{KeyAtRow, job, job_at, key_at};
+use super::due::{KeyAtRow, job, jobs_at, keys_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Guard, Hold, JobAt, JobRow, KeyRow, NewRow, Refusal,
-    Reserved, Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow, NewRow,
+    Refusal, Reserved, Standing, Store, StoreError, Transaction,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -138,6 +138,10 @@ impl Store for Sqlite {
         }
     }
 
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        self.migrations(super::name_missing(&MIGRATIONS)).await
+    }
+
     async fn revert_migrations(&self) -> Result<(), StoreError> {
         self.migrations(super::revert_migrations(&MIGRATIONS)).await
     }
@@ -242,7 +246,7 @@ impl Store for Sqlite {
                 self.run("look for unknown keys", |conn| look.load::<KeyAtRow>(conn)).await
             }
         };
-        rows?.into_iter().map(key_at).collect()
+        Ok(keys_at(rows?))
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -256,10 +260,10 @@ impl Store for Sqlite {
         let rows = self
             .run("look for staged jobs", |conn| look.load::<(String, Vec<u8>, i64, i32)>(conn))
             .await?;
-        let uuid = |bytes: Vec<u8>| sql::uuid(&bytes, "request_id");
-        rows.into_iter()
-            .map(|(scope, id, position, attempts)| job_at((scope, uuid(id)?, position, attempts)))
-            .collect()
+        let known = |(scope, id, position, attempts): (_, Vec<u8>, _, _)| {
+            Some((scope, sql::uuid(&id, "request_id").ok()?, position, attempts))
+        };
+        Ok(jobs_at(rows.into_iter().filter_map(known).collect()))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -302,6 +306,33 @@ impl Store for Sqlite {
         Ok(self.run("put a job back", |conn| put_back.execute(conn)).await? == 1)
     }
 
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
+        let jobs = sql::EraseJobs { scope: scope.clone() };
+        let one = erase.key.map(|key| sql::EraseKey {
+            retention_ms,
+            scope: scope.clone(),
+            key: key.as_str().to_owned(),
+        });
+        let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
+        let erased = self.run("erase", |conn| {
+            conn.immediate_transaction(|conn| {
+                let erased = match one {
+                    Some(one) => one.execute(conn)?,
+                    None => batch.execute(conn)?,
+                };
+                jobs.execute(conn)?;
+                Ok(erased)
+            })
+        });
+        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
+        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?).into())
+    }
+
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
         let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
         Ok(count(rows).into())
@@ -333,10 +364,10 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
-    async fn migrations(
+    async fn migrations<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut SqliteConnection) -> Result<(), StoreError> + Send + 'static,
-    ) -> Result<(), StoreError> {
+        work: impl FnOnce(&mut SqliteConnection) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
         // The harness's own error travels inside the statement's.
         self.run("migrate", |conn| Ok(work(conn))).await?
     }

@@ -20,7 +20,7 @@ const ENROLLED_BY: Duration = Duration::from_secs(10);
 pub struct Completer<S: Store, A> {
     engine: Engine<S, A>,
     config: WorkerConfig,
-    /// Due rows at the head that nobody here knows (G14).
+    /// Due rows at the head that nobody here can drive on (G14).
     skip: u32,
     swept: Sweeps,
 }
@@ -62,6 +62,12 @@ impl Swept {
             Driven::Left => &mut self.left,
             Driven::Failed => &mut self.failed,
         } += 1;
+    }
+
+    /// How many of them stay at the head of what is due, where they must not stand in the way of
+    /// those behind.
+    pub(super) fn stuck(&self) -> u32 {
+        self.left + self.failed
     }
 
     /// How many requests were looked at.
@@ -114,7 +120,7 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
         }
         keys.extend(abandoned);
         let swept = drive(&self.engine, keys, Right::Free, self.config.concurrency, stop).await;
-        self.skip = if is_full_batch { self.skip.saturating_add(swept.left) } else { 0 };
+        self.skip = if is_full_batch { self.skip.saturating_add(swept.stuck()) } else { 0 };
         Ok(swept)
     }
 

@@ -15,7 +15,7 @@ use crate::store::{Due, Right, Store, StoreError};
 pub struct Reconciler<S: Store, A> {
     engine: Engine<S, A>,
     config: WorkerConfig,
-    /// Unknown rows at the head that nobody here knows (G14).
+    /// Unknown rows at the head that nobody here can look into (G14).
     skip: u32,
 }
 
@@ -44,7 +44,7 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
         let is_full_batch = keys.len() as u32 == batch;
         let concurrency = self.config.concurrency;
         let swept = drive(&self.engine, keys, Right::Reconcile, concurrency, stop).await;
-        self.skip = if is_full_batch { self.skip.saturating_add(swept.left) } else { 0 };
+        self.skip = if is_full_batch { self.skip.saturating_add(swept.stuck()) } else { 0 };
         Ok(swept)
     }
 }

@@ -30,8 +30,13 @@ pub fn new_database() -> String {
 
 impl Cluster {
     pub fn start() -> Self {
+        Self::start_in(&std::env::temp_dir())
+    }
+
+    /// A cluster below this folder.
+    pub fn start_in(parent: &Path) -> Self {
         let bin = binaries();
-        let dir = std::env::temp_dir().join(format!(
+        let dir = parent.join(format!(
             "atomic-phases-pg-{}-{}",
             std::process::id(),
             DATABASES.fetch_add(1, Ordering::Relaxed)

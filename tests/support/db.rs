@@ -26,7 +26,7 @@ const PG_TRIGGER: &str = "
         SELECT place INTO was FROM phase_order WHERE definition = OLD.definition AND point = OLD.recovery_point;
         SELECT place INTO now_at FROM phase_order WHERE definition = NEW.definition AND point = NEW.recovery_point;
         IF now_at < was THEN RAISE EXCEPTION 'G6: % moves back to %', OLD.recovery_point, NEW.recovery_point; END IF;
-        IF OLD.status = 'completed' AND NEW.response_body IS DISTINCT FROM OLD.response_body THEN RAISE EXCEPTION 'G8: a finished row changes'; END IF;
+        IF OLD.status = 'completed' AND NEW.fingerprint <> 'erased' AND NEW.response_body IS DISTINCT FROM OLD.response_body THEN RAISE EXCEPTION 'G8: a finished row changes'; END IF;
         IF NEW.lease_token < OLD.lease_token THEN RAISE EXCEPTION 'G3: the token falls'; END IF;
         RETURN NEW;
     END $$;
@@ -38,7 +38,7 @@ const SQLITE_TRIGGER: &str = "
         SELECT RAISE(ABORT, 'G6: a recovery point moves back') WHERE
             (SELECT place FROM phase_order WHERE definition = NEW.definition AND point = NEW.recovery_point)
           < (SELECT place FROM phase_order WHERE definition = OLD.definition AND point = OLD.recovery_point);
-        SELECT RAISE(ABORT, 'G8: a finished row changes') WHERE OLD.status = 'completed' AND NEW.response_body IS NOT OLD.response_body;
+        SELECT RAISE(ABORT, 'G8: a finished row changes') WHERE OLD.status = 'completed' AND NEW.fingerprint <> 'erased' AND NEW.response_body IS NOT OLD.response_body;
         SELECT RAISE(ABORT, 'G3: the token falls') WHERE NEW.lease_token < OLD.lease_token;
     END;
 ";
@@ -68,6 +68,9 @@ pub trait TestDb: Store {
     fn sql(&self, sql: &str) -> impl Future<Output = ()> + Send;
     fn number(&self, sql: &str) -> impl Future<Output = i64> + Send;
     fn text(&self, sql: &str) -> impl Future<Output = String> + Send;
+
+    /// A column of all rows, in hex.
+    fn joined(&self, table: &str, column: &str) -> impl Future<Output = String> + Send;
 
     /// The lease of each running row is over, and each back-off.
     fn let_leases_expire(&self) -> impl Future<Output = ()> + Send {
@@ -129,7 +132,7 @@ diesel::table! { steps (request) { request -> Text, step -> Text, } }
 diesel::table! { unique_things (name) { name -> Text, } }
 
 macro_rules! test_db {
-    ($store:ty, $db:ident, $conn:ident => $connect:expr, fresh $fresh:block, another $another:block) => {
+    ($store:ty, $db:ident, $conn:ident => $connect:expr, joined $joined:literal, fresh $fresh:block, another $another:block) => {
         impl TestDb for $store {
             async fn fresh() -> Self $fresh
 
@@ -156,6 +159,11 @@ macro_rules! test_db {
                 let mut $conn = $connect;
                 let sql = format!("SELECT CAST(({sql}) AS TEXT) AS t");
                 diesel::sql_query(sql).get_result::<Word>(&mut *$conn).await.unwrap().t
+            }
+
+            async fn joined(&self, table: &str, column: &str) -> String {
+                let joined = $joined.replace("COLUMN", column);
+                self.text(&format!("SELECT coalesce({joined}, '') FROM {table}")).await
             }
 
             async fn insert_ride(tx: &mut Tx<'_, Self>, id: &str, amount: i64) -> QueryResult<usize> {
@@ -199,6 +207,7 @@ macro_rules! test_db {
 }
 
 test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
+    joined "group_concat(hex(COLUMN), '20')",
     fresh {
         let dir = tempfile::tempdir().unwrap().keep();
         let path = dir.join("test.db").to_str().unwrap().to_owned();
@@ -211,6 +220,44 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     },
     another { Sqlite::open(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
 );
+
+pub fn is_postgres<S: TestDb>() -> bool {
+    std::any::type_name::<S>().contains("Postgres")
+}
+
+/// Every row of every table of the database, bytes as text where they are text.
+pub async fn dump<S: TestDb>(db: &S) -> String {
+    let keys = [
+        "scope",
+        "idempotency_key",
+        "definition",
+        "phases_hash",
+        "fingerprint",
+        "status",
+        "recovery_point",
+        "open_intent",
+        "resolution",
+        "params",
+        "context",
+        "outputs",
+        "response_headers",
+        "response_body",
+    ];
+    let jobs = ["scope", "idempotency_key", "name", "args"];
+    let mut all = String::new();
+    for (table, columns) in
+        [("atomic_phases_keys", &keys[..]), ("atomic_phases_staged_jobs", &jobs)]
+    {
+        for column in columns {
+            let hex = db.joined(table, column).await;
+            let digits = hex.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
+            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap());
+            all.push_str(&String::from_utf8_lossy(&bytes.collect::<Vec<_>>()));
+            all.push('\n');
+        }
+    }
+    all
+}
 
 /// A connection of the test's own: the pool may be what is tested.
 pub async fn pg(url: &str) -> Box<AsyncPgConnection> {
@@ -242,6 +289,7 @@ pub async fn prepare_pg(db: &Postgres) {
 }
 
 test_db!(Postgres, db, conn => pg(&url_of(db)).await,
+    joined "string_agg(encode(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN COLUMN::text::bytea ELSE convert_to(COLUMN::text, 'UTF8') END, 'hex'), '20')",
     fresh {
         let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
         let db = open_pg(&url, 16).await;

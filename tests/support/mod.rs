@@ -18,9 +18,10 @@ pub mod proxy;
 pub mod requests;
 pub mod rides;
 pub mod script;
+pub mod sealed;
 pub mod work;
 
-pub use db::TestDb;
+pub use db::{TestDb, dump, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 

@@ -471,6 +471,49 @@ statement! {
     " AND position = ", position, " AND attempts = ", attempts
 }
 
+// Erasure. Of a settled row whose jobs are settled too, what users gave goes, and with it the
+// fingerprint: a hash of parameters that have few possible values tells them. The row stays, as a
+// finished one, and so keeps its key from being run again.
+
+const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
+    recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
+    run_after = NULL, resolution = NULL, params = '', context = NULL, outputs = NULL, \
+    response_status = coalesce(k.response_status, 410), response_headers = NULL, \
+    response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
+    ELSE greatest(k.expires_at, clock_timestamp() + ";
+const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
+    (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
+    AND j.request_id = k.request_id AND j.run_after IS NOT NULL) RETURNING k.scope, k.request_id), \
+    jobs AS (DELETE FROM atomic_phases_staged_jobs AS j USING erased AS e WHERE j.scope = e.scope \
+    AND j.request_id = e.request_id AND j.run_after IS NULL) SELECT count(*) FROM erased";
+
+statement! {
+    /// Erases one settled row. A second time finds what was not there the first time.
+    EraseKey<'a> for Pg, rows BigInt,
+    { retention_ms: i64, scope: &'a str, key: &'a str },
+    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    " AND k.idempotency_key = ", key, [SETTLED]
+}
+
+statement! {
+    /// Erases a bounded batch of a scope's settled rows.
+    EraseScope<'a> for Pg, rows BigInt,
+    { retention_ms: i64, scope: &'a str, again: &'a str, limit: i64 },
+    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    " AND k.idempotency_key IN (SELECT s.idempotency_key FROM atomic_phases_keys AS s \
+     WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
+     AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
+     WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
+    limit, ")", [SETTLED]
+}
+
+statement! {
+    /// What a scope's erasure has left.
+    CountUnerased<'a> for Pg, rows BigInt,
+    { scope: &'a str },
+    "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
+}
+
 statement! {
     /// The jobs that are dead letters.
     DeadJobs for Pg, rows BigInt, {},

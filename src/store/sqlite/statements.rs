@@ -47,39 +47,55 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
     CASE WHEN status <> 'completed' THEN outputs END, \
     response_status, response_headers, response_body";
 
+/// Every number as SQLite holds it: read as a smaller one, it would be cut off without a word.
 type RowSql = (
-    (Binary, Text, Integer, Text),
-    (Text, Text, Nullable<Text>, BigInt, Integer),
-    (Integer, Integer, Nullable<Text>),
+    (Binary, Text, BigInt, Text),
+    (Text, Text, Nullable<Text>, BigInt, BigInt),
+    (BigInt, BigInt, Nullable<Text>),
     (BigInt, BigInt, BigInt, BigInt, BigInt, Bool),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
-    (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
 pub(super) type SqliteRow = (
-    (Vec<u8>, String, i32, String),
-    (String, String, Option<String>, i64, i32),
-    (i32, i32, Option<String>),
+    (Vec<u8>, String, i64, String),
+    (String, String, Option<String>, i64, i64),
+    (i64, i64, Option<String>),
     (i64, i64, i64, i64, i64, bool),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
-    (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
 pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
     let ((request_id, definition, version, fingerprint), state, care, times, work, response) = row;
+    let (status, recovery_point, open_intent, lease_token, attempts) = state;
+    let (forgiven_attempts, reconciles, resolution) = care;
     let (lease_left, back_off_left, since_advance, created_at, expires_at, expired) = times;
+    let (response_status, response_headers, response_body) = response;
     let request_id = Uuid::from_slice(&request_id)
         .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
     let created_at = time(created_at, "created_at")?;
     let expires_at = time(expires_at, "expires_at")?;
     Ok((
-        (request_id, definition, version, fingerprint),
-        state,
-        care,
+        (request_id, definition, fitting(version, "definition_version")?, fingerprint),
+        (status, recovery_point, open_intent, lease_token, fitting(attempts, "attempts")?),
+        (
+            fitting(forgiven_attempts, "forgiven_attempts")?,
+            fitting(reconciles, "reconciles")?,
+            resolution,
+        ),
         (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
         work,
-        response,
+        (
+            response_status.map(|status| fitting(status, "response_status")).transpose()?,
+            response_headers,
+            response_body,
+        ),
     ))
+}
+
+fn fitting<T: TryFrom<i64>>(stored: i64, column: &'static str) -> Result<T, StoreError> {
+    T::try_from(stored).map_err(|_| StoreError::Unreadable { column })
 }
 
 pub(super) fn time(millis: i64, column: &'static str) -> Result<DateTime<Utc>, StoreError> {
@@ -376,6 +392,52 @@ statement! {
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms,
     " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts
+}
+
+// Erasure: see the other store. SQLite has no statement that both updates and deletes, so the dead
+// jobs of erased rows go after them, in the same transaction.
+
+const ERASE: &str = "UPDATE atomic_phases_keys AS k SET status = 'completed', \
+    recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
+    run_after = NULL, resolution = NULL, params = x'', context = NULL, outputs = NULL, \
+    response_status = coalesce(k.response_status, 410), response_headers = NULL, \
+    response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
+    ELSE max(k.expires_at, ";
+const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
+    (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
+    AND j.request_id = k.request_id AND j.run_after IS NOT NULL)";
+
+statement! {
+    /// Erases one settled row. A second time finds what was not there the first time.
+    EraseKey for Db, rows sql_types::Untyped,
+    { retention_ms: i64, scope: String, key: String },
+    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.scope = ", scope,
+    " AND k.idempotency_key = ", key, [SETTLED]
+}
+
+statement! {
+    /// Erases a bounded batch of a scope's settled rows.
+    EraseScope for Db, rows sql_types::Untyped,
+    { retention_ms: i64, scope: String, limit: i64 },
+    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.rowid IN (SELECT k.rowid \
+     FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope, [SETTLED],
+    " LIMIT ", limit, ")"
+}
+
+statement! {
+    /// The dead jobs of erased rows.
+    EraseJobs for Db, rows sql_types::Untyped,
+    { scope: String },
+    "DELETE FROM atomic_phases_staged_jobs AS j WHERE j.scope = ", scope,
+    " AND j.run_after IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_keys AS k \
+     WHERE k.scope = j.scope AND k.request_id = j.request_id AND k.fingerprint = 'erased')"
+}
+
+statement! {
+    /// What a scope's erasure has left.
+    CountUnerased for Db, rows BigInt,
+    { scope: String },
+    "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
 }
 
 statement! {

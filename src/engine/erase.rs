@@ -1,0 +1,91 @@
+//! [`Engine::erase`]: takes what users gave out of settled requests, and leaves a tombstone.
+
+use super::Engine;
+use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
+use crate::store::{ERASED, Erase, Status, Store, StoreError};
+
+/// How many rows one statement of [`Engine::erase_scope`] changes at most.
+const BATCH: u32 = 1000;
+
+/// What [`Engine::erase_scope`] came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErasedScope {
+    /// How many requests were erased now.
+    pub erased: u64,
+    /// How many are left, because they are not settled or their staged jobs are not delivered: ask
+    /// again once they are.
+    pub left: u64,
+}
+
+/// Why a request was not erased. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EraseError {
+    /// There is no row under this key.
+    #[error("there is no request under this key")]
+    NoSuchKey,
+    /// It is running, or waits to be run or to be looked into. Let it end, or
+    /// [resolve](Engine::resolve) it.
+    #[error("the request is {}, and not settled: let it end or resolve it first", status.as_str())]
+    NotSettled {
+        /// Where it stands.
+        status: Status,
+    },
+    /// Jobs that it staged are still to be delivered. Erased, they would be lost (G18).
+    #[error("jobs of the request are still to be delivered: erase it once they are")]
+    JobsWaiting,
+    /// The store could not be asked or written.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(#[from] StoreError),
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Erases a settled request: parameters, context, outputs, reply and fingerprint go, and so do
+    /// those of its staged jobs that are dead letters. What stays is a tombstone: scope, key,
+    /// definition, times, counts and the reply's status. It keeps the key from running again for the
+    /// rest of its retention (of a dead letter, which it closes: for a whole one from now), and is
+    /// then reaped like any finished key. Until then whoever comes with the key, with the same
+    /// parameters or with others, hears [`Outcome::Erased`](crate::Outcome::Erased), over HTTP 410.
+    ///
+    /// The request may be of a definition that is not registered here. Erasing twice is erasing
+    /// once. Business tables, backups, and the database's own log and dead rows are not this
+    /// crate's to erase.
+    ///
+    /// # Errors
+    /// [`EraseError`]: the request is not settled, or its staged jobs are not delivered.
+    pub async fn erase(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), EraseError> {
+        let retention = self.core.settings.retention;
+        let erase = Erase { scope, key: Some(key), limit: 1, retention };
+        if self.core.store.erase(&erase).await? > 0 {
+            observe::erased(1);
+            return Ok(());
+        }
+        let row = self.core.store.read(scope, key).await?.ok_or(EraseError::NoSuchKey)?;
+        match row.status {
+            Status::Completed | Status::DeadLetter if row.fingerprint == ERASED => Ok(()),
+            Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
+            status => Err(EraseError::NotSettled { status }),
+        }
+    }
+
+    /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was erased so far stays so, and the next call goes on.
+    pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
+        let retention = self.core.settings.retention;
+        let mut sum = ErasedScope::default();
+        loop {
+            let erase = Erase { scope, key: None, limit: BATCH, retention };
+            let erased = self.core.store.erase(&erase).await?;
+            sum.erased += u64::from(erased);
+            observe::erased(erased);
+            if erased < BATCH {
+                sum.left = self.core.store.count_unerased(scope).await?;
+                return Ok(sum);
+            }
+        }
+    }
+}
