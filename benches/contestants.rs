@@ -8,10 +8,15 @@ use std::time::Duration;
 use atomic_phases::*;
 use uuid::Uuid;
 
+use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
 use crate::load::{Figures, for_a_while};
+use crate::pipelined::PipelinedRide;
 use crate::requests::{App, postgres, sqlite};
 use crate::server::{Server, url};
+
+/// One request on its way.
+type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub type PgEngine = Engine<Postgres, App>;
 
@@ -25,6 +30,7 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
     Engine::builder(store)
         .app(App::default())
         .register::<postgres::Ride>()
+        .register::<PipelinedRide>()
         .register::<One>()
         .register::<Three>()
         .register::<Six>()
@@ -35,6 +41,10 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
 
 pub fn ride(cached: bool) -> postgres::Ride {
     postgres::Ride { user: 1, amount: 2000, cached }
+}
+
+pub fn pipelined_ride() -> PipelinedRide {
+    PipelinedRide { user: 1, amount: 2000 }
 }
 
 pub fn sqlite_ride() -> sqlite::Ride {
@@ -57,7 +67,7 @@ pub fn key_of(number: u64) -> IdempotencyKey {
 pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
     engine: &Engine<S, App>,
     request: R,
-) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> + Clone + Send + use<S, R> {
+) -> impl Fn() -> Work + Clone + Send + use<S, R> {
     let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
     move || {
         let (engine, request) = (engine.clone(), request.clone());
@@ -82,9 +92,7 @@ pub async fn answer_some(engine: &PgEngine) {
     }
 }
 
-pub fn replay(
-    engine: &PgEngine,
-) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> + Clone + Send + use<> {
+pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + use<> {
     let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
     move || {
         let engine = engine.clone();
@@ -95,6 +103,15 @@ pub fn replay(
                 other => panic!("not replayed: {other:?}"),
             }
         })
+    }
+}
+
+/// The same without the engine.
+pub fn replay_by_hand(by_hand: &ByHand) -> impl Fn() -> Work + Clone + Send + use<> {
+    let (by_hand, next) = (by_hand.clone(), Arc::new(AtomicU64::new(0)));
+    move || {
+        let number = next.fetch_add(7, Ordering::Relaxed) % ANSWERED + 1;
+        Box::pin(by_hand.clone().replay(format!("key-{number}")))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Measures the engine beside pgbench, on a server of its own: see `benches/run`.
 
 mod abandoned;
+mod by_hand;
 mod chains;
 mod contestants;
 mod counts;
 mod embedded;
 mod large;
 mod load;
+mod pipelined;
 mod plot;
 mod report;
 mod requests;
@@ -20,8 +22,11 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
-use crate::contestants::{answer_some, contended, fresh, open, replay, ride};
+use crate::contestants::{
+    answer_some, contended, fresh, open, pipelined_ride, replay, replay_by_hand, ride,
+};
 use crate::load::for_a_while;
 use crate::samples::Samples;
 use crate::server::Server;
@@ -38,6 +43,9 @@ struct Options {
     /// Only fresh requests, for ten seconds: for a profiler.
     #[arg(long)]
     profile: bool,
+    /// SQL to run before that: to try another schema.
+    #[arg(long)]
+    before: Option<String>,
     /// Rounds, each with every contestant once.
     #[arg(long)]
     rounds: Option<usize>,
@@ -103,6 +111,9 @@ async fn main() {
     let mut samples = Samples::default();
     if options.profile {
         let work = fresh(&open(server.port(), plan.pool).await, ride(true));
+        if let Some(sql) = &options.before {
+            server.sql(sql).await;
+        }
         let figures = for_a_while(8, Duration::from_secs(10), &|| server.cpu(), work).await;
         println!("{figures:?}");
         return;
@@ -112,10 +123,10 @@ async fn main() {
     text += &report::section(
         "Fresh request of three phases",
         &samples,
-        &["plain diesel", "cached update"],
-        &["limit2", "limit2_pipe"],
+        &["plain diesel", "cached update", "pipelined phase"],
+        &["limit2", "limit2_pipe", "by hand"],
     );
-    text += &report::section("Replay", &samples, &["replay"], &["select1"]);
+    text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
     if options.only_main {
         println!("{text}");
         return;
@@ -133,6 +144,7 @@ async fn main() {
 async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
     let engine = open(server.port(), plan.pool).await;
     answer_some(&engine).await;
+    let by_hand = ByHand::on(engine.store());
     let cpu = || server.cpu();
     for round in 0..plan.rounds {
         for &c in &plan.at_once {
@@ -143,8 +155,18 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
             samples.add("plain diesel", c, round, figures);
             let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(true))).await;
             samples.add("cached update", c, round, figures);
+            let work = fresh(&engine, pipelined_ride());
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("pipelined phase", c, round, figures);
+            let floor = by_hand.clone();
+            let work = move || floor.clone().fresh();
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("by hand", c, round, figures);
             let figures = for_a_while(c, plan.length(), &cpu, replay(&engine)).await;
             samples.add("replay", c, round, figures);
+            let work = replay_by_hand(&by_hand);
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("replay by hand", c, round, figures);
         }
     }
 }
@@ -169,23 +191,25 @@ async fn costs(server: &Server) -> String {
         add(script, counts::of(server, REQUESTS, "limit_keys", run).await);
     }
     for (name, cached) in [("plain diesel", false), ("cached update", true)] {
-        let run = async |port| {
-            let (engine, length) = (open(port, 1).await, REQUESTS);
-            let work = fresh(&engine, ride(cached));
-            for _ in 0..length {
-                work().await;
-            }
-        };
+        let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride(cached))).await;
         add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     }
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, pipelined_ride())).await;
+    add("pipelined phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     let run = async |port| {
-        let work = replay(&open(port, 1).await);
-        for _ in 0..REQUESTS {
-            work().await;
-        }
+        let by_hand = ByHand::on(open(port, 1).await.store());
+        serially(REQUESTS, move || by_hand.clone().fresh()).await;
     };
+    add("by hand", counts::of(server, REQUESTS, "limit_keys", run).await);
+    let run = async |port| serially(REQUESTS, replay(&open(port, 1).await)).await;
     add("replay", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     out
+}
+
+async fn serially<F: Future<Output = ()>>(requests: u64, work: impl Fn() -> F) {
+    for _ in 0..requests {
+        work().await;
+    }
 }
 
 /// How many connections are best.
@@ -296,11 +320,15 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();
-    let names = ["limit2_pipe", "cached update", "plain diesel"];
+    let names = ["limit2_pipe", "by hand", "cached update", "plain diesel"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
     std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
-    let replay =
-        plot::ratios("Replays/s as a ratio to one SELECT", samples, &["replay"], "select1");
+    let replay = plot::ratios(
+        "Replays/s as a ratio to one SELECT",
+        samples,
+        &["replay by hand", "replay"],
+        "select1",
+    );
     std::fs::write(folder.join("replay.svg"), replay).unwrap();
     println!("{text}\nwritten to docs/bench");
 }

@@ -80,12 +80,12 @@ macro_rules! requests {
 
             #[derive(Serialize, Deserialize)]
             pub struct Created {
-                ride: String,
+                pub ride: String,
             }
 
             #[derive(Serialize, Deserialize)]
             pub struct Charged {
-                charge: String,
+                pub charge: String,
             }
 
             #[atomic_phases(name = "bench.ride", version = 1)]
