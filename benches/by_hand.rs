@@ -115,6 +115,8 @@ fn finish(scope: &str, key: &str, body: &str) -> Cached<6, 3> {
     }
 }
 
+type Answer = (String, String, Option<i16>, Option<Vec<u8>>);
+
 /// A program by hand on the pool of `store`.
 #[derive(Clone)]
 pub struct ByHand(DeadPool);
@@ -164,8 +166,7 @@ impl ByHand {
     }
 
     pub async fn replay(self, key: String) {
-        let row: Vec<(String, String, Option<i16>, Option<Vec<u8>>)> =
-            read("replay", &key).load(&mut &*self.lent().await).await.unwrap();
+        let row: Vec<Answer> = read("replay", &key).load(&mut &*self.lent().await).await.unwrap();
         assert_eq!(row.len(), 1);
     }
 }

@@ -75,6 +75,10 @@ pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
         Box::pin(async move {
             match engine.execute(&scope, &new_key(), request).await {
                 Ok(Outcome::Finished(_)) => {}
+                // The engine's errors keep the database's words to themselves.
+                Err(ExecuteError::Unavailable(StoreError::Database { doing, error })) => {
+                    panic!("the database could not {doing}: {:?}", error.into_inner())
+                }
                 other => panic!("not finished: {other:?}"),
             }
         })

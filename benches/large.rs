@@ -18,7 +18,7 @@ pub async fn fill(server: &Server, rows: u64) {
          t + interval '24 h', k.params, k.outputs, 201, k.response_headers, k.response_body \
          FROM (SELECT * FROM atomic_phases_keys WHERE status = 'completed' AND definition = 'bench.ride' LIMIT 1) AS k, \
          generate_series(1, {rows}) AS n, \
-         LATERAL (SELECT now() - n * interval '0.008 s' AS t) AS times"
+         LATERAL (SELECT now() - n * interval '0.008 s' AS t) AS times ON CONFLICT DO NOTHING"
     );
     server.sql(&sql).await;
     server.psql("bench", &["-c", "VACUUM ANALYZE atomic_phases_keys", "-c", "CHECKPOINT"]);

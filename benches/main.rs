@@ -196,6 +196,12 @@ async fn costs(server: &Server) -> String {
     }
     let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, pipelined_ride())).await;
     add("pipelined phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, One)).await;
+    add("1 phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Six)).await;
+    add("6 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Twelve)).await;
+    add("12 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     let run = async |port| {
         let by_hand = ByHand::on(open(port, 1).await.store());
         serially(REQUESTS, move || by_hand.clone().fresh()).await;
@@ -248,8 +254,7 @@ async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> Str
         add("contended key", contended(server, &engine, 8, plan.length()).await);
     }
     let names = ["1 phase", "3 phases", "6 phases", "12 phases"];
-    let mut out =
-        report::section("Numbers of phases (1, 2, 4 and 6 commits)", samples, &names, &[]);
+    let mut out = report::section("Numbers of phases", samples, &names, &[]);
     out += &report::section("8 callers of each key, who wait", samples, &["contended key"], &[]);
     let drained = abandoned::measure(server, &engine, plan.abandoned).await;
     let _ = writeln!(

@@ -33,15 +33,16 @@ pub fn section(
                     _ => write!(out, " |"),
                 };
             }
-            let tail = yardsticks.first().and_then(|yardstick| {
+            let median_tail = yardsticks.first().and_then(|yardstick| {
                 samples.ratio(name, yardstick, concurrent, |f| f.p99).map(|r| r.median)
             });
+            let tail = median_tail.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let _ = writeln!(
                 out,
-                " {:.2} | {:.2} | {:.2} | {:.0} | {:.0} |",
+                " {:.2} | {:.2} | {} | {:.0} | {:.0} |",
                 median(|f| f.p50),
                 median(|f| f.p99),
-                tail.unwrap_or(f64::NAN),
+                tail,
                 median(|f| f.client_cpu),
                 median(|f| f.server_cpu),
             );

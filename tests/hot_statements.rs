@@ -38,9 +38,10 @@ fn words(sql: &str) -> Vec<String> {
 /// Whether `words` has `sequence` in it; `$` stands for any bind.
 fn says(words: &[String], sequence: &[&str]) -> bool {
     words.windows(sequence.len()).any(|window| {
-        window.iter().zip(sequence).all(|(word, expected)| {
-            word == expected || (*expected == "$" && word.starts_with('$'))
-        })
+        window
+            .iter()
+            .zip(sequence)
+            .all(|(word, expected)| word == expected || (*expected == "$" && word.starts_with('$')))
     })
 }
 
@@ -88,9 +89,15 @@ fn the_reader_of_statements_knows_a_bad_one() {
     assert_eq!(routed(good), Ok(()));
     assert!(routed("SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = $1").is_err());
     assert!(routed("UPDATE atomic_phases_keys SET status = $1 WHERE scope = $2").is_err());
-    assert!(routed("DELETE FROM atomic_phases_keys WHERE scope = $1 OR idempotency_key = $2").is_err());
-    assert!(routed(&format!("{good} AND EXISTS (SELECT 1 FROM atomic_phases_staged_jobs)")).is_err());
-    assert!(routed("INSERT INTO atomic_phases_keys (idempotency_key, scope) SELECT $1, $2").is_err());
+    assert!(
+        routed("DELETE FROM atomic_phases_keys WHERE scope = $1 OR idempotency_key = $2").is_err()
+    );
+    assert!(
+        routed(&format!("{good} AND EXISTS (SELECT 1 FROM atomic_phases_staged_jobs)")).is_err()
+    );
+    assert!(
+        routed("INSERT INTO atomic_phases_keys (idempotency_key, scope) SELECT $1, $2").is_err()
+    );
     assert!(routed("INSERT INTO atomic_phases_keys (scope) SELECT 'all'").is_err());
 }
 
@@ -106,6 +113,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
 
     finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
     finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    app.forget_bodies();
     failed(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     app.forget_bodies();
