@@ -8,6 +8,7 @@ mod counts;
 mod embedded;
 mod large;
 mod load;
+mod options;
 mod pipelined;
 mod plot;
 mod report;
@@ -28,77 +29,9 @@ use crate::contestants::{
     answer_some, contended, fresh, open, pipelined_ride, replay, replay_by_hand, ride,
 };
 use crate::load::for_a_while;
+use crate::options::{Options, Plan};
 use crate::samples::Samples;
 use crate::server::Server;
-
-/// Measures the engine beside pgbench.
-#[derive(Parser)]
-struct Options {
-    /// About two minutes: three rounds of one second, up to 64 at once.
-    #[arg(long)]
-    quick: bool,
-    /// Only fresh requests and replays; writes no file.
-    #[arg(long)]
-    only_main: bool,
-    /// Only fresh requests, for ten seconds: for a profiler.
-    #[arg(long)]
-    profile: bool,
-    /// SQL to run before that: to try another schema.
-    #[arg(long)]
-    before: Option<String>,
-    /// Rounds, each with every contestant once.
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Seconds of each run.
-    #[arg(long)]
-    seconds: Option<u64>,
-    /// How many requests at once, with commas between.
-    #[arg(long, value_delimiter = ',')]
-    at_once: Option<Vec<usize>>,
-    /// Abandoned requests to be resumed.
-    #[arg(long)]
-    abandoned: Option<u64>,
-    /// Rows of the large table.
-    #[arg(long)]
-    large: Option<u64>,
-    /// Connections of the engine's pool.
-    #[arg(long, default_value_t = 16)]
-    pool: usize,
-    /// cargo says so.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-struct Plan {
-    rounds: usize,
-    seconds: u64,
-    at_once: Vec<usize>,
-    abandoned: u64,
-    large: u64,
-    pool: usize,
-}
-
-impl Plan {
-    fn of(options: &Options) -> Self {
-        let full: &[usize] = &[1, 8, 32, 64, 256];
-        let (at_once, rounds, seconds, abandoned, large) = match options.quick {
-            true => (&full[..4], 3, 1, 1_000, 100_000),
-            false => (full, 5, 3, 10_000, 1_000_000),
-        };
-        Self {
-            rounds: options.rounds.unwrap_or(rounds),
-            seconds: options.seconds.unwrap_or(seconds),
-            at_once: options.at_once.clone().unwrap_or(at_once.to_vec()),
-            abandoned: options.abandoned.unwrap_or(abandoned),
-            large: options.large.unwrap_or(large),
-            pool: options.pool,
-        }
-    }
-
-    fn length(&self) -> Duration {
-        Duration::from_secs(self.seconds)
-    }
-}
 
 #[tokio::main]
 async fn main() {
