@@ -88,6 +88,11 @@ impl Cluster {
         self.port
     }
 
+    /// The server's own folder.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
     /// Stops the server as a crash does: no checkpoint, no goodbye.
     pub fn stop_immediately(&self) {
         self.pg_ctl(&["-m", "immediate", "stop"]);

@@ -1,0 +1,182 @@
+//! The floor of the driver: a fresh request and a replay by hand on diesel-async, with the engine's
+//! pool, commits and round trips, on the yardstick's narrow table, and without a line of the engine.
+
+use atomic_phases::{DeadPool, Postgres};
+use deadpool::managed::Object;
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{Binary, Nullable, SmallInt, Text};
+use diesel::{ExpressionMethods, QueryResult};
+use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use tokio::try_join;
+use uuid::Uuid;
+
+use crate::requests::{SetCharge, bench_audits, bench_rides};
+
+/// A statement that is prepared once: text, a bind, text, a bind …
+struct Cached<const NAME: u8, const BINDS: usize> {
+    text: &'static [&'static str],
+    binds: [String; BINDS],
+}
+
+impl<const NAME: u8, const BINDS: usize> QueryId for Cached<NAME, BINDS> {
+    type QueryId = Self;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<const NAME: u8, const BINDS: usize> QueryFragment<Pg> for Cached<NAME, BINDS> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        for (place, text) in self.text.iter().enumerate() {
+            out.push_sql(text);
+            if let Some(bind) = self.binds.get(place) {
+                out.push_bind_param::<Text, String>(bind)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<const NAME: u8, const BINDS: usize> Query for Cached<NAME, BINDS> {
+    type SqlType = (Text, Text, Nullable<SmallInt>, Nullable<Binary>);
+}
+
+impl<const NAME: u8, const BINDS: usize> diesel::RunQueryDsl<AsyncPgConnection>
+    for Cached<NAME, BINDS>
+{
+}
+
+fn plain<const NAME: u8>(text: &'static [&'static str]) -> Cached<NAME, 0> {
+    Cached { text, binds: [] }
+}
+
+fn begin() -> Cached<0, 0> {
+    plain(&["BEGIN ISOLATION LEVEL READ COMMITTED"])
+}
+
+fn settings() -> Cached<1, 0> {
+    plain(&["SELECT set_config('lock_timeout', '1000', true), \
+        set_config('idle_in_transaction_session_timeout', '60000', true), \
+        set_config('client_connection_check_interval', '500', true)"])
+}
+
+fn commit() -> Cached<2, 0> {
+    plain(&["COMMIT"])
+}
+
+fn read(scope: &str, key: &str) -> Cached<3, 2> {
+    Cached {
+        text: &[
+            "SELECT fingerprint, recovery_point, response_status, response_body \
+             FROM limit_keys WHERE scope = ",
+            " AND idempotency_key = ",
+        ],
+        binds: [scope.to_owned(), key.to_owned()],
+    }
+}
+
+fn reserve(scope: &str, key: &str, fingerprint: &str, params: &str, outputs: &str) -> Cached<4, 5> {
+    Cached {
+        text: &[
+            "INSERT INTO limit_keys (scope, idempotency_key, fingerprint, params, outputs, \
+             recovery_point, token, locked_until, created_at) SELECT ",
+            ", ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'created', 1, t + interval '30 s', t FROM clock_timestamp() AS t \
+             ON CONFLICT DO NOTHING",
+        ],
+        binds: [scope, key, fingerprint, params, outputs].map(str::to_owned),
+    }
+}
+
+fn job(scope: &str, args: &str) -> Cached<5, 2> {
+    Cached {
+        text: &[
+            "INSERT INTO limit_jobs (scope, name, args) SELECT ",
+            ", 'receipt', convert_to(",
+            ", 'UTF8')",
+        ],
+        binds: [scope, args].map(str::to_owned),
+    }
+}
+
+fn finish(scope: &str, key: &str, body: &str) -> Cached<6, 3> {
+    Cached {
+        text: &[
+            "UPDATE limit_keys SET recovery_point = 'finished', locked_until = NULL, \
+             response_status = 201, response_body = convert_to(",
+            ", 'UTF8') WHERE scope = ",
+            " AND idempotency_key = ",
+            " AND token = 1 AND recovery_point = 'created'",
+        ],
+        binds: [body, scope, key].map(str::to_owned),
+    }
+}
+
+type Answer = (String, String, Option<i16>, Option<Vec<u8>>);
+
+/// A program by hand on the pool of `store`.
+#[derive(Clone)]
+pub struct ByHand(DeadPool);
+
+type Lent = Object<AsyncDieselConnectionManager<AsyncPgConnection>>;
+
+impl ByHand {
+    pub fn on(store: &Postgres) -> Self {
+        Self(store.pool().clone())
+    }
+
+    async fn lent(&self) -> Lent {
+        self.0.get().await.unwrap()
+    }
+
+    pub async fn fresh(self) {
+        let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
+        let ride = Uuid::new_v4().to_string();
+        let lent = self.lent().await;
+        read(scope, &key).execute(&mut &*lent).await.unwrap();
+        drop(lent);
+        let mut lent = self.lent().await;
+        let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
+        let reserve = reserve(scope, &key, print, r#"{"user":1,"amount":2000}"#, &ride);
+        try_join!(
+            begin().execute(&mut &*lent),
+            settings().execute(&mut &*lent),
+            reserve.execute(&mut &*lent)
+        )
+        .unwrap();
+        first_phase(&mut lent, &ride).await.unwrap();
+        commit().execute(&mut &*lent).await.unwrap();
+        drop(lent);
+
+        let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
+
+        let mut lent = self.lent().await;
+        try_join!(begin().execute(&mut &*lent), settings().execute(&mut &*lent)).unwrap();
+        SetCharge { ride: &ride, charge }.execute(&mut lent).await.unwrap();
+        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
+        try_join!(
+            job(scope, "2000").execute(&mut &*lent),
+            finish(scope, &key, &body).execute(&mut &*lent),
+            commit().execute(&mut &*lent)
+        )
+        .unwrap();
+    }
+
+    pub async fn replay(self, key: String) {
+        let row: Vec<Answer> = read("replay", &key).load(&mut &*self.lent().await).await.unwrap();
+        assert_eq!(row.len(), 1);
+    }
+}
+
+async fn first_phase(conn: &mut AsyncPgConnection, ride: &str) -> QueryResult<()> {
+    use {bench_audits as a, bench_rides as r};
+    let row = (r::id.eq(ride), r::amount.eq(2000), r::charge.eq(""));
+    diesel::insert_into(r::table).values(row).execute(conn).await?;
+    let audit = Uuid::new_v4().to_string();
+    let row = (a::id.eq(&audit), a::action.eq("created"));
+    diesel::insert_into(a::table).values(row).execute(conn).await?;
+    Ok(())
+}

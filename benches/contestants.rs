@@ -1,0 +1,143 @@
+//! Who is measured: the engine in its several situations.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use atomic_phases::*;
+use uuid::Uuid;
+
+use crate::by_hand::ByHand;
+use crate::chains::{One, Six, Three, Twelve};
+use crate::load::{Figures, for_a_while};
+use crate::pipelined::PipelinedRide;
+use crate::requests::{App, postgres, sqlite};
+use crate::server::{Server, url};
+
+/// One request on its way.
+type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub type PgEngine = Engine<Postgres, App>;
+
+/// How many finished keys a replay chooses from, as in `select1.sql`.
+const ANSWERED: u64 = 1000;
+
+pub async fn open(port: u16, connections: usize) -> PgEngine {
+    let settings = PoolSettings { max_size: connections, wait: Duration::from_secs(60) };
+    let store = Postgres::connect_with(&url(port), settings).await.unwrap();
+    store.migrate().await.unwrap();
+    Engine::builder(store)
+        .app(App::default())
+        .register::<postgres::Ride>()
+        .register::<PipelinedRide>()
+        .register::<One>()
+        .register::<Three>()
+        .register::<Six>()
+        .register::<Twelve>()
+        .build()
+        .unwrap()
+}
+
+pub fn ride(cached: bool) -> postgres::Ride {
+    postgres::Ride { user: 1, amount: 2000, cached }
+}
+
+pub fn pipelined_ride() -> PipelinedRide {
+    PipelinedRide { user: 1, amount: 2000 }
+}
+
+pub fn sqlite_ride() -> sqlite::Ride {
+    sqlite::Ride { user: 1, amount: 2000, cached: true }
+}
+
+pub fn scope_of(number: u64) -> Scope {
+    Scope::new(format!("tenant-{}", number % 100)).unwrap()
+}
+
+pub fn new_key() -> IdempotencyKey {
+    IdempotencyKey::new(Uuid::new_v4().to_string()).unwrap()
+}
+
+pub fn key_of(number: u64) -> IdempotencyKey {
+    IdempotencyKey::new(format!("key-{number}")).unwrap()
+}
+
+/// Runs `request` under a new key, and it has to finish.
+pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
+    engine: &Engine<S, App>,
+    request: R,
+) -> impl Fn() -> Work + Clone + Send + use<S, R> {
+    let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
+    move || {
+        let (engine, request) = (engine.clone(), request.clone());
+        let scope = scope_of(next.fetch_add(1, Ordering::Relaxed));
+        Box::pin(async move {
+            match engine.execute(&scope, &new_key(), request).await {
+                Ok(Outcome::Finished(_)) => {}
+                // The engine's errors keep the database's words to themselves.
+                Err(ExecuteError::Unavailable(StoreError::Database { doing, error })) => {
+                    panic!("the database could not {doing}: {:?}", error.into_inner())
+                }
+                other => panic!("not finished: {other:?}"),
+            }
+        })
+    }
+}
+
+fn replay_scope() -> Scope {
+    Scope::new("replay").unwrap()
+}
+
+/// The keys that [`replay`] asks for.
+pub async fn answer_some(engine: &PgEngine) {
+    for number in 0..ANSWERED {
+        engine.execute(&replay_scope(), &key_of(number), ride(true)).await.unwrap();
+    }
+}
+
+pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + use<> {
+    let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
+    move || {
+        let engine = engine.clone();
+        let key = key_of(next.fetch_add(7, Ordering::Relaxed) % ANSWERED);
+        Box::pin(async move {
+            match engine.execute(&replay_scope(), &key, ride(true)).await {
+                Ok(Outcome::Finished(finished)) if finished.replayed => {}
+                other => panic!("not replayed: {other:?}"),
+            }
+        })
+    }
+}
+
+/// The same without the engine.
+pub fn replay_by_hand(by_hand: &ByHand) -> impl Fn() -> Work + Clone + Send + use<> {
+    let (by_hand, next) = (by_hand.clone(), Arc::new(AtomicU64::new(0)));
+    move || {
+        let number = next.fetch_add(7, Ordering::Relaxed) % ANSWERED + 1;
+        Box::pin(by_hand.clone().replay(format!("key-{number}")))
+    }
+}
+
+/// Every key is asked for by as many callers as run at once.
+pub async fn contended(
+    server: &Server,
+    engine: &PgEngine,
+    concurrent: usize,
+    length: Duration,
+) -> Figures {
+    let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
+    let scope = Scope::new(Uuid::new_v4().to_string()).unwrap();
+    let work = move || {
+        let (engine, scope) = (engine.clone(), scope.clone());
+        let key = key_of(next.fetch_add(1, Ordering::Relaxed) / concurrent as u64);
+        async move {
+            let call = engine.call(&scope, &key, ride(true));
+            match call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(10))).execute().await {
+                Ok(Outcome::Finished(_)) => {}
+                other => panic!("not finished: {other:?}"),
+            }
+        }
+    };
+    for_a_while(concurrent, length, &|| server.cpu(), work).await
+}

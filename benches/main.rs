@@ -1,0 +1,280 @@
+//! Measures the engine beside pgbench, on a server of its own: see `benches/run`.
+
+mod abandoned;
+mod by_hand;
+mod chains;
+mod contestants;
+mod counts;
+mod embedded;
+mod large;
+mod load;
+mod options;
+mod pipelined;
+mod plot;
+mod report;
+mod requests;
+mod samples;
+mod server;
+mod tending;
+mod yardstick;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::by_hand::ByHand;
+use crate::chains::{One, Six, Three, Twelve};
+use crate::contestants::{
+    answer_some, contended, fresh, open, pipelined_ride, replay, replay_by_hand, ride,
+};
+use crate::load::for_a_while;
+use crate::options::{Options, Plan};
+use crate::samples::Samples;
+use crate::server::Server;
+
+#[tokio::main]
+async fn main() {
+    let options = Options::parse();
+    let plan = Plan::of(&options);
+    let server = Server::start();
+    let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
+    server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
+
+    let mut samples = Samples::default();
+    if options.profile {
+        let work = fresh(&open(server.port(), plan.pool).await, ride(true));
+        if let Some(sql) = &options.before {
+            server.sql(sql).await;
+        }
+        let figures = for_a_while(8, Duration::from_secs(10), &|| server.cpu(), work).await;
+        println!("{figures:?}");
+        return;
+    }
+    if options.workers {
+        let text = tending::measure(&server, plan.large, plan.rounds, plan.length()).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("workers.md"), &text).unwrap();
+        println!("{text}");
+        return;
+    }
+    main_cases(&server, &plan, &mut samples).await;
+    let mut text = String::new();
+    text += &report::section(
+        "Fresh request of three phases",
+        &samples,
+        &["plain diesel", "cached update", "pipelined phase"],
+        &["limit2", "limit2_pipe", "by hand"],
+    );
+    text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
+    if options.only_main {
+        println!("{text}");
+        return;
+    }
+    text += &costs(&server).await;
+    text += &pools(&server, &plan, &mut samples).await;
+    text += &other_cases(&server, &plan, &mut samples).await;
+    text += &on_sqlite(&plan, &mut samples).await;
+    let (flat, plans) = on_large_tables(&server, &plan, &mut samples).await;
+    text += &flat;
+    write(&server, &plan, &samples, &text, &plans).await;
+}
+
+/// Every contestant once in each round, one after the other.
+async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
+    let engine = open(server.port(), plan.pool).await;
+    answer_some(&engine).await;
+    let by_hand = ByHand::on(engine.store());
+    let cpu = || server.cpu();
+    for round in 0..plan.rounds {
+        for &c in &plan.at_once {
+            for script in ["limit2", "limit2_pipe", "select1"] {
+                samples.add(script, c, round, yardstick::run(server, script, c, plan.seconds));
+            }
+            let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(false))).await;
+            samples.add("plain diesel", c, round, figures);
+            let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(true))).await;
+            samples.add("cached update", c, round, figures);
+            let work = fresh(&engine, pipelined_ride());
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("pipelined phase", c, round, figures);
+            let floor = by_hand.clone();
+            let work = move || floor.clone().fresh();
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("by hand", c, round, figures);
+            let figures = for_a_while(c, plan.length(), &cpu, replay(&engine)).await;
+            samples.add("replay", c, round, figures);
+            let work = replay_by_hand(&by_hand);
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("replay by hand", c, round, figures);
+        }
+    }
+}
+
+/// Counted on a serial run of one connection.
+async fn costs(server: &Server) -> String {
+    const REQUESTS: u64 = 1000;
+    let mut out =
+        "\n## Counted, for each request\n\n| | commits that write | statements | round trips \
+        | WAL bytes | HOT |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    let mut add = |name: &str, counts: counts::Counts| {
+        let counts::Counts { commits, statements, trips, wal, hot } = counts;
+        println!("{name}: {counts:?}");
+        let _ = writeln!(
+            out,
+            "| {name} | {commits:.2} | {statements:.1} | {trips:.1} | {wal:.0} | {hot:.3} |"
+        );
+    };
+    for script in ["limit2", "limit2_pipe", "select1"] {
+        let run = async |port| yardstick::exactly(port, script, REQUESTS);
+        add(script, counts::of(server, REQUESTS, "limit_keys", run).await);
+    }
+    for (name, cached) in [("plain diesel", false), ("cached update", true)] {
+        let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride(cached))).await;
+        add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    }
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, pipelined_ride())).await;
+    add("pipelined phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, One)).await;
+    add("1 phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Six)).await;
+    add("6 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Twelve)).await;
+    add("12 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| {
+        let by_hand = ByHand::on(open(port, 1).await.store());
+        serially(REQUESTS, move || by_hand.clone().fresh()).await;
+    };
+    add("by hand", counts::of(server, REQUESTS, "limit_keys", run).await);
+    let run = async |port| serially(REQUESTS, replay(&open(port, 1).await)).await;
+    add("replay", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    out
+}
+
+async fn serially<F: Future<Output = ()>>(requests: u64, work: impl Fn() -> F) {
+    for _ in 0..requests {
+        work().await;
+    }
+}
+
+/// How many connections are best.
+async fn pools(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
+    const SIZES: [(usize, &str); 5] = [
+        (4, "pool of 4"),
+        (8, "pool of 8"),
+        (16, "pool of 16"),
+        (32, "pool of 32"),
+        (64, "pool of 64"),
+    ];
+    let mut engines = Vec::new();
+    for (size, name) in SIZES {
+        engines.push((name, open(server.port(), size).await));
+    }
+    for round in 0..plan.rounds {
+        for (name, engine) in &engines {
+            let work = fresh(engine, ride(true));
+            let figures = for_a_while(64, plan.length(), &|| server.cpu(), work).await;
+            samples.add(name, 64, round, figures);
+        }
+    }
+    let names = SIZES.map(|(_, name)| name);
+    report::section("64 at once over pools of several sizes", samples, &names, &[])
+}
+
+async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
+    let engine = open(server.port(), plan.pool).await;
+    let cpu = || server.cpu();
+    for round in 0..plan.rounds {
+        let mut add = |name, figures| samples.add(name, 8, round, figures);
+        add("1 phase", for_a_while(8, plan.length(), &cpu, fresh(&engine, One)).await);
+        add("3 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Three)).await);
+        add("6 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Six)).await);
+        add("12 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Twelve)).await);
+        add("contended key", contended(server, &engine, 8, plan.length()).await);
+    }
+    let names = ["1 phase", "3 phases", "6 phases", "12 phases"];
+    let mut out = report::section("Numbers of phases", samples, &names, &[]);
+    out += &report::section("8 callers of each key, who wait", samples, &["contended key"], &[]);
+    let drained = abandoned::measure(server, &engine, plan.abandoned).await;
+    let _ = writeln!(
+        out,
+        "\n## {} requests whose process died in the foreign call\n\n\
+         | | requests/s | client CPU µs | server CPU µs |\n|---|---|---|---|\n\
+         | resumed by a retry, 32 at once | {:.0} | {:.0} | {:.0} |\n\
+         | drained by a completer, 16 at once | {:.0} | {:.0} | {:.0} |\n\n\
+         Each took {:.1} kB of the client's memory while it was in flight.",
+        drained.requests,
+        drained.resumed.per_second,
+        drained.resumed.client_cpu,
+        drained.resumed.server_cpu,
+        drained.completed.per_second,
+        drained.completed.client_cpu,
+        drained.completed.server_cpu,
+        drained.memory / 1e3,
+    );
+    out
+}
+
+async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
+    let embedded = embedded::Embedded::open().await;
+    for round in 0..plan.rounds {
+        for &c in plan.at_once.iter().filter(|c| **c <= 64) {
+            samples.add("rusqlite", c, round, embedded.by_hand(c, plan.length()).await);
+            samples.add("sqlite engine", c, round, embedded.engine(c, plan.length()).await);
+        }
+    }
+    report::section(
+        "SQLite, fresh request of three phases",
+        samples,
+        &["sqlite engine"],
+        &["rusqlite"],
+    )
+}
+
+async fn on_large_tables(server: &Server, plan: &Plan, samples: &mut Samples) -> (String, String) {
+    let engine = open(server.port(), plan.pool).await;
+    large::fill(server, 10_000).await;
+    large::load(server, &engine, samples, "small table", plan.rounds, plan.length()).await;
+    large::fill(server, plan.large).await;
+    large::load(server, &engine, samples, "large table", plan.rounds, plan.length()).await;
+    let rows = server.number("SELECT count(*) FROM atomic_phases_keys").await;
+    let title = format!("A table of {rows} rows beside the one before");
+    let names = ["small table", "large table"];
+    let plans = large::plans(server).await;
+    let plans = format!(
+        "# Plans of the hot statements\n\nWritten by `sh benches/run`: what auto_explain saw of a fresh \
+         request and its replay, on a table of {rows} rows.\n\n```\n{}\n```\n",
+        plans.trim_matches('\n')
+    );
+    (report::section(&title, samples, &names, &[]), plans)
+}
+
+async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plans: &str) {
+    let mut settings = Vec::new();
+    for name in
+        ["shared_buffers", "fsync", "synchronous_commit", "max_wal_size", "full_page_writes"]
+    {
+        settings.push((name.to_owned(), server.text(&format!("current_setting('{name}')")).await));
+    }
+    settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
+    let version = server.text("split_part(version(), ' on ', 1)").await;
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+    std::fs::create_dir_all(&folder).unwrap();
+    let machine = report::machine(&version, &settings, plan.rounds, plan.seconds);
+    let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
+    std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
+    std::fs::write(folder.join("plans.md"), plans).unwrap();
+    let names = ["limit2_pipe", "by hand", "cached update", "plain diesel"];
+    let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
+    std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
+    let replay = plot::ratios(
+        "Replays/s as a ratio to one SELECT",
+        samples,
+        &["replay by hand", "replay"],
+        "select1",
+    );
+    std::fs::write(folder.join("replay.svg"), replay).unwrap();
+    println!("{text}\nwritten to docs/bench");
+}

@@ -1,0 +1,77 @@
+//! What `sh benches/run` can be asked for.
+
+use std::time::Duration;
+
+use clap::Parser;
+
+/// Measures the engine beside pgbench.
+#[derive(Parser)]
+pub struct Options {
+    /// About two minutes: three rounds of one second, up to 64 at once.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only fresh requests and replays; writes no file.
+    #[arg(long)]
+    pub only_main: bool,
+    /// Only fresh requests, for ten seconds: for a profiler.
+    #[arg(long)]
+    pub profile: bool,
+    /// Only the workers, on a large table; writes docs/bench/workers.md.
+    #[arg(long)]
+    pub workers: bool,
+    /// SQL to run before that: to try another schema.
+    #[arg(long)]
+    pub before: Option<String>,
+    /// Rounds, each with every contestant once.
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Seconds of each run.
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// How many requests at once, with commas between.
+    #[arg(long, value_delimiter = ',')]
+    pub at_once: Option<Vec<usize>>,
+    /// Abandoned requests to be resumed.
+    #[arg(long)]
+    pub abandoned: Option<u64>,
+    /// Rows of the large table.
+    #[arg(long)]
+    pub large: Option<u64>,
+    /// Connections of the engine's pool.
+    #[arg(long, default_value_t = 16)]
+    pub pool: usize,
+    /// cargo says so.
+    #[arg(long, hide = true)]
+    pub bench: bool,
+}
+
+pub struct Plan {
+    pub rounds: usize,
+    pub seconds: u64,
+    pub at_once: Vec<usize>,
+    pub abandoned: u64,
+    pub large: u64,
+    pub pool: usize,
+}
+
+impl Plan {
+    pub fn of(options: &Options) -> Self {
+        let full: &[usize] = &[1, 8, 32, 64, 256];
+        let (at_once, rounds, seconds, abandoned, large) = match options.quick {
+            true => (&full[..4], 3, 1, 1_000, 100_000),
+            false => (full, 5, 3, 10_000, 1_000_000),
+        };
+        Self {
+            rounds: options.rounds.unwrap_or(rounds),
+            seconds: options.seconds.unwrap_or(seconds),
+            at_once: options.at_once.clone().unwrap_or(at_once.to_vec()),
+            abandoned: options.abandoned.unwrap_or(abandoned),
+            large: options.large.unwrap_or(large),
+            pool: options.pool,
+        }
+    }
+
+    pub fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}

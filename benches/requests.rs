@@ -1,0 +1,157 @@
+//! The requests that are measured, over both stores.
+
+// A chain of phases needs only a part of it.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+use diesel::{QueryResult, RunQueryDsl};
+
+diesel::table! { bench_rides (id) { id -> Text, amount -> BigInt, charge -> Text, } }
+diesel::table! { bench_audits (id) { id -> Text, action -> Text, } }
+
+/// The foreign system: in this process, and at once; or, closed, never.
+#[derive(Clone, Default)]
+pub struct App {
+    pub closed: Arc<AtomicBool>,
+    pub parked: Arc<AtomicUsize>,
+}
+
+impl App {
+    pub async fn charge(&self, key: &str) -> String {
+        if self.closed.load(Ordering::Relaxed) {
+            self.parked.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        }
+        format!("ch_{key}")
+    }
+}
+
+/// The update of the last phase, prepared once for each connection: diesel prepares its own UPDATEs
+/// anew each time, because their text may differ. A type with a static query id promises that this
+/// one's does not.
+pub struct SetCharge<'a> {
+    pub ride: &'a str,
+    pub charge: &'a str,
+}
+
+impl QueryId for SetCharge<'_> {
+    type QueryId = SetCharge<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<DB: Backend> QueryFragment<DB> for SetCharge<'_>
+where
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE bench_rides SET charge = ");
+        out.push_bind_param::<Text, str>(self.charge)?;
+        out.push_sql(" WHERE id = ");
+        out.push_bind_param::<Text, str>(self.ride)
+    }
+}
+
+impl<Conn> RunQueryDsl<Conn> for SetCharge<'_> {}
+
+macro_rules! requests {
+    ($module:ident, $store:ty) => {
+        pub mod $module {
+            use atomic_phases::*;
+            use diesel::{ExpressionMethods, QueryDsl};
+            use diesel_async::RunQueryDsl;
+            use serde::{Deserialize, Serialize};
+
+            use super::{App, SetCharge, bench_audits, bench_rides};
+
+            /// Three phases: local, foreign, local.
+            #[derive(Clone, Serialize, Deserialize)]
+            pub struct Ride {
+                pub user: i64,
+                pub amount: i64,
+                /// Whether the update is the cached one; else it is plain diesel.
+                pub cached: bool,
+            }
+
+            #[derive(Serialize, Deserialize)]
+            pub struct Created {
+                pub ride: String,
+            }
+
+            #[derive(Serialize, Deserialize)]
+            pub struct Charged {
+                pub charge: String,
+            }
+
+            #[atomic_phases(name = "bench.ride", version = 1)]
+            impl Ride {
+                #[phase]
+                async fn created(
+                    &self,
+                    tx: &mut Tx<'_, $store>,
+                    ctx: &RequestContext,
+                ) -> PhaseResult<Created> {
+                    use bench_rides as r;
+                    let (ride, audit) = (ctx.uuid(0).to_string(), ctx.uuid(1).to_string());
+                    let row = (r::id.eq(&ride), r::amount.eq(self.amount), r::charge.eq(""));
+                    diesel::insert_into(r::table).values(row).execute(tx).await?;
+                    step(tx, &audit).await?;
+                    Ok(Created { ride })
+                }
+
+                #[phase(foreign(idempotent))]
+                async fn charged(
+                    &self,
+                    call: ForeignCall,
+                    app: &App,
+                ) -> PhaseResult<Charged, ForeignError> {
+                    foreign(call, app).await
+                }
+
+                #[phase]
+                async fn answered(
+                    &self,
+                    tx: &mut Tx<'_, $store>,
+                    created: &Created,
+                    charged: &Charged,
+                ) -> PhaseResult<Reply> {
+                    let (ride, charge) = (&created.ride, &charged.charge);
+                    if self.cached {
+                        SetCharge { ride, charge }.execute(tx).await?;
+                    } else {
+                        diesel::update(bench_rides::table.find(ride))
+                            .set(bench_rides::charge.eq(charge))
+                            .execute(tx)
+                            .await?;
+                    }
+                    tx.stage_job("receipt", &self.amount)?;
+                    Ok(Reply::json(201, &(created, charged))?)
+                }
+            }
+
+            pub async fn step(tx: &mut Tx<'_, $store>, id: &str) -> PhaseResult<()> {
+                use bench_audits as a;
+                let row = (a::id.eq(id), a::action.eq("created"));
+                diesel::insert_into(a::table).values(row).execute(tx).await?;
+                Ok(())
+            }
+
+            pub async fn foreign(
+                call: ForeignCall,
+                app: &App,
+            ) -> PhaseResult<Charged, ForeignError> {
+                let charge =
+                    call.make(async |key| Ok::<_, ForeignError>(app.charge(key.as_str()).await));
+                Ok(Charged { charge: charge.await? })
+            }
+        }
+    };
+}
+
+requests!(postgres, Postgres);
+requests!(sqlite, Sqlite);

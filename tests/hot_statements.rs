@@ -1,0 +1,134 @@
+//! The path to a distributed table (docs/scaling.md): every statement of a request on the key row names
+//! the distribution column `scope` and touches one table. Read from what was sent, not from the source.
+//! Alone in its process, because it records the statements of every connection.
+
+mod support;
+
+use std::sync::Mutex;
+
+use atomic_phases::*;
+use diesel::connection::InstrumentationEvent;
+use support::*;
+
+static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn record(event: InstrumentationEvent<'_>) {
+    if let InstrumentationEvent::StartQuery { query, .. } = event {
+        SENT.lock().unwrap().push(query.to_string());
+    }
+}
+
+/// The words and signs of a statement, without the values behind it.
+fn words(sql: &str) -> Vec<String> {
+    let text = sql.split("-- binds:").next().unwrap_or(sql);
+    let mut words = vec![String::new()];
+    for letter in text.chars() {
+        let part_of_word = letter.is_alphanumeric() || "_$.".contains(letter);
+        if !part_of_word {
+            words.push(letter.to_string());
+            words.push(String::new());
+        } else if let Some(word) = words.last_mut() {
+            word.push(letter);
+        }
+    }
+    words.retain(|word| !word.trim().is_empty() && word != "\"");
+    words
+}
+
+/// Whether `words` has `sequence` in it; `$` stands for any bind.
+fn says(words: &[String], sequence: &[&str]) -> bool {
+    words.windows(sequence.len()).any(|window| {
+        window
+            .iter()
+            .zip(sequence)
+            .all(|(word, expected)| word == expected || (*expected == "$" && word.starts_with('$')))
+    })
+}
+
+/// The tables that are named where SQL names one.
+fn tables(words: &[String]) -> Vec<&str> {
+    let mut tables: Vec<&str> = words
+        .windows(2)
+        .filter(|pair| ["FROM", "INTO", "UPDATE", "JOIN", "USING"].contains(&pair[0].as_str()))
+        .map(|pair| pair[1].as_str())
+        .filter(|name| name.starts_with("atomic_phases_"))
+        .collect();
+    tables.sort_unstable();
+    tables.dedup();
+    tables
+}
+
+/// Says what keeps a statement from being routed to one shard by its scope.
+fn routed(sql: &str) -> Result<(), &'static str> {
+    let words = words(sql);
+    if tables(&words).len() != 1 {
+        return Err("more than one table");
+    }
+    if says(&words, &["INSERT", "INTO"]) {
+        // The first column, which takes the first bind: by it the row is routed.
+        let open = words.iter().position(|word| word == "(").unwrap_or_default();
+        let named = words.get(open + 1).is_some_and(|word| word == "scope");
+        let bound = says(&words, &["SELECT", "$1", ","]);
+        return if named && bound { Ok(()) } else { Err("an INSERT without the scope") };
+    }
+    let filter = words.iter().position(|word| word == "WHERE").ok_or("no WHERE")?;
+    let filter = &words[filter..];
+    if says(filter, &["OR"]) && !says(filter, &["(", "status", "<", ">"]) {
+        return Err("an OR beside the scope");
+    }
+    match says(filter, &["WHERE", "scope", "=", "$"]) {
+        true if says(filter, &["AND", "idempotency_key", "=", "$"]) => Ok(()),
+        true => Err("no key in the WHERE"),
+        false => Err("no scope in the WHERE"),
+    }
+}
+
+#[test]
+fn the_reader_of_statements_knows_a_bad_one() {
+    let good = "SELECT 1 FROM atomic_phases_keys WHERE scope = $1 AND idempotency_key = $2";
+    assert_eq!(routed(good), Ok(()));
+    assert!(routed("SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = $1").is_err());
+    assert!(routed("UPDATE atomic_phases_keys SET status = $1 WHERE scope = $2").is_err());
+    assert!(
+        routed("DELETE FROM atomic_phases_keys WHERE scope = $1 OR idempotency_key = $2").is_err()
+    );
+    assert!(
+        routed(&format!("{good} AND EXISTS (SELECT 1 FROM atomic_phases_staged_jobs)")).is_err()
+    );
+    assert!(
+        routed("INSERT INTO atomic_phases_keys (idempotency_key, scope) SELECT $1, $2").is_err()
+    );
+    assert!(routed("INSERT INTO atomic_phases_keys (scope) SELECT 'all'").is_err());
+}
+
+/// Fresh, replayed, released and resumed, with an at-most-once call and a replaced key: whatever a
+/// request sends on a table of ours is for one shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_statement_of_a_request_names_its_scope_and_one_table() {
+    diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    SENT.lock().unwrap().clear();
+
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    app.forget_bodies();
+    failed(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    app.forget_bodies();
+    finished(engine.execute(&scope(), &key("call"), notify(Trouble::None)).await);
+    let sent = std::mem::take(&mut *SENT.lock().unwrap());
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    SENT.lock().unwrap().clear();
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    let sent = [sent, std::mem::take(&mut *SENT.lock().unwrap())].concat();
+
+    let ours: Vec<&String> = sent.iter().filter(|sql| sql.contains("atomic_phases_")).collect();
+    for kind in ["SELECT request_id", "INSERT INTO", "UPDATE", "DELETE", "WITH advanced"] {
+        assert!(ours.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {ours:#?}");
+    }
+    for sql in ours {
+        assert_eq!(routed(sql), Ok(()), "{sql}");
+    }
+}
