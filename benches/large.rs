@@ -71,7 +71,10 @@ pub async fn explain(server: &Server, work: impl AsyncFn(&Server)) -> String {
     let mut seen = std::collections::HashSet::new();
     let first = plans.split("\n\n").filter(|plan| {
         let text = plan.lines().find(|line| line.contains("Query Text:")).unwrap_or_default();
-        text.contains("atomic_phases_") && seen.insert(text.to_owned())
+        // The same statement by another plan is worth its own entry.
+        let scans = plan.lines().filter_map(|line| line.split_once(" Scan")).map(|(kind, _)| kind);
+        let kind: String = scans.collect();
+        text.contains("atomic_phases_") && seen.insert((text.to_owned(), kind))
     });
     let first: Vec<&str> = first.collect();
     format!(

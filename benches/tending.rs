@@ -2,8 +2,7 @@
 //! a worker sends.
 
 use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use atomic_phases::*;
@@ -33,29 +32,25 @@ pub async fn measure(server: &Server, rows: u64, rounds: usize, length: Duration
                       WHERE ctid IN (SELECT ctid FROM atomic_phases_keys \
                       WHERE expires_at > now() LIMIT 100000)";
         server.psql("bench", &["-c", expire, "-c", "CHECKPOINT"]);
-        let (stop, reaped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let reaping = tokio::spawn(reap(engine.store().clone(), stop.clone(), reaped.clone()));
+        let rows = async || {
+            server.number("SELECT count(*) FROM atomic_phases_keys WHERE expires_at < now()").await
+        };
+        let before = rows().await;
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let reaper = Reaper::new(engine.store(), WorkerConfig::default());
+        let reaping = tokio::spawn(reaper.run(async move { drop(stopped.await) }));
         let with = traffic(&engine, length).await;
-        stop.store(true, Ordering::Relaxed);
+        stop.send(()).unwrap();
         reaping.await.unwrap();
+        let reaped = before - rows().await;
         let ratio = with / without;
         ratios.push(ratio);
-        let reaped = reaped.load(Ordering::Relaxed);
         let _ = writeln!(out, "| {round} | {without:.1} | {with:.1} | {ratio:.2} | {reaped} |");
     }
     ratios.sort_by(f64::total_cmp);
     let median = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
     let _ = writeln!(out, "\nMedian of the ratios: {median:.2}.");
     out + &plans(server).await
-}
-
-/// Batch after batch, with the pause of the reaper's own loop.
-async fn reap(store: Postgres, stop: Arc<AtomicBool>, reaped: Arc<AtomicU64>) {
-    let mut reaper = Reaper::new(&store, WorkerConfig::default());
-    while !stop.load(Ordering::Relaxed) {
-        reaped.fetch_add(reaper.run_once().await.unwrap().into(), Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// An open loop: a request begins when its time has come, whether or not the last one has ended. The

@@ -222,7 +222,8 @@ mod tests {
         }
         let own = Point::new("charge_created", Place::Own("after_pdf".into()));
         assert_eq!(own.to_string().parse(), Ok(own));
-        for bad in ["", "charge_created", "charge_created/", "/after_call", "a/b", "a/after_call/"]
+        for bad in
+            ["", "charge_created", "charge_created/", "/after_call", "a/b c", "a/after_call/"]
         {
             assert!(bad.parse::<Point>().is_err(), "{bad}");
         }
