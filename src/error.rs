@@ -14,9 +14,10 @@ impl DbError {
     /// What happened, in words without values.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        if self.is_of_a_pooler() {
-            return "the pooler mixes up prepared statements: use session pooling, or PgBouncer 1.21 \
-                    and newer with max_prepared_statements above zero";
+        if let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0
+            && is_of_a_pooler(about.message())
+        {
+            return POOLER;
         }
         match &self.0 {
             Error::NotFound => "no row where one was expected",
@@ -39,15 +40,6 @@ impl DbError {
             },
             _ => "an error of the query or the driver",
         }
-    }
-
-    /// Behind a transaction pooler, a statement that another client prepared is in the way, or one of
-    /// ours is gone (H11). Recognised in a server that speaks English.
-    fn is_of_a_pooler(&self) -> bool {
-        let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0 else { return false };
-        let text = about.message();
-        text.starts_with("prepared statement \"")
-            && (text.ends_with("already exists") || text.ends_with("does not exist"))
     }
 
     /// The diesel error itself. Its text may hold values of rows: keep it out of logs.
@@ -108,4 +100,14 @@ impl From<Error> for DbError {
     fn from(error: Error) -> Self {
         Self(error)
     }
+}
+
+/// What to do about a pooler that hands one client's prepared statements to another (H11).
+pub(crate) const POOLER: &str = "the pooler mixes up prepared statements: use session pooling, or \
+    PgBouncer 1.21 and newer with max_prepared_statements above zero";
+
+/// Whether the server speaks of a prepared statement that exists already, does not, or has other
+/// parameters: each is another client's. Recognised in a server that speaks English.
+pub(crate) fn is_of_a_pooler(message: &str) -> bool {
+    message.contains("prepared statement \"")
 }

@@ -85,7 +85,9 @@ async fn a_provider_that_is_busy_is_asked_again_within_the_phase() {
         assert!(seen.iter().all(|request| *request == seen[0]), "one key, one body");
         assert!(seen[0].starts_with("POST /v1/charges HTTP/1.1\r\n"), "{}", seen[0]);
         assert!(seen[0].contains("\r\nauthorization: Bearer sk_test\r\n"));
-        assert!(seen[0].ends_with("amount=2000&currency=usd&customer=cus&description=ride&metadata%5Bride%5D=r"));
+        assert!(seen[0].ends_with(
+            "amount=2000&currency=usd&customer=cus&description=ride&metadata%5Bride%5D=r"
+        ));
         let key = seen[0].lines().find_map(|line| line.strip_prefix("idempotency-key: "));
         assert_eq!(key.map(str::len), Some(32));
     }

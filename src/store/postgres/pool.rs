@@ -11,6 +11,7 @@ use diesel_async::pooled_connection::{
 #[cfg(feature = "bb8")]
 use diesel_async::{AnsiTransactionManager, TransactionManager};
 
+use crate::error::{POOLER, is_of_a_pooler};
 use crate::store::StoreError;
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -74,9 +75,7 @@ impl Pool for DeadPool {
     type Handle = Object<Manager>;
 
     async fn get(&self) -> Result<Self::Handle, StoreError> {
-        deadpool::managed::Pool::get(self)
-            .await
-            .map_err(|error| StoreError::NoConnection(error.to_string()))
+        deadpool::managed::Pool::get(self).await.map_err(no_connection)
     }
 
     fn close(handle: Self::Handle) {
@@ -93,7 +92,7 @@ impl Pool for bb8::Pool<Manager> {
     type Handle = bb8::PooledConnection<'static, Manager>;
 
     async fn get(&self) -> Result<Self::Handle, StoreError> {
-        self.get_owned().await.map_err(|error| StoreError::NoConnection(error.to_string()))
+        self.get_owned().await.map_err(no_connection)
     }
 
     fn close(mut handle: Self::Handle) {
@@ -103,4 +102,12 @@ impl Pool for bb8::Pool<Manager> {
 
     // bb8 asks each connection that it hands out whether it is alive.
     fn forget_idle(&self) {}
+}
+
+fn no_connection(error: impl std::fmt::Display) -> StoreError {
+    let text = error.to_string();
+    StoreError::NoConnection(match is_of_a_pooler(&text) {
+        true => POOLER.to_owned(),
+        false => text,
+    })
 }
