@@ -289,6 +289,8 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
 async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
+    // Whoever finishes them is another node.
+    let another = support::engine(&db.another().await, &app);
     let mut keys = Vec::new();
     for round in 0..100 {
         for place in ["before", "inside", "after"] {
@@ -324,7 +326,7 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
     db.let_time_pass().await;
     let mut swept = Swept::default();
     while {
-        let one = Completer::new(&engine, config().batch(1000)).run_once().await.unwrap();
+        let one = Completer::new(&another, config().batch(1000)).run_once().await.unwrap();
         swept.unknown += one.unknown;
         one.total() > 0
     } {}
@@ -332,8 +334,8 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
     assert_eq!((app.provider.effects(), made), (200, 200));
     app.provider.answer_searches();
     db.let_time_pass().await;
-    while Reconciler::new(&engine, config()).run_once().await.unwrap().total() > 0 {}
-    while completed(&engine).await.total() > 0 {}
+    while Reconciler::new(&another, config()).run_once().await.unwrap().total() > 0 {}
+    while completed(&another).await.total() > 0 {}
     let mut of_who: HashMap<String, usize> = HashMap::new();
     for effect in app.provider.ledger() {
         *of_who.entry(effect.what).or_default() += 1;
