@@ -33,6 +33,36 @@ async fn once_and_only_once(db: &Postgres, app: &App, what: &str) {
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 2, "{what}");
 }
 
+/// A holder that asks what became of its commit takes the row back only while nobody else has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder() {
+    let (db, store, proxy) = proxied().await;
+    let app = App::default();
+    let (first, second) = (engine(&store, &app), engine(&db, &app));
+    let mut gate = app.provider.stop_after_the_effect();
+    let asking = tokio::spawn(first.call(&scope(), &key("k"), book(20)).execute());
+    let waiting = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    // Its next commit is lost, and for a while it cannot ask.
+    proxy.arm("COMMIT", 1, Cut::Before);
+    proxy.refuse(true);
+    drop(waiting);
+    while proxy.fired() == 0 {
+        tokio::task::yield_now().await;
+    }
+    db.let_leases_expire().await;
+    let mut gate = app.provider.stop_before_the_effect();
+    let holding = tokio::spawn(second.call(&scope(), &key("k"), book(20)).execute());
+    let waiting = gate.recv().await.unwrap();
+    proxy.refuse(false);
+    let asked = asking.await.unwrap();
+    assert!(matches!(asked, Ok(Outcome::InProgress { .. })), "{asked:?}");
+    app.provider.stop_no_more();
+    drop(waiting);
+    assert!(!finished(holding.await.unwrap()).replayed);
+    once_and_only_once(&db, &app, "the next holder").await;
+}
+
 /// H4: a COMMIT that never arrived and one that was applied unseen give the same error. Whichever it
 /// was, at each commit, the same call goes on and ends right.
 #[tokio::test(flavor = "multi_thread")]
