@@ -155,11 +155,53 @@ impl ByHand {
 
         let mut lent = self.lent().await;
         try_join!(begin().execute(&mut &*lent), settings().execute(&mut &*lent)).unwrap();
-        SetCharge { ride: &ride, charge }.execute(&mut lent).await.unwrap();
+        let update = SetCharge { ride: ride.clone(), charge: charge.to_owned() };
+        update.execute(&mut lent).await.unwrap();
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
             job(scope, "2000").execute(&mut &*lent),
             finish(scope, &key, &body).execute(&mut &*lent),
+            commit().execute(&mut &*lent)
+        )
+        .unwrap();
+    }
+
+    /// The same with each transaction in one round trip.
+    pub async fn fresh_pipelined(self) {
+        use {bench_audits as a, bench_rides as r};
+        let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
+        let ride = Uuid::new_v4().to_string();
+        let lent = self.lent().await;
+        read(scope, &key).execute(&mut &*lent).await.unwrap();
+        drop(lent);
+        let lent = self.lent().await;
+        let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
+        let reserve = reserve(scope, &key, print, r#"{"user":1,"amount":2000}"#, &ride);
+        let row = (r::id.eq(&ride), r::amount.eq(2000), r::charge.eq(""));
+        let audit = Uuid::new_v4().to_string();
+        let audit = (a::id.eq(&audit), a::action.eq("created"));
+        try_join!(
+            begin().execute(&mut &*lent),
+            settings().execute(&mut &*lent),
+            reserve.execute(&mut &*lent),
+            diesel::insert_into(r::table).values(row).execute(&mut &*lent),
+            diesel::insert_into(a::table).values(audit).execute(&mut &*lent),
+            commit().execute(&mut &*lent),
+        )
+        .unwrap();
+        drop(lent);
+
+        let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
+
+        let lent = self.lent().await;
+        let update = SetCharge { ride: ride.clone(), charge: charge.to_owned() };
+        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
+        try_join!(
+            begin().execute(&mut &*lent),
+            settings().execute(&mut &*lent),
+            finish(scope, &key, &body).execute(&mut &*lent),
+            update.execute(&mut &*lent),
+            job(scope, "2000").execute(&mut &*lent),
             commit().execute(&mut &*lent)
         )
         .unwrap();

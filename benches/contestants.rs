@@ -11,7 +11,6 @@ use uuid::Uuid;
 use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
 use crate::load::{Figures, for_a_while};
-use crate::pipelined::PipelinedRide;
 use crate::requests::{App, postgres, sqlite};
 use crate::server::{Server, url};
 
@@ -30,7 +29,7 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
     Engine::builder(store)
         .app(App::default())
         .register::<postgres::Ride>()
-        .register::<PipelinedRide>()
+        .register::<postgres::BatchRide>()
         .register::<One>()
         .register::<Three>()
         .register::<Six>()
@@ -43,12 +42,16 @@ pub fn ride(cached: bool) -> postgres::Ride {
     postgres::Ride { user: 1, amount: 2000, cached }
 }
 
-pub fn pipelined_ride() -> PipelinedRide {
-    PipelinedRide { user: 1, amount: 2000 }
+pub fn batch_ride(cached: bool) -> postgres::BatchRide {
+    postgres::BatchRide { user: 1, amount: 2000, cached }
 }
 
 pub fn sqlite_ride() -> sqlite::Ride {
     sqlite::Ride { user: 1, amount: 2000, cached: true }
+}
+
+pub fn sqlite_batch_ride() -> sqlite::BatchRide {
+    sqlite::BatchRide { user: 1, amount: 2000, cached: true }
 }
 
 pub fn scope_of(number: u64) -> Scope {

@@ -9,7 +9,7 @@ use diesel_async::SimpleAsyncConnection;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-use crate::contestants::{fresh, sqlite_ride};
+use crate::contestants::{fresh, sqlite_batch_ride, sqlite_ride};
 use crate::load::{Figures, for_a_while};
 use crate::requests::{App, sqlite};
 
@@ -47,12 +47,16 @@ impl Embedded {
         atomic_phases::Store::migrate(&store).await.unwrap();
         store.connection().await.unwrap().batch_execute(BUSINESS).await.unwrap();
         let engine = Engine::builder(store).app(App::default()).register::<sqlite::Ride>();
-        let engine = engine.build().unwrap();
+        let engine = engine.register::<sqlite::BatchRide>().build().unwrap();
         Self { by_hand: Arc::new(Mutex::new(by_hand)), engine, _folder: folder }
     }
 
     pub async fn engine(&self, concurrent: usize, length: Duration) -> Figures {
         for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_ride())).await
+    }
+
+    pub async fn batch(&self, concurrent: usize, length: Duration) -> Figures {
+        for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_batch_ride())).await
     }
 
     pub async fn by_hand(&self, concurrent: usize, length: Duration) -> Figures {

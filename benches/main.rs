@@ -9,7 +9,6 @@ mod embedded;
 mod large;
 mod load;
 mod options;
-mod pipelined;
 mod plot;
 mod report;
 mod requests;
@@ -27,7 +26,7 @@ use clap::Parser;
 use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
 use crate::contestants::{
-    answer_some, contended, fresh, open, pipelined_ride, replay, replay_by_hand, ride,
+    answer_some, batch_ride, contended, fresh, open, replay, replay_by_hand, ride,
 };
 use crate::load::for_a_while;
 use crate::options::{Options, Plan};
@@ -44,7 +43,7 @@ async fn main() {
 
     let mut samples = Samples::default();
     if options.profile {
-        let work = fresh(&open(server.port(), plan.pool).await, ride(true));
+        let work = fresh(&open(server.port(), plan.pool).await, batch_ride(true));
         if let Some(sql) = &options.before {
             server.sql(sql).await;
         }
@@ -64,8 +63,8 @@ async fn main() {
     text += &report::section(
         "Fresh request of three phases",
         &samples,
-        &["plain diesel", "cached update", "pipelined phase"],
-        &["limit2", "limit2_pipe", "by hand"],
+        &["plain diesel", "cached update", "batch", "batch, cached update"],
+        &["limit2", "limit2_pipe", "by hand", "by hand, pipelined"],
     );
     text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
     if options.only_main {
@@ -96,9 +95,16 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
             samples.add("plain diesel", c, round, figures);
             let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(true))).await;
             samples.add("cached update", c, round, figures);
-            let work = fresh(&engine, pipelined_ride());
+            let work = fresh(&engine, batch_ride(false));
             let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("pipelined phase", c, round, figures);
+            samples.add("batch", c, round, figures);
+            let work = fresh(&engine, batch_ride(true));
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("batch, cached update", c, round, figures);
+            let floor = by_hand.clone();
+            let work = move || floor.clone().fresh_pipelined();
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("by hand, pipelined", c, round, figures);
             let floor = by_hand.clone();
             let work = move || floor.clone().fresh();
             let figures = for_a_while(c, plan.length(), &cpu, work).await;
@@ -135,8 +141,12 @@ async fn costs(server: &Server) -> String {
         let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride(cached))).await;
         add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     }
-    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, pipelined_ride())).await;
-    add("pipelined phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    for (name, cached) in [("batch", false), ("batch, cached update", true)] {
+        let run = async |port| {
+            serially(REQUESTS, fresh(&open(port, 1).await, batch_ride(cached))).await;
+        };
+        add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    }
     let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, One)).await;
     add("1 phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Six)).await;
@@ -223,12 +233,13 @@ async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
         for &c in plan.at_once.iter().filter(|c| **c <= 64) {
             samples.add("rusqlite", c, round, embedded.by_hand(c, plan.length()).await);
             samples.add("sqlite engine", c, round, embedded.engine(c, plan.length()).await);
+            samples.add("sqlite batch", c, round, embedded.batch(c, plan.length()).await);
         }
     }
     report::section(
         "SQLite, fresh request of three phases",
         samples,
-        &["sqlite engine"],
+        &["sqlite engine", "sqlite batch"],
         &["rusqlite"],
     )
 }
@@ -266,7 +277,7 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();
-    let names = ["limit2_pipe", "by hand", "cached update", "plain diesel"];
+    let names = ["limit2_pipe", "by hand, pipelined", "batch, cached update", "plain diesel"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
     std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
     let replay = plot::ratios(

@@ -35,29 +35,29 @@ impl App {
 /// The update of the last phase, prepared once for each connection: diesel prepares its own UPDATEs
 /// anew each time, because their text may differ. A type with a static query id promises that this
 /// one's does not.
-pub struct SetCharge<'a> {
-    pub ride: &'a str,
-    pub charge: &'a str,
+pub struct SetCharge {
+    pub ride: String,
+    pub charge: String,
 }
 
-impl QueryId for SetCharge<'_> {
-    type QueryId = SetCharge<'static>;
+impl QueryId for SetCharge {
+    type QueryId = Self;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<DB: Backend> QueryFragment<DB> for SetCharge<'_>
+impl<DB: Backend> QueryFragment<DB> for SetCharge
 where
-    str: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE bench_rides SET charge = ");
-        out.push_bind_param::<Text, str>(self.charge)?;
+        out.push_bind_param::<Text, String>(&self.charge)?;
         out.push_sql(" WHERE id = ");
-        out.push_bind_param::<Text, str>(self.ride)
+        out.push_bind_param::<Text, String>(&self.ride)
     }
 }
 
-impl<Conn> RunQueryDsl<Conn> for SetCharge<'_> {}
+impl<Conn> RunQueryDsl<Conn> for SetCharge {}
 
 macro_rules! requests {
     ($module:ident, $store:ty) => {
@@ -122,6 +122,7 @@ macro_rules! requests {
                 ) -> PhaseResult<Reply> {
                     let (ride, charge) = (&created.ride, &charged.charge);
                     if self.cached {
+                        let (ride, charge) = (ride.clone(), charge.clone());
                         SetCharge { ride, charge }.execute(tx).await?;
                     } else {
                         diesel::update(bench_rides::table.find(ride))
@@ -130,6 +131,61 @@ macro_rules! requests {
                             .await?;
                     }
                     tx.stage_job("receipt", &self.amount)?;
+                    Ok(Reply::json(201, &(created, charged))?)
+                }
+            }
+
+            /// The same request, which needs no answer of the database and so hands its statements
+            /// over.
+            #[derive(Clone, Serialize, Deserialize)]
+            pub struct BatchRide {
+                pub user: i64,
+                pub amount: i64,
+                /// Whether the update is the cached one; else it is plain diesel.
+                pub cached: bool,
+            }
+
+            #[atomic_phases(name = "bench.batch", version = 1)]
+            impl BatchRide {
+                #[phase]
+                async fn created(
+                    &self,
+                    batch: &mut Batch<'_, $store>,
+                    ctx: &RequestContext,
+                ) -> PhaseResult<Created> {
+                    use {bench_audits as a, bench_rides as r};
+                    let (ride, audit) = (ctx.uuid(0).to_string(), ctx.uuid(1).to_string());
+                    let row = (r::id.eq(ride.clone()), r::amount.eq(self.amount), r::charge.eq(""));
+                    batch.add(diesel::insert_into(r::table).values(row));
+                    let row = (a::id.eq(audit), a::action.eq("created"));
+                    batch.add(diesel::insert_into(a::table).values(row));
+                    Ok(Created { ride })
+                }
+
+                #[phase(foreign(idempotent))]
+                async fn charged(
+                    &self,
+                    call: ForeignCall,
+                    app: &App,
+                ) -> PhaseResult<Charged, ForeignError> {
+                    foreign(call, app).await
+                }
+
+                #[phase]
+                async fn answered(
+                    &self,
+                    batch: &mut Batch<'_, $store>,
+                    created: &Created,
+                    charged: &Charged,
+                ) -> PhaseResult<Reply> {
+                    use bench_rides as r;
+                    let (ride, charge) = (created.ride.clone(), charged.charge.clone());
+                    if self.cached {
+                        batch.add(SetCharge { ride, charge });
+                    } else {
+                        batch.add(diesel::update(r::table.find(ride)).set(r::charge.eq(charge)));
+                    }
+                    batch.stage_job("receipt", &self.amount)?;
                     Ok(Reply::json(201, &(created, charged))?)
                 }
             }

@@ -5,7 +5,7 @@ pub use crate::definition::{
     Step,
 };
 pub use crate::phase::{
-    DerivedKey, Flow, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, RequestContext,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, RequestContext,
     Scene, Tx,
 };
 pub use crate::store::Store;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::key::hex;
-use crate::phase::{ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
+use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
 use crate::store::Store;
 
 /// The recovery point of a row before its first phase is committed.
@@ -42,6 +42,9 @@ pub struct Phase {
     pub was: &'static [&'static str],
     /// Local or foreign.
     pub kind: PhaseKind,
+    /// Whether a local phase hands its statements over (a [`Batch`](crate::Batch)) and is given no
+    /// transaction.
+    pub batch: bool,
     /// `#[phase(commit)]`: commit the recovery point right after this phase, even where it could
     /// ride in the next commit.
     pub commit: bool,
@@ -82,6 +85,11 @@ pub enum Isolation {
 }
 
 impl Phase {
+    /// Whether the phase can share its commit with the key's row, which it does as the first one.
+    pub(crate) fn shares_the_reservation(&self) -> bool {
+        self.kind == PhaseKind::Local(Isolation::ReadCommitted)
+    }
+
     /// The name that the derived key is made of: the oldest, so that a rename between a call and
     /// its repetition does not change the key at the provider (G1).
     #[must_use]
@@ -137,6 +145,14 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         tx: &'a mut Tx<'_, S>,
+        scene: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, PhaseError>;
+
+    /// Runs the local phase `index`, which hands its statements over.
+    fn run_batch<'a>(
+        &'a self,
+        index: usize,
+        batch: &'a mut Batch<'_, S>,
         scene: &'a Scene<'a, A>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 

@@ -208,7 +208,7 @@ pub use http::{
 pub use http::{Checked, Params};
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{
-    DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,
     ReplyTooUnusual, RequestContext, Tx,
 };
 #[cfg(feature = "postgres")]

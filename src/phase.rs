@@ -1,14 +1,16 @@
-//! What a phase sees and what it answers: [`Tx`], [`ForeignCall`], [`RequestContext`],
+//! What a phase sees and what it answers: [`Tx`], [`Batch`], [`ForeignCall`], [`RequestContext`],
 //! [`PhaseResult`], [`Reply`].
 //!
 //! The types carry the rules: a local phase is given a transaction and no call, a foreign phase a
 //! call and no connection, and a call can be made once.
 
+mod batch;
 mod call;
 mod context;
 mod outcome;
 mod tx;
 
+pub use batch::Batch;
 pub use call::{DerivedKey, ForeignCall};
 pub(crate) use context::Outputs;
 pub use context::{RequestContext, Scene};

@@ -52,6 +52,25 @@ async fn counted<S: TestDb>(world: &World<S>) -> (String, usize) {
     (world.db.text(counts).await, world.app.provider.effects())
 }
 
+fn shipping<S: TestDb>(
+    db: S,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Parcel, World<S>> {
+    let other = Parcel { weight: 4, trouble: Trouble::None.into() };
+    explore(
+        async move || emptied(&db, Provider::default()).await,
+        parcel(Trouble::None),
+    )
+    .and_another(other)
+    .always("one charge at most", async |world: &World<S>| {
+        assert!(world.app.provider.effects() <= 1);
+    })
+    .check("40 updates, once", async |world| {
+        let weights = world.db.text("SELECT max(amount) FROM rides WHERE amount <> 3").await;
+        assert_eq!(weights.len(), 11, "{weights}");
+    })
+    .effects(counted)
+}
+
 fn notifying<S: TestDb>(
     db: S,
     searchable: bool,
@@ -75,6 +94,8 @@ fn notifying<S: TestDb>(
 on_both_stores! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
+    statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
+    statements_that_are_handed_over_survive_two_workers_in_every_order,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
     a_booking_survives_two_workers_in_every_order,
@@ -104,6 +125,20 @@ async fn a_booking_survives_every_pair_of_crashes<S: TestDb>(db: S) {
     let report = booking(db).modes(modes).and_at_every_pair().run().await;
     shown(&report);
     assert!(report.cases() > 250, "{report}");
+}
+
+async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let report = shipping(db).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (16, 0));
+}
+
+async fn statements_that_are_handed_over_survive_two_workers_in_every_order<S: TestDb>(db: S) {
+    shown(&shipping(db).and_two_workers(300).run().await);
 }
 
 async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked<

@@ -204,7 +204,7 @@ impl Checking<'_> {
         let mut transactions = 0;
         for parameter in &phase.function.parameters {
             match &parameter.kind {
-                ParameterKind::Tx(store) => {
+                ParameterKind::Tx(store) | ParameterKind::Batch(store) => {
                     transactions += 1;
                     self.store(parameter, store.as_deref());
                 }
@@ -219,8 +219,9 @@ impl Checking<'_> {
         }
         if transactions != 1 {
             let text = format!(
-                "`{name}` is a local phase and takes its transaction, once: `tx: &mut Tx<'_, Db>`; \
-                 if it makes a foreign call, write `#[phase(foreign(..))]`"
+                "`{name}` is a local phase and takes its transaction, once: `tx: &mut Tx<'_, Db>`, or \
+                 `batch: &mut Batch<'_, Db>` if it needs no answer of the database; if it makes a \
+                 foreign call, write `#[phase(foreign(..))]`"
             );
             self.errors.at(name, text);
         }
@@ -228,7 +229,8 @@ impl Checking<'_> {
 
     fn store(&mut self, parameter: &Parameter, store: Option<&Type>) {
         let Some(store) = store else {
-            self.errors.at(&parameter.written, "name the store: `tx: &mut Tx<'_, Db>`");
+            let text = format!("name the store: `&mut {}<'_, Db>`", parameter.kind.handle());
+            self.errors.at(&parameter.written, text);
             return;
         };
         match &self.store {
@@ -237,8 +239,9 @@ impl Checking<'_> {
             Some(first) => {
                 let text = format!(
                     "all phases of a request commit to one store, and an earlier one says `{0}`: \
-                     write `Tx<'_, {0}>`",
-                    shown(first)
+                     write `{1}<'_, {0}>`",
+                    shown(first),
+                    parameter.kind.handle()
                 );
                 self.errors.at(store, text);
             }
@@ -251,7 +254,7 @@ impl Checking<'_> {
         for parameter in &phase.function.parameters {
             match &parameter.kind {
                 ParameterKind::Call => calls += 1,
-                ParameterKind::Tx(_) => {
+                ParameterKind::Tx(_) | ParameterKind::Batch(_) => {
                     let text = "a foreign phase has no transaction: it would hold a connection and \
                         locks while the other side answers. Return what you want to store, and let a \
                         local phase behind it write that";

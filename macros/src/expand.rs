@@ -73,13 +73,13 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let (impl_generics, where_clause) = (&generics.parameters, &generics.where_clause);
     let (store, app) = (&generics.store, &generics.app);
 
-    let arms = |foreign: bool| {
+    let arms = |kind: Kind| {
         let arms = request.phases.iter().zip(&checked.phases).enumerate();
-        arms.filter(move |(_, (phase, _))| phase.options.foreign.is_some() == foreign)
+        arms.filter(move |(_, (phase, _))| Kind::of(phase) == kind)
             .map(|(index, (phase, arguments))| arm(index, phase, arguments, &moved))
             .collect::<Vec<_>>()
     };
-    let (local, foreign) = (arms(false), arms(true));
+    let (local, batch, foreign) = (arms(Kind::Local), arms(Kind::Batch), arms(Kind::Foreign));
     let reconciles =
         request.reconciles.iter().zip(&checked.reconciles).map(|(function, (index, arguments))| {
             reconcile_arm(*index, function, arguments, &request.phases[*index], &moved)
@@ -105,6 +105,22 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
             > {
                 match __index {
                     #(#local)*
+                    _ => ::atomic_phases::__private::no_such_phase(),
+                }
+            }
+
+            fn run_batch<'a>(
+                &'a self,
+                __index: ::std::primitive::usize,
+                __batch: &'a mut ::atomic_phases::__private::Batch<'_, #store>,
+                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
+            ) -> ::atomic_phases::__private::PhaseFuture<
+                'a,
+                ::atomic_phases::__private::Step,
+                ::atomic_phases::__private::PhaseError,
+            > {
+                match __index {
+                    #(#batch)*
                     _ => ::atomic_phases::__private::no_such_phase(),
                 }
             }
@@ -159,6 +175,24 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 version: #version,
                 phases: &[#(#phases),*],
             };
+        }
+    }
+}
+
+/// By which function of `Phases` a phase is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Local,
+    Batch,
+    Foreign,
+}
+
+impl Kind {
+    fn of(phase: &Phase) -> Self {
+        match phase.options.foreign {
+            Some(_) => Self::Foreign,
+            None if phase.function.takes_batch() => Self::Batch,
+            None => Self::Local,
         }
     }
 }
@@ -306,6 +340,7 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
     let turbofish = moved.turbofish(name);
     let arguments = arguments.iter().map(|argument| match argument {
         Argument::Tx => quote!(__tx),
+        Argument::Batch => quote!(__batch),
         Argument::Call => quote!(__call),
         Argument::Context => quote!(__scene.context()),
         Argument::Key => quote!(__scene.derived_key()?),
@@ -325,6 +360,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
     let name = phase.function.stored_name();
     let was = &phase.options.was;
     let commit = phase.options.commit;
+    let batch = Kind::of(phase) == Kind::Batch;
     let kind = match &phase.options.foreign {
         None => {
             let level =
@@ -353,6 +389,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
             name: #name,
             was: &[#(#was),*],
             kind: ::atomic_phases::__private::PhaseKind::#kind,
+            batch: #batch,
             commit: #commit,
         }
     }

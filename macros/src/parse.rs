@@ -69,6 +69,8 @@ pub(crate) enum Held {
 pub(crate) enum ParameterKind {
     /// `Tx<'_, Db>`, with `Db` if it can be read.
     Tx(Option<Box<Type>>),
+    /// `Batch<'_, Db>`, with `Db` if it can be read.
+    Batch(Option<Box<Type>>),
     /// `ForeignCall`.
     Call,
     /// `RequestContext`.
@@ -167,6 +169,11 @@ impl Function {
         }
     }
 
+    /// Whether it hands its statements over.
+    pub(crate) fn takes_batch(&self) -> bool {
+        self.parameters.iter().any(|parameter| matches!(parameter.kind, ParameterKind::Batch(_)))
+    }
+
     /// The name as it is stored: `r#match` is called `match`.
     pub(crate) fn stored_name(&self) -> String {
         self.name.unraw().to_string()
@@ -197,10 +204,21 @@ impl ParameterKind {
         let Some(segment) = last_segment(ty) else { return Self::Value };
         match segment.ident.to_string().as_str() {
             "Tx" => Self::Tx(type_argument(&segment.arguments, 0).map(Box::new)),
+            "Batch" => Self::Batch(type_argument(&segment.arguments, 0).map(Box::new)),
             "ForeignCall" => Self::Call,
             "RequestContext" => Self::Context,
             "DerivedKey" => Self::Key,
             _ => Self::Value,
+        }
+    }
+}
+
+impl ParameterKind {
+    /// The name of the type by which a local phase writes.
+    pub(crate) fn handle(&self) -> &'static str {
+        match self {
+            Self::Batch(_) => "Batch",
+            _ => "Tx",
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease::Running;
+use super::clock::Clock;
+use super::lease::{Heartbeats, Running};
 use super::quota::Buckets;
 use super::registry::Registry;
 use super::{Bells, Core, Engine};
@@ -222,6 +223,8 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
             running: Running::default(),
             bells: Bells::default(),
             buckets: Buckets::default(),
+            clock: Clock::default(),
+            heartbeats: Heartbeats::default(),
         };
         Ok(Engine { core: Arc::new(core) })
     }

@@ -98,7 +98,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 Outcome::DeadLetter => Driven::DeadLetter,
                 Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
             },
-            Looked::Changed | Looked::Lost => Driven::Lost,
+            Looked::Changed | Looked::Found(_) | Looked::Lost => Driven::Lost,
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
             Looked::Restart { .. } => Driven::Failed,
         })

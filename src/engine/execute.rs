@@ -4,23 +4,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::decide::{Asked, Decision, decide};
-use super::lease::{Entered, Holder};
+use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, Outcome};
-use super::resume::Born;
-use super::run::{Ended, jitter};
+use super::registry::Decode;
+use super::run::{Ended, Run, jitter};
 use super::stored::unreadable;
 use super::{Call, Core};
 use crate::codec::CodecError;
 use crate::config::OnDuplicate;
-use crate::definition::{Definition, RequestDefinition, STARTED};
+use crate::definition::{Definition, Phases, RequestDefinition, STARTED};
 use crate::fingerprint::{Fingerprint, FingerprintVersion, fingerprint, fingerprint_like};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
-use crate::phase::Reply;
+use crate::phase::{Outputs, Reply, RequestContext};
 use crate::store::{
     Birth, Commit, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
 };
@@ -51,7 +52,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     #[doc(hidden)]
     pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
         let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        self.prepare(entered, false)?.settle().await
+        self.prepare(entered, false)?.settle(None).await
     }
 
     /// Everything that can be refused before anything is stored.
@@ -63,15 +64,12 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             .registry
             .get(name, version)
             .ok_or(ExecuteError::NotRegistered { name, version })?;
-        let phases_hash = entry.phases_hash.clone();
+        let (phases_hash, decode) = (entry.phases_hash.clone(), entry.decode);
         let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
         let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
         let params = serde_json::to_vec(&self.request).map_err(not_storable)?;
         within("parameters", params.len(), limits.params)?;
-        // Each attempt runs what was stored (G5), the first one too: what does not come back from
-        // its stored form is refused here, and not found out after a crash.
-        (entry.decode)(&params).map_err(not_storable)?;
         let context = self.context?;
         within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
         let on_duplicate = self.on_duplicate;
@@ -87,6 +85,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
                 fingerprint_like(stored, &origin, &request).ok().flatten()
             }),
             params,
+            decode,
             context,
             background,
             request_id: new_request_id(),
@@ -127,6 +126,7 @@ struct Attempt<S: Store, A> {
     /// The fingerprint in the version of a stored one.
     fingerprint_like: FingerprintLike,
     params: Vec<u8>,
+    decode: Decode<S, A>,
     context: Option<Box<RawValue>>,
     /// Whether to store it and leave the work to the workers.
     background: bool,
@@ -145,24 +145,51 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
     async fn detached(self) -> Result<Outcome, ExecuteError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
-        let task = tokio::spawn(carried!(tracing::Instrument::instrument(self.settle(), span)));
-        task.await.unwrap_or(Err(ExecuteError::TaskLost))
+        // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
+        let look = self.core.store.read(&self.scope, &self.key);
+        let (mut row, told) = match tracing::Instrument::instrument(look, span.clone()).await {
+            Ok(row) => (row, None),
+            Err(error) => (None, Some(Err(error.into()))),
+        };
+        if let Some(outcome) = told.or_else(|| self.told_at_once(&mut row)) {
+            return span.in_scope(|| self.answered(outcome));
+        }
+        let settling = tracing::Instrument::instrument(self.settle(Some(row)), span);
+        tokio::spawn(carried!(settling)).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
-    async fn settle(self) -> Result<Outcome, ExecuteError> {
-        let outcome = self.settled().await;
+    /// The answer, where the row says it and nothing has to be done.
+    fn told_at_once(&self, row: &mut Option<KeyRow>) -> Option<Result<Outcome, ExecuteError>> {
+        match decide(row.as_ref(), &self.asked(row.as_ref())) {
+            Decision::Create { .. }
+            | Decision::TakeOver
+            | Decision::Recover
+            | Decision::InProgress { .. } => None,
+            decision => Some(self.answer(decision, row.take())),
+        }
+    }
+
+    fn answered(&self, outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, ExecuteError> {
         observe::answered(self.definition.name, &outcome);
         outcome
     }
 
-    async fn settled(&self) -> Result<Outcome, ExecuteError> {
+    async fn settle(self, seen: Option<Option<KeyRow>>) -> Result<Outcome, ExecuteError> {
+        self.answered(self.settled(seen).await)
+    }
+
+    /// `seen`: the key's row, where somebody has just looked.
+    async fn settled(&self, mut seen: Option<Option<KeyRow>>) -> Result<Outcome, ExecuteError> {
         let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
         let mut looks = 0;
         let mut ran = false;
         loop {
-            let row = self.core.store.read(&self.scope, &self.key).await?;
+            let row = match seen.take() {
+                Some(row) => row,
+                None => self.core.store.read(&self.scope, &self.key).await?,
+            };
             let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
             let ended = match (decision, row) {
                 (Decision::Create { .. }, _) if ran => {
@@ -202,7 +229,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     looks += 1;
                 }
                 Looked::Changed if looks < LOOKS => looks += 1,
-                Looked::Changed | Looked::Lost => {
+                Looked::Found(row) if looks < LOOKS => {
+                    looks += 1;
+                    seen = Some(Some(*row));
+                }
+                Looked::Changed | Looked::Found(_) | Looked::Lost => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
                 }
                 Looked::Restart { reply, error } => {
@@ -300,6 +331,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         replaces: Option<Uuid>,
         rejected: &mut Option<Reply>,
     ) -> Result<Looked, ExecuteError> {
+        // Each attempt runs what was stored (G5), the first one too: what does not come back from its
+        // stored form is refused here, and not found out after a crash.
+        let request = (self.decode)(&self.params)
+            .map_err(|_| ExecuteError::NotStorable { what: "parameters" })?;
         let encode = |column, bytes| {
             self.core
                 .encode(&self.scope, &self.key, column, bytes)
@@ -328,8 +363,18 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             replaces,
         };
         reach!(STARTED, BeforePhase);
+        let first = self.definition.phases.first();
+        if let Some(phase) = first.filter(|phase| phase.batch && phase.shares_the_reservation())
+            && !self.background
+            && rejected.is_none()
+        {
+            let created_at = self.core.now().await?;
+            let run = self.start(request, created_at, created_at);
+            return Ok(run.fresh_batch(phase, &row).await?.into());
+        }
         let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
-            Reserved::Exists => return Ok(Looked::Changed),
+            Reserved::Exists(Some(row)) => return Ok(Looked::Found(row)),
+            Reserved::Exists(None) => return Ok(Looked::Changed),
             Reserved::Busy => {
                 return Ok(Looked::Ended(Outcome::InProgress { retry_after: settings.lock_wait }));
             }
@@ -347,22 +392,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 Commit::Fenced | Commit::Refused(_) => Looked::Changed,
             });
         }
-        let holder = Holder {
-            scope: self.scope.clone(),
-            key: self.key.clone(),
-            request_id: self.request_id,
-        };
-        let run = self.core.start(
-            holder,
-            Born {
-                definition: (self.definition.name, self.definition.version),
-                params: &self.params,
-                context: self.context.clone(),
-                fingerprint: self.fingerprint.as_str(),
-                created_at,
-                expires_at,
-            },
-        )?;
+        self.core.clock.heard(created_at);
+        let run = self.start(request, created_at, expires_at);
         let ended = match rejected.take() {
             Some(reply) => run.finish_fresh(tx, reply).await?,
             None => run.fresh(tx).await?,
@@ -371,11 +402,51 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 }
 
+impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    /// A request from which nothing has run yet.
+    fn start(
+        &self,
+        request: Box<dyn Phases<S, A>>,
+        created_at: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+    ) -> Run<S, A> {
+        Run {
+            core: self.core.clone(),
+            definition: self.definition,
+            phases_hash: self.phases_hash.clone(),
+            request,
+            context: RequestContext {
+                scope: self.scope.clone(),
+                key: self.key.clone(),
+                request_id: self.request_id,
+                created_at,
+                attempt: 1,
+                context: self.context.clone(),
+            },
+            holder: Holder {
+                scope: self.scope.clone(),
+                key: self.key.clone(),
+                request_id: self.request_id,
+            },
+            fingerprint: self.fingerprint.as_str().to_owned(),
+            outputs: Outputs::default(),
+            point: STARTED.to_owned(),
+            lease: Lease::new(1),
+            expires_at,
+            heartbeat: None,
+            advanced: (Duration::ZERO, Instant::now()),
+            reruns: 0,
+        }
+    }
+}
+
 /// What one look at the row came to.
 pub(super) enum Looked {
     Ended(Outcome),
     /// Somebody was faster: look again.
     Changed,
+    /// Somebody was faster, and this is the row.
+    Found(Box<KeyRow>),
     /// It ran here, and the lease was lost: look again, and answer as a loser (G3).
     Lost,
     /// The row was not committed, or nobody knows: look again, and go on from there.
@@ -389,6 +460,7 @@ impl From<Ended> for Looked {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Outcome(outcome) => Self::Ended(outcome),
+            Ended::Exists => Self::Changed,
             Ended::Lost => Self::Lost,
             Ended::Rejected(reply) => Self::Restart { reply: Some(reply), error: None },
             Ended::Again(error) => Self::Restart { reply: None, error: Some(error) },

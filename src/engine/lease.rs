@@ -1,7 +1,8 @@
-//! The lease of a running request and its heartbeat; and [`Running`], the count of what runs here.
+//! The lease of a running request and the heartbeats; and [`Running`], the count of what runs here.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -89,37 +90,104 @@ impl Holder {
     }
 }
 
-/// Renews the lease at a third of its length for as long as this value lives. A request that is
-/// faster than that never writes one.
-pub(super) struct Heartbeat(JoinHandle<()>);
+/// The leases of this process that are kept alive. One task looks after all of them, so that a
+/// request which is faster than a third of its lease costs none, and one that blocks its thread does
+/// not lose its own.
+#[derive(Clone, Default)]
+pub(crate) struct Heartbeats(Arc<Mutex<Beating>>);
 
-impl Heartbeat {
-    pub(super) fn start<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) -> Self {
-        Self(tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(hold.lease / 3).await;
-                let token = lease.token();
-                match store.renew(&holder.guard(token, ""), hold).await {
-                    Ok(true) => lease.confirm(),
-                    Ok(false) => {
-                        // A token that we raised ourselves is no loss, and may be known here a moment
-                        // later than there.
-                        tokio::time::sleep(hold.lease / 10).await;
-                        if lease.token() == token {
-                            return lease.lose();
-                        }
-                    }
-                    // The store may be back before the lease is over; if not, the fence decides.
-                    Err(_) => {}
-                }
+#[derive(Default)]
+struct Beating {
+    held: HashMap<u64, Held>,
+    next: u64,
+    /// It ends when nothing is held, and with the runtime that it was spawned on.
+    task: Option<JoinHandle<()>>,
+}
+
+struct Held {
+    holder: Holder,
+    lease: Lease,
+    /// When it was last renewed, or begun to be.
+    renewed: Instant,
+}
+
+/// Renews the lease at a third of its length for as long as this value lives.
+pub(super) struct Heartbeat {
+    all: Heartbeats,
+    number: u64,
+}
+
+impl Heartbeats {
+    pub(super) fn start<S: Store>(
+        &self,
+        store: &S,
+        holder: Holder,
+        lease: Lease,
+        hold: Hold,
+    ) -> Heartbeat {
+        let mut beating = self.beating();
+        let number = beating.next;
+        beating.next += 1;
+        beating.held.insert(number, Held { holder, lease, renewed: Instant::now() });
+        if beating.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            beating.task = Some(tokio::spawn(self.clone().beat(store.clone(), hold)));
+        }
+        Heartbeat { all: self.clone(), number }
+    }
+
+    async fn beat<S: Store>(self, store: S, hold: Hold) {
+        loop {
+            tokio::time::sleep(hold.lease / 12).await;
+            let Some(due) = self.due(hold.lease / 3) else { return };
+            for (holder, lease) in due {
+                // On a task of its own: one that has to wait for its row must not hold up the others.
+                tokio::spawn(renew(store.clone(), holder, lease, hold));
             }
-        }))
+        }
+    }
+
+    /// Those that were not renewed for so long; `None` where nothing is held.
+    fn due(&self, after: Duration) -> Option<Vec<(Holder, Lease)>> {
+        let mut beating = self.beating();
+        if beating.held.is_empty() {
+            beating.task = None;
+            return None;
+        }
+        let due = beating.held.values_mut().filter(|held| held.renewed.elapsed() >= after);
+        Some(
+            due.map(|held| {
+                held.renewed = Instant::now();
+                (held.holder.clone(), held.lease.clone())
+            })
+            .collect(),
+        )
+    }
+
+    fn beating(&self) -> MutexGuard<'_, Beating> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
+    let token = lease.token();
+    match store.renew(&holder.guard(token, ""), hold).await {
+        Ok(true) => lease.confirm(),
+        Ok(false) => {
+            // A token that we raised ourselves is no loss, and may be known here a moment later than
+            // there.
+            tokio::time::sleep(hold.lease / 10).await;
+            if lease.token() == token {
+                lease.lose();
+            }
+        }
+        // The store may be back before the lease is over; if not, the fence decides.
+        Err(_) => {}
     }
 }
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.0.abort();
+        self.all.beating().held.remove(&self.number);
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod builder;
 mod check;
+mod clock;
 mod decide;
 mod drive;
 mod erase;
@@ -39,7 +40,8 @@ pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
 
-use self::lease::Running;
+use self::clock::Clock;
+use self::lease::{Heartbeats, Running};
 use self::quota::Buckets;
 use self::registry::Registry;
 use crate::codec::Codec;
@@ -67,6 +69,8 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) running: Running,
     pub(crate) bells: Bells,
     pub(crate) buckets: Buckets,
+    pub(crate) clock: Clock,
+    pub(crate) heartbeats: Heartbeats,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

@@ -31,7 +31,8 @@ mod tests {
     use crate::definition::{Isolation, Phase, PhaseKind};
 
     const fn local(name: &'static str, was: &'static [&'static str]) -> Phase {
-        Phase { name, was, kind: PhaseKind::Local(Isolation::ReadCommitted), commit: false }
+        let kind = PhaseKind::Local(Isolation::ReadCommitted);
+        Phase { name, was, kind, batch: false, commit: false }
     }
 
     fn done(phases: &'static [Phase], point: &str, stored: &[&str]) -> Option<usize> {

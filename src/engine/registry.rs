@@ -6,7 +6,7 @@ use crate::definition::{Definition, Phases, RequestDefinition};
 use crate::store::Store;
 
 /// From stored parameters to a request that can run.
-type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>;
+pub(super) type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>;
 
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store, A> {

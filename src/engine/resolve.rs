@@ -149,7 +149,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             // The row waits for the word, and stays as it is until somebody raises its token.
             let taken = match self.core.take_over(scope, key, row, Right::Resolve).await? {
                 Ok(taken) => taken,
-                Err(Looked::Changed | Looked::Lost) => continue,
+                Err(Looked::Changed | Looked::Found(_) | Looked::Lost) => continue,
                 Err(Looked::Ended(_) | Looked::Restart { .. }) => {
                     return Err(ResolveError::NotKnownHere);
                 }

@@ -2,10 +2,8 @@
 //! what was found decides how it goes on. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use chrono::{DateTime, Utc};
-use serde_json::value::RawValue;
 
 use super::Core;
 use super::decide::{Plan, plan};
@@ -15,11 +13,11 @@ use super::outcome::{ExecuteError, FailureCause, Outcome};
 use super::progress::phases_done;
 use super::run::Run;
 use super::stored::unreadable;
-use crate::definition::STARTED;
+
 use crate::fingerprint::FingerprintVersion;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
-use crate::phase::{Outputs, RequestContext};
+use crate::phase::RequestContext;
 use crate::store::{Claim, KeyRow, Right, Status, Store};
 
 /// A row whose lease is ours, and how many of its phases are done.
@@ -132,55 +130,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         Ok(Ok(Taken { run, row, done }))
     }
 
-    /// A row of the request, new and ours, from which nothing has run yet.
-    pub(super) fn start(
-        self: &Arc<Self>,
-        holder: Holder,
-        born: Born<'_>,
-    ) -> Result<Run<S, A>, ExecuteError> {
-        let (name, version) = born.definition;
-        let entry = self
-            .registry
-            .get(name, version)
-            .ok_or(ExecuteError::NotRegistered { name, version })?;
-        Ok(Run {
-            core: self.clone(),
-            definition: entry.definition,
-            phases_hash: entry.phases_hash.clone(),
-            request: (entry.decode)(born.params).map_err(|_| unreadable("params"))?,
-            context: RequestContext {
-                scope: holder.scope.clone(),
-                key: holder.key.clone(),
-                request_id: holder.request_id,
-                created_at: born.created_at,
-                attempt: 1,
-                context: born.context,
-            },
-            holder,
-            fingerprint: born.fingerprint.to_owned(),
-            outputs: Outputs::default(),
-            point: STARTED.to_owned(),
-            lease: Lease::new(1),
-            expires_at: born.expires_at,
-            heartbeat: None,
-            advanced: (Duration::ZERO, Instant::now()),
-            reruns: 0,
-        })
-    }
-
     pub(super) fn not_known_here(&self) -> Outcome {
         let cause = FailureCause::NotKnownHere;
         observe::stopped(&cause);
         Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
     }
-}
-
-/// What a new run is made of.
-pub(super) struct Born<'a> {
-    pub(super) definition: (&'static str, u32),
-    pub(super) params: &'a [u8],
-    pub(super) context: Option<Box<RawValue>>,
-    pub(super) fingerprint: &'a str,
-    pub(super) created_at: DateTime<Utc>,
-    pub(super) expires_at: DateTime<Utc>,
 }

@@ -24,10 +24,12 @@ use crate::error::DbError;
 use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
-    DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
+    Batch, DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
     StagedJob, Staging, Tx,
 };
-use crate::store::{Commit, Refusal, Status, Store, StoreError, Transaction};
+use crate::store::{
+    Commit, Creation, NewRow, Refusal, Status, Store, StoreError, Transaction, Writes,
+};
 
 /// A request that this process holds the lease of.
 pub(super) struct Run<S: Store, A> {
@@ -52,9 +54,25 @@ pub(super) struct Run<S: Store, A> {
     pub(super) reruns: u32,
 }
 
+/// How a local phase writes: into an open transaction, or by statements that travel with its commit.
+enum Writing<S: Store> {
+    Open(S::Transaction),
+    Later(Isolation, Vec<S::Statement>),
+}
+
+impl<S: Store> Writing<S> {
+    async fn undo(self) {
+        if let Self::Open(tx) = self {
+            tx.rollback().await;
+        }
+    }
+}
+
 /// How a run ends.
 pub(super) enum Ended {
     Outcome(Outcome),
+    /// The key has a row by now, and nothing ran.
+    Exists,
     /// Somebody else holds the row: answer as anybody who comes second (G3).
     Lost,
     /// The first phase rejected the request; its row went away with its writes.
@@ -75,12 +93,21 @@ type Flow = Result<ControlFlow<Ended>, ExecuteError>;
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Runs a request whose row was created in `tx` and is not committed yet.
-    pub(super) async fn fresh(mut self, mut tx: S::Transaction) -> Result<Ended, ExecuteError> {
+    pub(super) async fn fresh(mut self, tx: S::Transaction) -> Result<Ended, ExecuteError> {
         match self.definition.phases.first() {
             // Row and first phase share a commit: a first phase that fails leaves nothing behind.
-            Some(phase) if phase.kind == PhaseKind::Local(Isolation::ReadCommitted) => {
-                let (body, jobs) = self.local_body(0, phase, &mut tx).await?;
-                if let Break(ended) = self.first_phase(phase, body, jobs, tx).await? {
+            Some(phase) if phase.shares_the_reservation() => {
+                let mut writing = Writing::Open(tx);
+                let (body, jobs) = self.local_body(0, phase, &mut writing).await?;
+                let moved = match self.first_moved(phase, body) {
+                    Ok(moved) => moved,
+                    Err(ended) => {
+                        writing.undo().await;
+                        return Ok(ended);
+                    }
+                };
+                let commit = self.commit(phase, writing, &moved, &jobs).await;
+                if let Break(ended) = self.first_committed(phase, commit, moved, &jobs)? {
                     return Ok(ended);
                 }
             }
@@ -97,10 +124,60 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         self.resumed().await
     }
 
+    /// Runs a request that has no row yet, and whose first phase hands its statements over: the row
+    /// travels with them. What the phase computes has no effect before, so nothing has to be
+    /// reserved for it.
+    pub(super) async fn fresh_batch(
+        mut self,
+        phase: &'static Phase,
+        row: &NewRow<'_>,
+    ) -> Result<Ended, ExecuteError> {
+        let mut writing = Writing::Later(Isolation::ReadCommitted, Vec::new());
+        let (body, jobs) = self.local_body(0, phase, &mut writing).await?;
+        let moved = match self.first_moved(phase, body) {
+            Ok(moved) => moved,
+            Err(ended) => return Ok(ended),
+        };
+        let Writing::Later(_, statements) = writing else { return Ok(Ended::Exists) };
+        let (mut born, mut busy) = (None, false);
+        let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
+            let writes = Writes { statements, jobs: &jobs };
+            let created_at = self.context.created_at;
+            match self.core.store.create(row, created_at, &self.change(&moved), writes).await {
+                Creation::Done { now, expires_at } => {
+                    born = Some((now, expires_at));
+                    Commit::Done
+                }
+                Creation::Busy => {
+                    busy = true;
+                    Commit::Fenced
+                }
+                Creation::Exists => Commit::Fenced,
+                Creation::Failed(error) => Commit::Failed(error),
+                Creation::Unknown(error) => Commit::Unknown(error),
+            }
+        });
+        if busy {
+            return Ok(Ended::Outcome(Outcome::InProgress { retry_after: row.lock_wait }));
+        }
+        if let Commit::Fenced = commit {
+            return Ok(Ended::Exists);
+        }
+        if let Some((now, expires_at)) = born {
+            observe::created(self.definition.name);
+            self.core.clock.heard(now);
+            self.expires_at = expires_at;
+        }
+        match self.first_committed(phase, commit, moved, &jobs)? {
+            Break(ended) => Ok(ended),
+            Continue(()) => self.resumed().await,
+        }
+    }
+
     /// Runs a request whose row is committed, from its recovery point on.
     pub(super) async fn resumed(mut self) -> Result<Ended, ExecuteError> {
-        self.heartbeat = Some(Heartbeat::start(
-            self.core.store.clone(),
+        self.heartbeat = Some(self.core.heartbeats.start(
+            &self.core.store,
             self.holder.clone(),
             self.lease.clone(),
             self.core.settings.hold(),
@@ -128,92 +205,93 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    /// The end of a first phase that ran in the transaction which creates the row.
-    async fn first_phase(
+    /// Where a first phase that shares the row's commit leaves the request. Nothing of a failure is
+    /// stored, so nothing has to be released.
+    fn first_moved(
         &mut self,
         phase: &'static Phase,
         body: Body<PhaseFailure>,
-        jobs: Vec<StagedJob>,
-        tx: S::Transaction,
-    ) -> Flow {
-        // Nothing of a failure is stored, so nothing has to be released.
-        let back_off = self.core.settings.back_off(1);
-        let failed = |cause, after: Option<Duration>| {
-            observe::stopped(&cause);
-            let retry_after = after.unwrap_or(back_off);
-            Ok(Break(Ended::Outcome(Outcome::Failed { cause, retry_after })))
-        };
+    ) -> Result<Moved, Ended> {
         let moved = match body {
             Body::Output(output) => self.moved_by_output(phase, output),
             Body::Reply(reply) => self.moved_by_reply(reply),
-            Body::Failed(failure) => {
-                tx.rollback().await;
-                return match failure {
-                    PhaseFailure::Reject(reply) => Ok(Break(Ended::Rejected(reply))),
-                    PhaseFailure::Retryable { reason, after } => {
-                        failed(FailureCause::Phase { phase: phase.name, reason }, after)
-                    }
-                    PhaseFailure::Database(error) if self.may_rerun(phase, &error) => {
-                        Ok(Break(Ended::Again(StoreError::database("run the first phase", error))))
-                    }
-                    PhaseFailure::Database(error) => failed(database(phase, &error), None),
-                };
+            Body::Failed(PhaseFailure::Reject(reply)) => return Err(Ended::Rejected(reply)),
+            Body::Failed(PhaseFailure::Retryable { reason, after }) => {
+                let cause = FailureCause::Phase { phase: phase.name, reason };
+                return Err(self.first_failed(cause, after));
+            }
+            Body::Failed(PhaseFailure::Database(error)) if self.may_rerun(phase, &error) => {
+                return Err(Ended::Again(StoreError::database("run the first phase", error)));
+            }
+            Body::Failed(PhaseFailure::Database(error)) => {
+                return Err(self.first_failed(database(phase, &error), None));
             }
             Body::Panicked => {
-                tx.rollback().await;
-                return failed(FailureCause::Panic { phase: phase.name }, None);
+                return Err(self.first_failed(FailureCause::Panic { phase: phase.name }, None));
             }
         };
-        let moved = match moved {
-            Ok(moved) => moved,
-            Err(rule) => {
-                tx.rollback().await;
-                return failed(FailureCause::Misuse { phase: phase.name, rule }, None);
-            }
-        };
-        match self.commit(phase, tx, &moved, &jobs).await {
+        moved.map_err(|rule| {
+            self.first_failed(FailureCause::Misuse { phase: phase.name, rule }, None)
+        })
+    }
+
+    fn first_failed(&self, cause: FailureCause, after: Option<Duration>) -> Ended {
+        observe::stopped(&cause);
+        let retry_after = after.unwrap_or(self.core.settings.back_off(1));
+        Ended::Outcome(Outcome::Failed { cause, retry_after })
+    }
+
+    fn first_committed(
+        &mut self,
+        phase: &'static Phase,
+        commit: Commit,
+        moved: Moved,
+        jobs: &[StagedJob],
+    ) -> Flow {
+        Ok(Break(match commit {
             Commit::Done => {
-                self.ring(&jobs);
-                self.arrive(moved)
+                self.ring(jobs);
+                return self.arrive(moved);
             }
             Commit::Fenced => {
                 observe::lost(self.definition.name);
-                Ok(Break(Ended::Lost))
+                Ended::Lost
             }
-            Commit::Refused(refusal) => failed(refused(phase, refusal), None),
+            Commit::Refused(refusal) => self.first_failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
                 observe::commit_unanswered();
-                Ok(Break(Ended::Again(error)))
+                Ended::Again(error)
             }
-            Commit::Failed(error) if self.may_rerun_store(phase, &error) => {
-                Ok(Break(Ended::Again(error)))
-            }
-            Commit::Failed(error) => failed(store_failed(phase, &error), None),
-        }
+            Commit::Failed(error) if self.may_rerun_store(phase, &error) => Ended::Again(error),
+            Commit::Failed(error) => self.first_failed(store_failed(phase, &error), None),
+        }))
     }
 
     /// One local phase: its writes, its output and the recovery point in one commit (G4).
     async fn local(&mut self, index: usize, phase: &'static Phase, isolation: Isolation) -> Flow {
         loop {
             reach!(phase.name, BeforePhase);
-            let mut tx = match self.core.store.begin(isolation).await {
-                Ok(tx) => tx,
-                Err(error) if self.may_rerun_store(phase, &error) => {
-                    self.pause().await;
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+            let mut writing = match phase.batch {
+                true => Writing::Later(isolation, Vec::new()),
+                false => match self.core.store.begin(isolation).await {
+                    Ok(tx) => Writing::Open(tx),
+                    Err(error) if self.may_rerun_store(phase, &error) => {
+                        self.pause().await;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                },
             };
-            let (body, jobs) = self.local_body(index, phase, &mut tx).await?;
+            let (body, jobs) = self.local_body(index, phase, &mut writing).await?;
             let moved = match body {
                 Body::Output(output) => self.moved_by_output(phase, output),
                 Body::Reply(reply) => self.moved_by_reply(reply),
                 Body::Panicked => {
-                    tx.rollback().await;
+                    writing.undo().await;
                     return self.halt(FailureCause::Panic { phase: phase.name }, None).await;
                 }
                 Body::Failed(failure) => {
-                    tx.rollback().await;
+                    writing.undo().await;
                     match failure {
                         PhaseFailure::Reject(reply) => return self.finish(phase, reply).await,
                         PhaseFailure::Retryable { reason, after } => {
@@ -233,11 +311,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let moved = match moved {
                 Ok(moved) => moved,
                 Err(rule) => {
-                    tx.rollback().await;
+                    writing.undo().await;
                     return self.halt(FailureCause::Misuse { phase: phase.name, rule }, None).await;
                 }
             };
-            match self.commit(phase, tx, &moved, &jobs).await {
+            match self.commit(phase, writing, &moved, &jobs).await {
                 Commit::Done => {
                     self.ring(&jobs);
                     return self.arrive(moved);
@@ -270,16 +348,28 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     async fn commit(
         &mut self,
         phase: &'static Phase,
-        tx: S::Transaction,
+        writing: Writing<S>,
         moved: &Moved,
         jobs: &[StagedJob],
     ) -> Commit {
         #[cfg(feature = "fault-injection")]
-        if mutated!(SecondCommit) || mutated!(NoFence) || mutated!(AssumeCommitted) {
-            return self.mutant_commit(phase, tx, moved, jobs).await;
-        }
+        let writing = match writing {
+            Writing::Open(tx)
+                if mutated!(SecondCommit) || mutated!(NoFence) || mutated!(AssumeCommitted) =>
+            {
+                return self.mutant_commit(phase, tx, moved, jobs).await;
+            }
+            writing => writing,
+        };
         committing!(phase.name, BeforeCommit to AfterCommit, {
-            tx.commit(&self.guard(), &self.change(moved), jobs).await
+            let (guard, change) = (self.guard(), self.change(moved));
+            match writing {
+                Writing::Open(tx) => tx.commit(&guard, &change, jobs).await,
+                Writing::Later(isolation, statements) => {
+                    let writes = Writes { statements, jobs };
+                    self.core.store.advance(isolation, &guard, &change, writes).await
+                }
+            }
         })
     }
 
@@ -293,14 +383,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         &self,
         index: usize,
         phase: &'static Phase,
-        tx: &mut S::Transaction,
+        writing: &mut Writing<S>,
     ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), ExecuteError> {
         #[cfg(feature = "fault-injection")]
-        if crate::fault::at(phase.name, Place::BeforeBody).await == Some(Mode::CutConnection) {
+        if let (Some(Mode::CutConnection), Writing::Open(tx)) =
+            (crate::fault::at(phase.name, Place::BeforeBody).await, &mut *writing)
+        {
             self.core.store.cut(tx).await;
         }
         let mut staging = Staging::new(self.context.request_id, index);
-        let mut handle = Tx::new(tx.connection()?, &mut staging);
         let scene = Scene {
             app: &self.core.app,
             context: &self.context,
@@ -308,9 +399,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             derived_key: None,
         };
         let began = Instant::now();
-        let running = inside!(phase.name, self.request.run_local(index, &mut handle, &scene));
-        let ended =
-            AssertUnwindSafe(running).catch_unwind().instrument(observe::phase(phase.name)).await;
+        let ended = match writing {
+            Writing::Open(tx) => {
+                let mut tx = Tx::new(tx.connection()?, &mut staging);
+                let running = inside!(phase.name, self.request.run_local(index, &mut tx, &scene));
+                let running = AssertUnwindSafe(running).catch_unwind();
+                running.instrument(observe::phase(phase.name)).await
+            }
+            Writing::Later(_, statements) => {
+                let mut batch = Batch::new(statements, &mut staging);
+                let running =
+                    inside!(phase.name, self.request.run_batch(index, &mut batch, &scene));
+                let running = AssertUnwindSafe(running).catch_unwind();
+                running.instrument(observe::phase(phase.name)).await
+            }
+        };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let body = Body::of(ended);
         let mut jobs = staging.into_jobs();

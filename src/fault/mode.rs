@@ -79,7 +79,11 @@ impl Mode {
     ) -> bool {
         match self {
             Self::Panic | Self::Drop | Self::Abort => true,
-            Self::CutConnection => concurrent && point.place == Place::BeforeBody,
+            Self::CutConnection => {
+                concurrent
+                    && point.place == Place::BeforeBody
+                    && definition.is_in_transaction(point)
+            }
             Self::NotSent => matches!(
                 point.place,
                 Place::BeforeCommit | Place::BeforeIntent | Place::BeforeRelease

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
+use crate::definition::{Definition, EffectClass, PhaseKind, STARTED};
 
 /// Where within a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub enum Place {
     /// Before anything of the phase: no transaction is open. Of `started`: before the key is reserved.
     BeforePhase,
     /// The phase's transaction is open and nothing is written in it, but, before a local first phase,
-    /// the key.
+    /// the key. Of a phase that hands its statements over: no transaction is open.
     BeforeBody,
     /// The body is done; the commit is next.
     BeforeCommit,
@@ -168,7 +168,7 @@ impl Definition {
         };
         passes(STARTED, &[BeforePhase]);
         for (index, phase) in self.phases.iter().enumerate() {
-            let shares = index == 0 && phase.kind == PhaseKind::Local(Isolation::ReadCommitted);
+            let shares = index == 0 && phase.shares_the_reservation();
             if index == 0 && !shares {
                 passes(STARTED, &[BeforeCommit, AfterCommit]);
             }
@@ -198,13 +198,14 @@ impl Definition {
 
     /// Whether a transaction may be open at the point.
     pub(crate) fn is_in_transaction(&self, point: &Point) -> bool {
-        let is_local = self.phases.iter().any(|phase| {
-            phase.is_called(&point.phase) && matches!(phase.kind, PhaseKind::Local(_))
+        let is_open = self.phases.iter().any(|phase| {
+            phase.is_called(&point.phase)
+                && matches!(phase.kind, PhaseKind::Local(_))
+                && !phase.batch
         });
         match point.place {
-            Place::BeforeBody => true,
-            Place::BeforeCommit => is_local || point.phase == STARTED,
-            Place::Own(_) => is_local,
+            Place::BeforeBody | Place::Own(_) => is_open,
+            Place::BeforeCommit => is_open || point.phase == STARTED,
             _ => false,
         }
     }

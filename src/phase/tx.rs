@@ -70,6 +70,26 @@ impl Staging {
     pub(crate) fn into_jobs(self) -> Vec<StagedJob> {
         self.jobs
     }
+
+    pub(crate) fn stage(
+        &mut self,
+        name: &str,
+        args: &impl Serialize,
+    ) -> Result<JobId, PhaseError> {
+        if name.is_empty() || name.len() > MAX_JOB_NAME {
+            return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
+        }
+        if name.contains(char::is_control) {
+            return Err(PhaseError::retryable("a staged job's name has a control character"));
+        }
+        let args = serde_json::to_vec(args).map_err(|_| {
+            PhaseError::retryable("a staged job's arguments do not serialise to JSON")
+        })?;
+        let position = ((self.phase as i64) << 32) + self.jobs.len() as i64;
+        let id = job_id(self.request_id, position);
+        self.jobs.push(StagedJob { id, name: name.to_owned(), position, args });
+        Ok(id)
+    }
 }
 
 impl<'c, S: Store> Tx<'c, S> {
@@ -91,19 +111,7 @@ impl<'c, S: Store> Tx<'c, S> {
     /// A retryable failure where `args` has no JSON form, or `name` is empty, over 100 bytes, or has
     /// a control character (PostgreSQL's text holds no NUL, and names are logged).
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
-        if name.is_empty() || name.len() > MAX_JOB_NAME {
-            return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
-        }
-        if name.contains(char::is_control) {
-            return Err(PhaseError::retryable("a staged job's name has a control character"));
-        }
-        let args = serde_json::to_vec(args).map_err(|_| {
-            PhaseError::retryable("a staged job's arguments do not serialise to JSON")
-        })?;
-        let position = ((self.staging.phase as i64) << 32) + self.staging.jobs.len() as i64;
-        let id = job_id(self.staging.request_id, position);
-        self.staging.jobs.push(StagedJob { id, name: name.to_owned(), position, args });
-        Ok(id)
+        self.staging.stage(name, args)
     }
 }
 

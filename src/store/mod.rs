@@ -18,6 +18,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::backend::Backend;
 use diesel::migration::{Migration, MigrationSource};
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::AsyncConnectionCore;
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness};
 use uuid::Uuid;
@@ -41,6 +42,19 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// locks are gone within a second, whatever became of the future that held it (G13).
     #[doc(hidden)]
     type Transaction: Transaction<Self>;
+
+    /// A statement that a phase hands over, to run with its commit.
+    #[doc(hidden)]
+    type Statement: Send;
+
+    /// See [`Batch::add`](crate::Batch::add).
+    #[doc(hidden)]
+    fn statement<Q>(query: Q) -> Self::Statement
+    where
+        Q: QueryFragment<<Self::Connection as AsyncConnectionCore>::Backend>
+            + QueryId
+            + Send
+            + 'static;
 
     /// Applies the migrations that are missing. Safe to call from several processes at once.
     ///
@@ -66,13 +80,40 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &IdempotencyKey,
     ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
 
-    /// Begins a transaction and creates the row in it, unless the key has a row. Waits at most the
-    /// bound of `row.lock_wait` for another transaction that is about to create it.
+    /// Begins a transaction and, in one statement, creates the row in it or tells the row that the
+    /// key has. Waits at most the bound of `row.lock_wait` for another transaction that is about to
+    /// create it.
     #[doc(hidden)]
     fn reserve(
         &self,
         row: &NewRow<'_>,
     ) -> impl Future<Output = Result<Reserved<Self::Transaction>, StoreError>> + Send;
+
+    /// A whole transaction in one round trip: creates the row as `change` leaves it, unless the key
+    /// has one, runs the statements, stages the jobs and commits.
+    #[doc(hidden)]
+    fn create(
+        &self,
+        row: &NewRow<'_>,
+        created_at: DateTime<Utc>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> impl Future<Output = Creation> + Send;
+
+    /// A whole transaction in one round trip: writes `change`, guarded, runs the statements, stages
+    /// the jobs and commits.
+    #[doc(hidden)]
+    fn advance(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> impl Future<Output = Commit> + Send;
+
+    /// The database's clock.
+    #[doc(hidden)]
+    fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
     /// Begins a transaction.
     #[doc(hidden)]
@@ -383,10 +424,31 @@ impl Birth {
 pub enum Reserved<T> {
     /// The row is in this open transaction.
     Fresh { tx: T, created_at: DateTime<Utc>, expires_at: DateTime<Utc> },
-    /// The key has a row by now: read it.
-    Exists,
+    /// The key has this row. `None`: it was created while the statement ran, too late for it to see
+    /// (H20): ask again.
+    Exists(Option<Box<KeyRow>>),
     /// Another transaction is about to create it, and took longer than the bound.
     Busy,
+}
+
+/// What a phase hands over.
+pub struct Writes<'a, S: Store> {
+    pub(crate) statements: Vec<S::Statement>,
+    pub(crate) jobs: &'a [StagedJob],
+}
+
+/// What became of a row that was to be created together with the writes of its first phase.
+pub enum Creation {
+    /// The row is there, since `now` and until `expires_at`, with the writes.
+    Done { now: DateTime<Utc>, expires_at: DateTime<Utc> },
+    /// The key has a row by now. Nothing was written.
+    Exists,
+    /// Another transaction is about to create it, and took longer than the bound. Nothing was written.
+    Busy,
+    /// Certainly not committed.
+    Failed(StoreError),
+    /// Sent, and no answer came.
+    Unknown(StoreError),
 }
 
 /// Which row to take over, and by what right.

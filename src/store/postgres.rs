@@ -6,9 +6,13 @@
 mod lent;
 mod pool;
 mod statements;
+mod whole;
 
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -17,11 +21,12 @@ use futures_util::future::{OptionFuture, join, join4, join5};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
+use self::whole::Statement;
 use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
 use super::row::{Row, SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow, NewRow,
-    Refusal, Reserved, Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Creation, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow,
+    NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -111,6 +116,13 @@ impl<P: Pool> Postgres<P> {
         &self.pool
     }
 
+    async fn try_read(&self, scope: &Scope, key: &IdempotencyKey) -> Result<Vec<Row>, StoreError> {
+        let lent = Lent::to_read(&self.pool).await?;
+        let read = sql::Read { scope: scope.as_str(), key: key.as_str() };
+        let answer = answered(read.load(&mut lent.shared()?)).await;
+        lent.settle("read the key", answer)
+    }
+
     /// `BEGIN` and the transaction's settings, in one round trip.
     async fn try_begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
         let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
@@ -143,7 +155,7 @@ impl<P: Pool> Postgres<P> {
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
             sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION).execute(&mut &*conn),
             OptionFuture::from(make_room),
-            sql::Insert::new(row).load::<sql::Times>(&mut &*conn),
+            sql::Reserve::new(row).load::<(bool, Row)>(&mut &*conn),
             // The bound is for the reservation only: the phase keeps the session's own.
             sql::ResetLockTimeout {}.execute(&mut &*conn),
         );
@@ -155,20 +167,17 @@ impl<P: Pool> Postgres<P> {
         })
         .await;
         match inserted {
-            Ok(rows) => match rows.into_iter().next() {
-                Some((created_at, expires_at)) => {
-                    Ok(Reserved::Fresh { tx, created_at, expires_at })
+            Ok(rows) => {
+                let told = rows.into_iter().next();
+                if let Some((true, row)) = told {
+                    let KeyRow { created_at, expires_at, .. } = key_row(row)?;
+                    return Ok(Reserved::Fresh { tx, created_at, expires_at });
                 }
-                None => {
-                    tx.rollback().await;
-                    Ok(Reserved::Exists)
-                }
-            },
-            // lock_timeout arrives as an unknown kind with a message in the server's language (H9);
-            // the clock tells it in every language.
-            Err(Error::DatabaseError(DatabaseErrorKind::Unknown, about))
-                if began.elapsed() >= row.lock_wait || about.message().contains("lock timeout") =>
-            {
+                tx.rollback().await;
+                let row = told.map(|(_, row)| key_row(row)).transpose()?;
+                Ok(Reserved::Exists(row.map(Box::new)))
+            }
+            Err(error) if is_lock_timeout(&error, began, row.lock_wait) => {
                 tx.rollback().await;
                 Ok(Reserved::Busy)
             }
@@ -215,6 +224,14 @@ impl<P: Pool> Postgres<P> {
 impl<P: Pool> Store for Postgres<P> {
     type Connection = AsyncPgConnection;
     type Transaction = PgTransaction<P>;
+    type Statement = Statement;
+
+    fn statement<Q>(query: Q) -> Statement
+    where
+        Q: QueryFragment<Pg> + QueryId + Send + 'static,
+    {
+        Statement::of(query)
+    }
 
     async fn migrate(&self) -> Result<(), StoreError> {
         // Two processes that start at once may both find a migration missing; the loser's CREATE
@@ -240,9 +257,13 @@ impl<P: Pool> Store for Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let rows = ask_again!(self, "read the key", |conn| {
-            sql::Read { scope: scope.as_str(), key: key.as_str() }.load::<Row>(&mut conn)
-        })?;
+        let rows = match self.try_read(scope, key).await {
+            Err(error) if error.may_be_of_a_dead_connection() => {
+                self.pool.forget_idle();
+                self.try_read(scope, key).await?
+            }
+            answer => answer?,
+        };
         rows.into_iter().next().map(key_row).transpose()
     }
 
@@ -264,6 +285,34 @@ impl<P: Pool> Store for Postgres<P> {
             }
             begun => begun,
         }
+    }
+
+    async fn create(
+        &self,
+        row: &NewRow<'_>,
+        created_at: DateTime<Utc>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Creation {
+        self.create_whole(row, created_at, change, writes).await.unwrap_or_else(Creation::Failed)
+    }
+
+    async fn advance(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit {
+        self.advance_whole(isolation, guard, change, writes).await.unwrap_or_else(Commit::Failed)
+    }
+
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        let rows =
+            ask_again!(self, "tell the time", |conn| sql::Now {}.load::<DateTime<Utc>>(&mut conn))?;
+        rows.into_iter().next().ok_or_else(|| {
+            StoreError::database("tell the time", Error::NotFound)
+        })
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
@@ -512,21 +561,27 @@ impl<P: Pool> PgTransaction<P> {
             Err(error) => return Ok(Commit::Unknown(StoreError::database("commit", error))),
         };
         // The first error is the cause: what follows it fails for being in a failed transaction.
-        let Err(error) = jobs.and(advanced) else {
-            return Ok(self.committed(committed.map(drop)));
+        Ok(self.concluded(jobs.and(advanced), committed))
+    }
+
+    /// What became of a transaction by the answer of the engine's statement, or the first error, and
+    /// that of the `COMMIT` which was sent along.
+    fn concluded<T>(self, head: Result<T, Error>, commit: Result<usize, Error>) -> Commit {
+        let Err(error) = head else {
+            return self.committed(commit.map(drop));
         };
         if is_lost(&error) {
-            return Ok(Commit::Unknown(StoreError::database("commit", error)));
+            return Commit::Unknown(StoreError::database("commit", error));
         }
-        // The server refused the update, so its COMMIT was a rollback, whatever it answered.
-        if committed.is_ok() {
+        // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
+        if commit.is_ok() {
             self.0.give_back();
         }
-        Ok(match refusal(&error) {
-            Some(Verdict::Fenced) => Commit::Fenced,
+        match refusal(&error) {
+            Some(Verdict::Fenced | Verdict::Exists) => Commit::Fenced,
             Some(Verdict::Refused(refusal)) => Commit::Refused(refusal),
             None => Commit::Failed(StoreError::database("write the recovery point", error)),
-        })
+        }
     }
 
     fn committed(self, answer: Result<(), Error>) -> Commit {
@@ -545,8 +600,16 @@ impl<P: Pool> PgTransaction<P> {
     }
 }
 
+/// lock_timeout arrives as an unknown kind with a message in the server's language (H9); the clock
+/// tells it in every language.
+fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
+        if began.elapsed() >= lock_wait || about.message().contains("lock timeout"))
+}
+
 enum Verdict {
     Fenced,
+    Exists,
     Refused(Refusal),
 }
 
@@ -558,6 +621,8 @@ fn refusal(error: &Error) -> Option<Verdict> {
     let message = about.message();
     if message.contains(sql::MARK_FENCED) {
         Some(Verdict::Fenced)
+    } else if message.contains(sql::MARK_EXISTS) {
+        Some(Verdict::Exists)
     } else if message.contains(sql::MARK_LEFT) {
         Some(Verdict::Refused(Refusal::LeftTransaction))
     } else if message.contains("current transaction is aborted") {

@@ -11,7 +11,9 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
@@ -24,8 +26,8 @@ use self::worker::Worker;
 use super::due::{KeyAtRow, job, jobs_at, keys_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow, NewRow,
-    Refusal, Reserved, Standing, Store, StoreError, Transaction,
+    Change, Claim, Commit, Created, Creation, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow,
+    NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -127,6 +129,14 @@ impl Sqlite {
 impl Store for Sqlite {
     type Connection = SqliteConn;
     type Transaction = SqliteTransaction;
+    type Statement = Statement;
+
+    fn statement<Q>(query: Q) -> Statement
+    where
+        Q: QueryFragment<diesel::sqlite::Sqlite> + QueryId + Send + 'static,
+    {
+        Box::new(move |conn| conn.execute_returning_count(&query))
+    }
 
     async fn migrate(&self) -> Result<(), StoreError> {
         // As in the other store: of two that start at once, the loser looks a second time.
@@ -151,7 +161,7 @@ impl Store for Sqlite {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let read = sql::Read { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
+        let read = sql::Read::of(scope, key);
         let rows = self.run("read the key", |conn| read.load::<sql::SqliteRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
@@ -163,13 +173,20 @@ impl Store for Sqlite {
             key: row.key.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),
         });
-        let (tx, times) = self
+        let read = sql::Read::of(row.scope, row.key);
+        let (tx, (times, row)) = self
             .begin_with("reserve the key", |conn| {
                 make_room.map(|delete| delete.execute(conn)).transpose()?;
-                insert.load::<(i64, i64)>(conn)
+                let times = insert.load::<(i64, i64)>(conn)?.into_iter().next();
+                // Nobody else writes meanwhile, so there is a row.
+                let row = match times {
+                    Some(_) => None,
+                    None => read.load::<sql::SqliteRow>(conn)?.into_iter().next(),
+                };
+                Ok((times, row))
             })
             .await?;
-        match times.into_iter().next() {
+        match times {
             Some((created_at, expires_at)) => Ok(Reserved::Fresh {
                 tx,
                 created_at: sql::time(created_at, "created_at")?,
@@ -177,9 +194,76 @@ impl Store for Sqlite {
             }),
             None => {
                 tx.rollback().await;
-                Ok(Reserved::Exists)
+                let row = row.map(|row| key_row(sql::row(row)?)).transpose()?;
+                Ok(Reserved::Exists(row.map(Box::new)))
             }
         }
+    }
+
+    async fn create(
+        &self,
+        row: &NewRow<'_>,
+        created_at: DateTime<Utc>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Creation {
+        let create = sql::Create::new(row, created_at, change);
+        let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
+            scope: row.scope.as_str().to_owned(),
+            key: row.key.as_str().to_owned(),
+            request_id: request_id.as_bytes().to_vec(),
+        });
+        let guard = Guard {
+            scope: row.scope,
+            key: row.key,
+            request_id: row.request_id,
+            lease_token: 1,
+            recovery_point: "",
+        };
+        let write = writing(&guard, writes);
+        let times = self.whole(move |conn| {
+            make_room.map(|delete| delete.execute(conn)).transpose()?;
+            let Some(times) = create.load::<(i64, i64)>(conn)?.into_iter().next() else {
+                return Ok(None);
+            };
+            write(conn)?;
+            Ok(Some(times))
+        });
+        match times.await {
+            (Commit::Done, Some((now, expires_at))) => {
+                match (sql::time(now, "advanced_at"), sql::time(expires_at, "expires_at")) {
+                    (Ok(now), Ok(expires_at)) => Creation::Done { now, expires_at },
+                    (Err(error), _) | (_, Err(error)) => Creation::Unknown(error),
+                }
+            }
+            (Commit::Failed(error), _) => Creation::Failed(error),
+            (Commit::Unknown(error), _) => Creation::Unknown(error),
+            _ => Creation::Exists,
+        }
+    }
+
+    async fn advance(
+        &self,
+        _: Isolation,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit {
+        let advance = sql::Write::new(guard, change);
+        let write = writing(guard, writes);
+        let advanced = self.whole(move |conn| {
+            if advance.execute(conn)? != 1 {
+                return Ok(None);
+            }
+            write(conn)?;
+            Ok(Some(()))
+        });
+        advanced.await.0
+    }
+
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        let rows = self.run("tell the time", |conn| sql::Now {}.load::<i64>(conn)).await?;
+        sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
 
     async fn begin(&self, _: Isolation) -> Result<SqliteTransaction, StoreError> {
@@ -364,12 +448,61 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
+    /// A whole transaction in one go on the connection's thread. `None` from `work`: the row is
+    /// somebody else's, and nothing is written.
+    async fn whole<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
+    ) -> (Commit, Option<R>) {
+        let mut conn = match self.connection().await {
+            Ok(conn) => conn,
+            Err(error) => return (Commit::Failed(error), None),
+        };
+        let done = conn.spawn_blocking(move |conn| {
+            let done = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| work(conn));
+            let done = match done {
+                Ok(Some(value)) => (commit(conn), Some(value)),
+                Ok(None) => (Commit::Fenced, None),
+                Err(error) => {
+                    (Commit::Failed(StoreError::database("write the phase", error)), None)
+                }
+            };
+            if !matches!(done.0, Commit::Done) {
+                end(conn);
+            }
+            Ok(done)
+        });
+        let lost = |error| (Commit::Unknown(StoreError::database("commit", error)), None);
+        done.await.unwrap_or_else(lost)
+    }
+
     async fn migrations<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut SqliteConnection) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         // The harness's own error travels inside the statement's.
         self.run("migrate", |conn| Ok(work(conn))).await?
+    }
+}
+
+/// A statement of a phase, to be executed later.
+type Statement = Box<dyn FnOnce(&mut SqliteConnection) -> QueryResult<usize> + Send>;
+
+/// What a phase hands over, to be executed on the connection's thread.
+fn writing(
+    guard: &Guard<'_>,
+    writes: Writes<'_, Sqlite>,
+) -> impl FnOnce(&mut SqliteConnection) -> QueryResult<()> + Send + 'static {
+    let Writes { statements, jobs } = writes;
+    let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
+    move |conn| {
+        for statement in statements {
+            statement(conn)?;
+        }
+        for job in jobs {
+            job.execute(conn)?;
+        }
+        Ok(())
     }
 }
 

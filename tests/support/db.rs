@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Mutex;
 
-use atomic_phases::{Postgres, Sqlite, Store, Tx};
+use atomic_phases::{Batch, Postgres, Sqlite, Store, Tx};
 use diesel::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
@@ -47,6 +47,7 @@ fn phase_order() -> String {
     let lists: &[(&str, &[&str])] = &[
         ("book", &["started", "booked", "charged", "finished"]),
         ("notify", &["started", "noted", "notified", "finished"]),
+        ("parcel", &["started", "packed", "sent", "weighed", "finished"]),
     ];
     let rows: Vec<String> = lists
         .iter()
@@ -107,6 +108,14 @@ pub trait TestDb: Store {
         tx: &mut Tx<'_, Self>,
         name: &str,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    /// The same three, handed over.
+    fn add_ride(batch: &mut Batch<'_, Self>, id: &str, amount: i64);
+    fn add_step(batch: &mut Batch<'_, Self>, request: &str, step: &str);
+    fn add_unique(batch: &mut Batch<'_, Self>, name: &str);
+
+    /// A statement that cannot be cached, and that says in which order it came.
+    fn add_to_ride(batch: &mut Batch<'_, Self>, id: &str, times: i64, plus: i64);
 
     /// The same in a nested `transaction()`, which fails.
     fn insert_unique_nested(
@@ -188,6 +197,30 @@ macro_rules! test_db {
                     .values(unique_things::name.eq(name))
                     .execute(tx)
                     .await
+            }
+
+            fn add_ride(batch: &mut Batch<'_, Self>, id: &str, amount: i64) {
+                use diesel::ExpressionMethods;
+                let row = (rides::id.eq(id.to_owned()), rides::amount.eq(amount));
+                batch.add(diesel::insert_into(rides::table).values(row));
+            }
+
+            fn add_step(batch: &mut Batch<'_, Self>, request: &str, step: &str) {
+                use diesel::ExpressionMethods;
+                let row = (steps::request.eq(request.to_owned()), steps::step.eq(step.to_owned()));
+                batch.add(diesel::insert_into(steps::table).values(row));
+            }
+
+            fn add_unique(batch: &mut Batch<'_, Self>, name: &str) {
+                use diesel::ExpressionMethods;
+                let row = unique_things::name.eq(name.to_owned());
+                batch.add(diesel::insert_into(unique_things::table).values(row));
+            }
+
+            fn add_to_ride(batch: &mut Batch<'_, Self>, id: &str, times: i64, plus: i64) {
+                use diesel::{ExpressionMethods, QueryDsl};
+                let ride = rides::table.filter(rides::id.eq(id.to_owned()));
+                batch.add(diesel::update(ride).set(rides::amount.eq(rides::amount * times + plus)));
             }
 
             async fn insert_unique_nested(tx: &mut Tx<'_, Self>, name: &str) -> QueryResult<usize> {

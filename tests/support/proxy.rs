@@ -21,6 +21,8 @@ pub enum Cut {
     Answer,
     /// The server gets it; the connection is cut when the test says so.
     Hold,
+    /// The server refuses it: it never heard of that prepared statement. Nothing is cut.
+    Spoil,
 }
 
 #[derive(Clone)]
@@ -163,8 +165,9 @@ async fn forward(
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
                 Cut::Answer => mute.store(true, Ordering::SeqCst),
+                Cut::Spoil => body[words[0].len() + 1] = b'x',
             }
-            cutting = Some(cut);
+            cutting = Some(cut).filter(|cut| *cut != Cut::Spoil);
         }
         let delay = shared.delay_ms.load(Ordering::SeqCst);
         if delay > 0 && kind == b'S' {

@@ -257,6 +257,102 @@ impl<Db: TestDb> Notify {
     }
 }
 
+/// A request whose local phases hand their statements over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Parcel {
+    pub weight: i64,
+    #[serde(default)]
+    pub trouble: Unfingerprinted<Trouble>,
+}
+
+pub fn parcel(trouble: Trouble) -> Parcel {
+    Parcel { weight: 3, trouble: trouble.into() }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Packed {
+    pub id: String,
+    pub at: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Weighed;
+
+#[atomic_phases(name = "parcel", version = 1)]
+impl<Db: TestDb> Parcel {
+    #[phase]
+    async fn packed(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+        app: &App,
+    ) -> PhaseResult<Flow<Packed>> {
+        app.begin(0);
+        let id = ctx.uuid(0).to_string();
+        Db::add_ride(batch, &id, self.weight);
+        Db::add_step(batch, &id, "packed");
+        batch.stage_job("label", &id)?;
+        match *self.trouble {
+            Trouble::RejectFirst => return Err(PhaseError::reject(Reply::text(402, "no credit"))),
+            Trouble::PanicFirst => panic!("as asked for"),
+            Trouble::RetryFirst => return Err(PhaseError::retryable("asked for")),
+            Trouble::FinishEarly => return Ok(Flow::Finish(Reply::text(200, "enough"))),
+            Trouble::SwallowError => Db::add_unique(batch, "taken"),
+            _ => {}
+        }
+        Ok(Flow::Continue(Packed { id, at: ctx.created_at().to_rfc3339() }))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn sent(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        packed: &Packed,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Charge, ForeignError> {
+        app.begin(1);
+        let what = format!("{} {} {}", packed.id, packed.at, ctx.created_at().to_rfc3339());
+        let id = call
+            .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &what).await))
+            .await?;
+        Ok(Charge { id, padding: String::new() })
+    }
+
+    #[phase(isolation = "serializable")]
+    async fn weighed(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        app: &App,
+        packed: &Packed,
+    ) -> PhaseResult<Weighed> {
+        let time = app.begin(2);
+        for plus in 0..40 {
+            Db::add_to_ride(batch, &packed.id, if plus % 2 == 0 { 3 } else { 1 }, plus);
+        }
+        match *self.trouble {
+            Trouble::RejectLast => return Err(PhaseError::reject(Reply::text(409, "too heavy"))),
+            Trouble::RetryLastOnce if time == 1 => return Err(PhaseError::retryable("asked for")),
+            Trouble::PanicLastOnce if time == 1 => panic!("as asked for"),
+            Trouble::NestedFailure => Db::add_unique(batch, "taken"),
+            _ => {}
+        }
+        Ok(Weighed)
+    }
+
+    #[phase]
+    async fn delivered(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        packed: &Packed,
+        charge: &Charge,
+    ) -> PhaseResult<Reply> {
+        Db::add_step(batch, &packed.id, "delivered");
+        batch.stage_job("thanks", &packed.id)?;
+        Ok(Reply::json(201, &serde_json::json!({ "parcel": packed.id, "charge": charge.id }))?)
+    }
+}
+
 pub type TestEngine<S> = Engine<S, App>;
 
 pub fn engine_with<S: TestDb>(
@@ -264,8 +360,8 @@ pub fn engine_with<S: TestDb>(
     app: &App,
     set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
 ) -> TestEngine<S> {
-    let builder =
-        Engine::builder(db.clone()).app(app.clone()).register::<Book>().register::<Notify>();
+    let builder = Engine::builder(db.clone()).app(app.clone());
+    let builder = builder.register::<Book>().register::<Notify>().register::<Parcel>();
     set(builder).build().unwrap()
 }
 

@@ -9,6 +9,7 @@ use crate::parse::{Function, Held, Parameter, ParameterKind, Phase, is_called};
 #[derive(Clone)]
 pub(crate) enum Argument {
     Tx,
+    Batch,
     Call,
     Context,
     Key,
@@ -33,6 +34,7 @@ impl Checking<'_> {
             }
             arguments.extend(match &parameter.kind {
                 ParameterKind::Tx(_) => Some(Argument::Tx),
+                ParameterKind::Batch(_) => Some(Argument::Batch),
                 ParameterKind::Call => Some(Argument::Call),
                 ParameterKind::Context => Some(Argument::Context),
                 ParameterKind::Key => Some(Argument::Key),
@@ -132,7 +134,7 @@ fn returns(phase: &Phase, ty: &Type) -> bool {
 /// Why a parameter cannot be given like this.
 fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
     let text = match (&parameter.kind, role, parameter.held) {
-        (ParameterKind::Tx(_), Role::Reconcile, _) => {
+        (ParameterKind::Tx(_) | ParameterKind::Batch(_), Role::Reconcile, _) => {
             "a reconcile function asks the other side and has no transaction: return what it found"
         }
         (ParameterKind::Call, Role::Reconcile, _) => {
@@ -142,11 +144,14 @@ fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
         (ParameterKind::Key, Role::Phase, _) => {
             "a phase is given the derived key by its call: `call.make(async |key| ..)`"
         }
-        (ParameterKind::Tx(_), Role::Phase, Held::Exclusively)
+        (ParameterKind::Tx(_) | ParameterKind::Batch(_), Role::Phase, Held::Exclusively)
         | (ParameterKind::Call, Role::Phase, Held::Owned)
         | (ParameterKind::Key, Role::Reconcile, Held::Shared)
         | (ParameterKind::Context | ParameterKind::Value, _, Held::Shared) => return None,
         (ParameterKind::Tx(_), Role::Phase, _) => "take the transaction as `tx: &mut Tx<'_, Db>`",
+        (ParameterKind::Batch(_), Role::Phase, _) => {
+            "take the batch as `batch: &mut Batch<'_, Db>`"
+        }
         (ParameterKind::Call, Role::Phase, _) => {
             "a call can be made once, so it is taken by value: `call: ForeignCall`"
         }

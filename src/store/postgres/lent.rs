@@ -13,11 +13,21 @@ use diesel_async::{
 use super::{Pool, is_lost};
 use crate::store::StoreError;
 
-pub(super) struct Lent<P: Pool>(Option<P::Handle>);
+pub(super) struct Lent<P: Pool> {
+    handle: Option<P::Handle>,
+    /// Whether whoever is dropped leaves something behind that has to be undone.
+    close: bool,
+}
 
 impl<P: Pool> Lent<P> {
     pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self(Some(pool.get().await?)))
+        Ok(Self { handle: Some(pool.get().await?), close: true })
+    }
+
+    /// For one statement that only reads. Dropped in the middle of it, the connection is as good as
+    /// before: clients that hang up cost no connections.
+    pub(super) async fn to_read(pool: &P) -> Result<Self, StoreError> {
+        Ok(Self { handle: Some(pool.get().await?), close: false })
     }
 
     /// Tells diesel that a transaction is open, before `BEGIN` is sent: from here on a user's nested
@@ -34,16 +44,16 @@ impl<P: Pool> Lent<P> {
     }
 
     pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {
-        self.0.as_deref().ok_or_else(gone)
+        self.handle.as_deref().ok_or_else(gone)
     }
 
     pub(super) fn exclusive(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.0.as_deref_mut().ok_or_else(gone)
+        self.handle.as_deref_mut().ok_or_else(gone)
     }
 
     /// Returns the connection to its pool. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
-        if let Some(mut conn) = self.0.take() {
+        if let Some(mut conn) = self.handle.take() {
             *conn.transaction_state() = AnsiTransactionManager::default();
         }
     }
@@ -51,7 +61,7 @@ impl<P: Pool> Lent<P> {
     /// Returns the connection after an answer to a statement of its own, unless the answer is that
     /// the connection is gone.
     pub(super) fn settle<T>(
-        self,
+        mut self,
         doing: &'static str,
         answer: Result<T, Error>,
     ) -> Result<T, StoreError> {
@@ -61,8 +71,9 @@ impl<P: Pool> Lent<P> {
                 Ok(value)
             }
             Err(error) => {
-                if !is_lost(&error) {
-                    self.give_back();
+                match is_lost(&error) {
+                    true => self.close = true,
+                    false => self.give_back(),
                 }
                 Err(StoreError::database(doing, error))
             }
@@ -72,7 +83,9 @@ impl<P: Pool> Lent<P> {
 
 impl<P: Pool> Drop for Lent<P> {
     fn drop(&mut self) {
-        if let Some(conn) = self.0.take() {
+        if let Some(conn) = self.handle.take()
+            && self.close
+        {
             P::close(conn);
         }
     }

@@ -35,6 +35,7 @@ bind! {
     bool => Bool,
     i64 => BigInt,
     i32 => Integer,
+    DateTime<Utc> => Timestamptz,
     Option<i16> => Nullable<SmallInt>,
     Uuid => SqlUuid,
     &[u8] => Binary,
@@ -139,17 +140,25 @@ statement! {
     " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= clock_timestamp()"
 }
 
+/// [`COLUMNS`] of a row that was just created; nobody reads again what it was made of.
+const MADE_COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
+    status, recovery_point, open_intent, lease_token, attempts, \
+    forgiven_attempts, reconciles, resolution, 0::bigint, 0::bigint, 0::bigint, \
+    created_at, expires_at, false, NULL::bytea, NULL::bytea, NULL::bytea, \
+    response_status, response_headers, response_body";
+
 statement! {
-    /// Reserves the key: creates the row, or returns no row where there is one (G10). Waits for a
-    /// transaction that is about to create it.
-    Insert<'a> for Pg, rows (Timestamptz, Timestamptz),
+    /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a
+    /// transaction that is about to create it; a row that was committed meanwhile is too young for
+    /// this statement to see, and then it returns none (H19, H20).
+    Reserve<'a> for Pg, rows (Bool, RowSql),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases_hash: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
-        context: Option<&'a [u8]>,
+        context: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
     },
-    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+    "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
@@ -157,12 +166,12 @@ statement! {
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, ", [MADE_COLUMNS],
+    " FROM made UNION ALL SELECT false, ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ",
+    again, " AND idempotency_key = ", key_again, " AND NOT EXISTS (SELECT 1 FROM made)"
 }
 
-pub(super) type Times = (DateTime<Utc>, DateTime<Utc>);
-
-impl<'a> Insert<'a> {
+impl<'a> Reserve<'a> {
     pub(super) fn new(row: &NewRow<'a>) -> Self {
         Self {
             scope: row.scope.as_str(),
@@ -179,8 +188,76 @@ impl<'a> Insert<'a> {
             retention_ms: millis(row.retention),
             params: row.params,
             context: row.context,
+            again: row.scope.as_str(),
+            key_again: row.key.as_str(),
         }
     }
+}
+
+statement! {
+    /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
+    /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`]).
+    /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
+    /// this ends the connection, before the server reads them.
+    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    {
+        scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
+        phases_hash: &'a str, fingerprint: &'a str, status: &'a str, to: &'a str,
+        lease_ms: Option<i64>, created_at: DateTime<Utc>, retention_ms: i64, params: &'a [u8],
+        context: Option<&'a [u8]>, outputs: Option<&'a [u8]>, response_status: Option<i16>,
+        response_headers: Option<&'a [u8]>, response_body: Option<&'a [u8]>,
+    },
+    "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
+     response_status, response_headers, response_body) \
+     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
+    phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms,
+    " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
+    " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
+    ", ", response_headers, ", ", response_body, " FROM clock_timestamp() AS t \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT max(advanced_at), max(expires_at), CASE WHEN count(*) = 1 THEN 1 \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
+     THEN ('atomic_phases:exists:' || count(*))::integer \
+     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM made"
+}
+
+pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
+
+impl<'a> Create<'a> {
+    pub(super) fn new(
+        row: &NewRow<'a>,
+        created_at: DateTime<Utc>,
+        change: &Change<'a>,
+    ) -> Self {
+        Self {
+            scope: row.scope.as_str(),
+            key: row.key.as_str(),
+            request_id: row.request_id,
+            definition: row.definition,
+            version: row.version.cast_signed(),
+            phases_hash: row.phases_hash,
+            fingerprint: row.fingerprint,
+            status: change.status.as_str(),
+            to: change.recovery_point,
+            lease_ms: change.lease().map(millis),
+            created_at,
+            retention_ms: millis(row.retention),
+            params: row.params,
+            context: row.context,
+            outputs: change.outputs,
+            response_status: change.response.map(|response| response.status.cast_signed()),
+            response_headers: change.response.map(|response| &*response.headers),
+            response_body: change.response.and_then(|response| response.body.as_deref()),
+        }
+    }
+}
+
+statement! {
+    /// The database's clock.
+    Now for Pg, rows Timestamptz, {}, "SELECT clock_timestamp()"
 }
 
 statement! {
@@ -298,6 +375,21 @@ guarded_update!(
      ELSE ('atomic_phases:left:' || count(*))::integer END FROM advanced"
 );
 
+// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it failed,
+// they must not come to run by themselves: it ends the connection, before the server reads them.
+guarded_update!(
+    AdvanceFirst,
+    Integer,
+    "WITH advanced AS (",
+    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
+     SELECT CASE WHEN count(*) = 1 THEN 1 \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
+     THEN ('atomic_phases:fenced:' || count(*))::integer \
+     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM advanced"
+);
+
+/// What [`Create`] raises where the key has a row.
+pub(super) const MARK_EXISTS: &str = "atomic_phases:exists:";
 /// What [`Advance`] raises where the lease is somebody else's.
 pub(super) const MARK_FENCED: &str = "atomic_phases:fenced:";
 /// What [`Advance`] raises outside of the transaction that the engine began.

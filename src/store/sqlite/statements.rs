@@ -8,6 +8,7 @@ use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt,
 use diesel::sqlite::Sqlite as Db;
 use uuid::Uuid;
 
+use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
@@ -109,6 +110,12 @@ statement! {
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
+impl Read {
+    pub(super) fn of(scope: &Scope, key: &IdempotencyKey) -> Self {
+        Self { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
+    }
+}
+
 statement! {
     /// Makes room for a new life of a key whose request is finished and expired.
     DeleteExpired for Db, rows sql_types::Untyped,
@@ -155,6 +162,58 @@ impl Insert {
             context: row.context.map(<[u8]>::to_vec),
         }
     }
+}
+
+statement! {
+    /// Creates the row as its first phase leaves it, or returns no row where there is one.
+    Create for Db, rows (BigInt, BigInt),
+    {
+        scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
+        phases_hash: String, fingerprint: String, status: String, to: String,
+        lease_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
+        context: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
+        response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
+    },
+    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
+     response_status, response_headers, response_body) \
+     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
+    phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms, ", t, ",
+    created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", outputs, ", ",
+    response_status, ", ", response_headers, ", ", response_body,
+    " FROM (SELECT ", [NOW], " AS t) WHERE true \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at"
+}
+
+impl Create {
+    pub(super) fn new(row: &NewRow<'_>, created_at: DateTime<Utc>, change: &Change<'_>) -> Self {
+        Self {
+            scope: row.scope.as_str().to_owned(),
+            key: row.key.as_str().to_owned(),
+            request_id: row.request_id.as_bytes().to_vec(),
+            definition: row.definition.to_owned(),
+            version: row.version.cast_signed(),
+            phases_hash: row.phases_hash.to_owned(),
+            fingerprint: row.fingerprint.to_owned(),
+            status: change.status.as_str().to_owned(),
+            to: change.recovery_point.to_owned(),
+            lease_ms: change.lease().map(millis),
+            created_at: created_at.timestamp_millis(),
+            retention_ms: millis(row.retention),
+            params: row.params.to_vec(),
+            context: row.context.map(<[u8]>::to_vec),
+            outputs: change.outputs.map(<[u8]>::to_vec),
+            response_status: change.response.map(|response| response.status.cast_signed()),
+            response_headers: change.response.map(|response| response.headers.clone()),
+            response_body: change.response.and_then(|response| response.body.clone()),
+        }
+    }
+}
+
+statement! {
+    /// The database's clock.
+    Now for Db, rows BigInt, {}, "SELECT ", [NOW]
 }
 
 statement! {

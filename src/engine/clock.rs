@@ -1,0 +1,46 @@
+//! [`Clock`]: the database's clock, between two times that it told.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+use super::Core;
+use crate::store::{Store, StoreError};
+
+/// What the database's clock said, carried forward by this machine's monotonic one. It only dates
+/// the creation of a request that is computed before its row is written; no lease, no expiry and
+/// no window rests on it.
+#[derive(Default)]
+pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Instant)>>);
+
+/// Two clocks drift apart by seconds in this time, not more.
+const ASK_AFTER: Duration = Duration::from_secs(3600);
+
+impl Clock {
+    pub(super) fn heard(&self, now: DateTime<Utc>) {
+        *self.told() = Some((now, Instant::now()));
+    }
+
+    fn reads(&self) -> Option<DateTime<Utc>> {
+        let (told, then) = (*self.told())?;
+        let since = then.elapsed();
+        (since < ASK_AFTER).then(|| told + since)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Option<(DateTime<Utc>, Instant)>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<S: Store, A> Core<S, A> {
+    /// The database's time; asked for once an hour at most, while requests come in.
+    pub(super) async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        if let Some(now) = self.clock.reads() {
+            return Ok(now);
+        }
+        let now = self.store.now().await?;
+        self.clock.heard(now);
+        Ok(now)
+    }
+}

@@ -1,0 +1,79 @@
+//! [`Batch`]: the statements of a local phase that needs none of their answers.
+
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel_async::AsyncConnectionCore;
+use serde::Serialize;
+
+use super::tx::Staging;
+use crate::phase::{JobId, PhaseError};
+use crate::store::Store;
+
+/// What a local phase writes, handed over instead of executed: for a phase that needs no answer of
+/// the database, the fastest form there is.
+///
+/// The engine sends `BEGIN`, the recovery point, these statements in order, and `COMMIT` in one round
+/// trip. All that a [`Tx`](crate::Tx) promises holds: everything commits together or not at all (G4),
+/// fenced (G3). A statement that fails fails the phase, as an error that the phase returns does; a
+/// phase that wants to look at an answer, the number of rows or a unique violation say, takes a `Tx`.
+///
+/// As the *first* phase of a request it also saves the round trip of the reservation: the key's row
+/// travels along with the statements. Two duplicates that come at the same moment may then both
+/// compute their statements; only those of one are executed (G10). So compute, and touch nothing else.
+///
+/// A statement owns its values, because it is sent after the phase has returned:
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] mod example {
+/// use atomic_phases::{Batch, PhaseResult, RequestContext, Sqlite};
+/// use diesel::ExpressionMethods;
+///
+/// diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
+///
+/// async fn book(batch: &mut Batch<'_, Sqlite>, ctx: &RequestContext, user: i64) -> PhaseResult<String> {
+///     let ride = ctx.uuid(0).to_string();
+///     let row = (rides::id.eq(ride.clone()), rides::user_id.eq(user));
+///     batch.add(diesel::insert_into(rides::table).values(row));
+///     Ok(ride)
+/// }
+/// # }
+/// ```
+pub struct Batch<'b, S: Store> {
+    statements: &'b mut Vec<S::Statement>,
+    staging: &'b mut Staging,
+}
+
+impl<'b, S: Store> Batch<'b, S> {
+    pub(crate) fn new(statements: &'b mut Vec<S::Statement>, staging: &'b mut Staging) -> Self {
+        Self { statements, staging }
+    }
+
+    /// Adds a statement: an insert, an update, a delete of diesel, or a type of your own.
+    ///
+    /// On PostgreSQL a statement whose text is the same each time is prepared once for each
+    /// connection; of diesel's own that is an insert of one row without optional columns. An `UPDATE`
+    /// of diesel's is prepared anew each time, one more round trip: a
+    /// type with a static query id of yours avoids it (the guide is in `docs/bench.md`).
+    pub fn add<Q>(&mut self, statement: Q)
+    where
+        Q: QueryFragment<<S::Connection as AsyncConnectionCore>::Backend>
+            + QueryId
+            + Send
+            + 'static,
+    {
+        self.statements.push(S::statement(statement));
+    }
+
+    /// As [`Tx::stage_job`](crate::Tx::stage_job).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
+        self.staging.stage(name, args)
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Batch<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("statements", &self.statements.len()).finish_non_exhaustive()
+    }
+}
