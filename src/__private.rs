@@ -5,8 +5,8 @@ pub use crate::definition::{
     Step,
 };
 pub use crate::phase::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, RequestContext,
-    Scene, Tx,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, PhaseError, Reconciled, Reply,
+    RequestContext, Scene, Tx,
 };
 pub use crate::store::Store;
 

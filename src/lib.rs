@@ -208,8 +208,8 @@ pub use http::{
 pub use http::{Checked, Params};
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled, Reply,
-    ReplyTooUnusual, RequestContext, Tx,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled,
+    Reply, ReplyTooUnusual, RequestContext, Tx,
 };
 #[cfg(feature = "postgres")]
 pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};

@@ -33,9 +33,8 @@ async fn counts<S: TestDb>(db: &S) -> [i64; 4] {
 
 /// What 40 updates make of a weight, if they come in order.
 fn in_order(weight: i64) -> i64 {
-    (0..40).fold(weight, |weight, plus| {
-        weight.wrapping_mul(if plus % 2 == 0 { 3 } else { 1 }) + plus
-    })
+    (0..40)
+        .fold(weight, |weight, plus| weight.wrapping_mul(if plus % 2 == 0 { 3 } else { 1 }) + plus)
 }
 
 async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: S) {
@@ -264,7 +263,9 @@ mod mood {
     #[diesel(postgres_type(name = "mood"))]
     pub struct MoodSql;
 
-    #[derive(Clone, Copy, Debug, diesel::expression::AsExpression, diesel::deserialize::FromSqlRow)]
+    #[derive(
+        Clone, Copy, Debug, diesel::expression::AsExpression, diesel::deserialize::FromSqlRow,
+    )]
     #[diesel(sql_type = MoodSql)]
     pub struct Glad;
 

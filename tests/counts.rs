@@ -30,7 +30,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
     let db = Postgres::fresh().await;
     let app = App::default();
-    let engine = engine(&db, &app);
+    let engine = support::engine(&db, &app);
     finished(engine.execute(&scope(), &key("warm"), book(20)).await);
 
     // Taken on a connection of its own: the last transaction id that the server handed out, and the
@@ -61,7 +61,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
             "SELECT request_id, definition,",
             "BEGIN ISOLATION LEVEL",
             "SELECT set_config('lock_timeout', coalesce($1,",
-            "INSERT INTO atomic_phases_keys",
+            "WITH made AS",
             "SET LOCAL lock_timeout",
             "INSERT INTO \"rides\"",
             "WITH advanced AS",
@@ -84,4 +84,88 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let replayed = look().await;
     assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
     println!("wal before and after the replay: {} {}", after.1, replayed.1);
+
+    // Phases that hand their statements over: 2 statements on the key's row, and 3 round trips.
+    let proxy = support::proxy::Proxy::start(port_of(&url_of(&db))).await;
+    let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+    let engine = Engine::builder(store).app(app).register::<Hop>().build().unwrap();
+    finished(engine.execute(&scope(), &key("hop-warm"), Hop).await);
+    proxy.answer_slowly(10);
+    let (before, turns) = (look().await, proxy.turns());
+    sent();
+    finished(engine.execute(&scope(), &key("hop"), Hop).await);
+    assert_eq!(
+        sent(),
+        [
+            "SELECT request_id, definition,",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('lock_timeout', coalesce($1,",
+            "WITH made AS",
+            "SET LOCAL lock_timeout",
+            "INSERT INTO \"rides\"",
+            "INSERT INTO \"steps\"",
+            "COMMIT -- binds:",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('lock_timeout', coalesce($1,",
+            "WITH advanced AS",
+            "INSERT INTO \"steps\"",
+            "INSERT INTO atomic_phases_staged_jobs",
+            "COMMIT -- binds:",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        "in whichever order they are told of"
+    );
+    assert_eq!(look().await.0 - before.0, 2, "transactions that wrote");
+    assert_eq!(proxy.turns() - turns, 3, "round trips");
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
+}
+
+/// Local, foreign, local; and no answer of the database is needed.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Hop;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun(String);
+
+#[atomic_phases(name = "hop", version = 1)]
+impl Hop {
+    #[phase]
+    async fn begun(
+        &self,
+        batch: &mut Batch<'_, Postgres>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Begun> {
+        let id = ctx.uuid(0).to_string();
+        Postgres::add_ride(batch, &id, 1);
+        Postgres::add_step(batch, &id, "begun");
+        Ok(Begun(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn called(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        begun: &Begun,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let id = call.make(async |key| {
+            Ok::<_, ForeignError>(app.provider.call(key.as_str(), &begun.0).await)
+        });
+        Ok(Charge { id: id.await?, padding: String::new() })
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Postgres>,
+        charge: &Charge,
+    ) -> PhaseResult<Reply> {
+        Postgres::add_step(batch, &charge.id, "answered");
+        batch.stage_job("receipt", &charge.id)?;
+        Ok(Reply::new(201))
+    }
 }

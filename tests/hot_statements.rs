@@ -66,10 +66,20 @@ fn routed(sql: &str) -> Result<(), &'static str> {
     }
     if says(&words, &["INSERT", "INTO"]) {
         // The first column, which takes the first bind: by it the row is routed.
-        let open = words.iter().position(|word| word == "(").unwrap_or_default();
-        let named = words.get(open + 1).is_some_and(|word| word == "scope");
+        let into = words.iter().position(|word| word == "INTO").unwrap_or_default();
+        let named = says(&words[into + 2..into + 4], &["(", "scope"]);
         let bound = says(&words, &["SELECT", "$1", ","]);
-        return if named && bound { Ok(()) } else { Err("an INSERT without the scope") };
+        if !named || !bound {
+            return Err("an INSERT without the scope");
+        }
+        let reads = says(&words, &["FROM", "atomic_phases_keys"]);
+        let by_key =
+            ["atomic_phases_keys", "WHERE", "scope", "=", "$", "AND", "idempotency_key", "=", "$"];
+        return if reads && !says(&words, &by_key) {
+            Err("a look without the key")
+        } else {
+            Ok(())
+        };
     }
     let filter = words.iter().position(|word| word == "WHERE").ok_or("no WHERE")?;
     let filter = &words[filter..];
@@ -99,6 +109,9 @@ fn the_reader_of_statements_knows_a_bad_one() {
         routed("INSERT INTO atomic_phases_keys (idempotency_key, scope) SELECT $1, $2").is_err()
     );
     assert!(routed("INSERT INTO atomic_phases_keys (scope) SELECT 'all'").is_err());
+    let made = "WITH made AS (INSERT INTO atomic_phases_keys (scope) SELECT $1, $2)";
+    assert_eq!(routed(&format!("{made} {good}")), Ok(()));
+    assert!(routed(&format!("{made} SELECT 1 FROM atomic_phases_keys WHERE scope = $3")).is_err());
 }
 
 /// Fresh, replayed, released and resumed, with an at-most-once call and a replaced key: whatever a
@@ -118,6 +131,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     app.forget_bodies();
     finished(engine.execute(&scope(), &key("call"), notify(Trouble::None)).await);
+    finished(engine.execute(&scope(), &key("batch"), parcel(Trouble::None)).await);
     let sent = std::mem::take(&mut *SENT.lock().unwrap());
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     SENT.lock().unwrap().clear();
@@ -125,7 +139,9 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let sent = [sent, std::mem::take(&mut *SENT.lock().unwrap())].concat();
 
     let ours: Vec<&String> = sent.iter().filter(|sql| sql.contains("atomic_phases_")).collect();
-    for kind in ["SELECT request_id", "INSERT INTO", "UPDATE", "DELETE", "WITH advanced"] {
+    for kind in
+        ["SELECT request_id", "WITH made", "INSERT INTO", "UPDATE", "DELETE", "WITH advanced"]
+    {
         assert!(ours.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {ours:#?}");
     }
     for sql in ours {

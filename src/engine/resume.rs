@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-
 use super::Core;
 use super::decide::{Plan, plan};
 use super::execute::Looked;

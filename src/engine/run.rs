@@ -24,8 +24,8 @@ use crate::error::DbError;
 use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
-    Batch, DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
-    StagedJob, Staging, Tx,
+    Batch, DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext,
+    Scene, StagedJob, Staging, Tx,
 };
 use crate::store::{
     Commit, Creation, NewRow, Refusal, Status, Store, StoreError, Transaction, Writes,

@@ -71,11 +71,7 @@ impl Staging {
         self.jobs
     }
 
-    pub(crate) fn stage(
-        &mut self,
-        name: &str,
-        args: &impl Serialize,
-    ) -> Result<JobId, PhaseError> {
+    pub(crate) fn stage(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         if name.is_empty() || name.len() > MAX_JOB_NAME {
             return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
         }

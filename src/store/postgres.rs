@@ -310,9 +310,9 @@ impl<P: Pool> Store for Postgres<P> {
     async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows =
             ask_again!(self, "tell the time", |conn| sql::Now {}.load::<DateTime<Utc>>(&mut conn))?;
-        rows.into_iter().next().ok_or_else(|| {
-            StoreError::database("tell the time", Error::NotFound)
-        })
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| StoreError::database("tell the time", Error::NotFound))
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {

@@ -38,6 +38,9 @@ struct Shared {
     refuse: AtomicBool,
     delay_ms: AtomicUsize,
     held: Notify,
+    /// How often a client spoke after its server had.
+    turns: AtomicUsize,
+    answer_ms: AtomicUsize,
 }
 
 impl Proxy {
@@ -76,6 +79,16 @@ impl Proxy {
     /// How often it has cut.
     pub fn fired(&self) -> usize {
         self.shared.fired.load(Ordering::SeqCst)
+    }
+
+    /// Each answer takes so much longer to arrive.
+    pub fn answer_slowly(&self, millis: usize) {
+        self.shared.answer_ms.store(millis, Ordering::SeqCst);
+    }
+
+    /// Round trips so far: exact where answers are slow.
+    pub fn turns(&self) -> usize {
+        self.shared.turns.load(Ordering::SeqCst)
     }
 
     /// Cuts the connection that is held.
@@ -117,8 +130,16 @@ async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     let (server_read, server_write) = server.into_split();
     let mute = Arc::new(AtomicBool::new(false));
     let answered = Arc::new(Notify::new());
-    let forward = forward(client_read, server_write, shared, mute.clone(), answered.clone());
-    let backward = backward(server_read, client_write, mute, answered);
+    let heard = Arc::new(AtomicBool::new(true));
+    let forward = forward(
+        client_read,
+        server_write,
+        shared.clone(),
+        mute.clone(),
+        answered.clone(),
+        heard.clone(),
+    );
+    let backward = backward(server_read, client_write, shared, mute, answered, heard);
     // Whichever ends drops all four halves: both sides see a closed connection.
     tokio::select! {
         _ = forward => {}
@@ -133,6 +154,7 @@ async fn forward(
     shared: Arc<Shared>,
     mute: Arc<AtomicBool>,
     answered: Arc<Notify>,
+    heard: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
     // The start-up message has no type byte.
     let length = from.read_u32().await?;
@@ -146,6 +168,9 @@ async fn forward(
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
+        if heard.swap(false, Ordering::SeqCst) {
+            shared.turns.fetch_add(1, Ordering::SeqCst);
+        }
         let words: Vec<String> = body
             .split(|b| *b == 0)
             .take(2)
@@ -191,8 +216,10 @@ async fn forward(
 async fn backward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    shared: Arc<Shared>,
     mute: Arc<AtomicBool>,
     answered: Arc<Notify>,
+    heard: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
     let mut seen: HashSet<u8> = HashSet::new();
     loop {
@@ -210,6 +237,13 @@ async fn backward(
             }
             continue;
         }
+        // An answer that comes before the client has sent all that it has to send would make two
+        // round trips of one.
+        let slowly = shared.answer_ms.load(Ordering::SeqCst);
+        if slowly > 0 && kind == b'Z' {
+            tokio::time::sleep(std::time::Duration::from_millis(slowly as u64)).await;
+        }
+        heard.store(true, Ordering::SeqCst);
         to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
     }
 }

@@ -227,11 +227,7 @@ statement! {
 pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 
 impl<'a> Create<'a> {
-    pub(super) fn new(
-        row: &NewRow<'a>,
-        created_at: DateTime<Utc>,
-        change: &Change<'a>,
-    ) -> Self {
+    pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
         Self {
             scope: row.scope.as_str(),
             key: row.key.as_str(),

@@ -12,19 +12,19 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryResult;
 use diesel::pg::{Pg, PgMetadataLookup, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error;
-use diesel::QueryResult;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join, join4, maybe_done};
+use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 
 use super::lent::Lent;
 use super::{
-    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, Verdict, answered, is_lock_timeout, is_lost,
-    refusal, sql,
+    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, Verdict, answered, is_lock_timeout,
+    is_lost, refusal, sql,
 };
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Creation, Guard, NewRow, StoreError, Writes};
@@ -48,9 +48,7 @@ impl Statement {
         // What cannot be serialised is told again when it is sent, as that statement's error.
         let _ = query.collect_binds(&mut RawBytesBindCollector::new(), &mut lookup, &Pg);
         Self {
-            send: Box::new(move |mut conn: &AsyncPgConnection| {
-                conn.execute_returning_count(query)
-            }),
+            send: Box::new(move |mut conn: &AsyncPgConnection| conn.execute_returning_count(query)),
             alone: lookup.0,
         }
     }
@@ -83,20 +81,20 @@ impl<P: Pool> Postgres<P> {
         let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
         let conn = tx.0.shared()?;
         let began = Instant::now();
+        let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
+        let set = sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION);
+        let set = set.execute(&mut &*conn);
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let opening = join(
-            sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION).execute(&mut &*conn),
-            OptionFuture::from(make_room),
-        );
         let create = sql::Create::new(row, created_at, change).load::<sql::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
         let reset = sql::ResetLockTimeout {}.execute(&mut &*conn);
         let head = async {
-            let ((set, room), (created, reset)) = join(opening, join(create, reset)).await;
-            set.and(room.unwrap_or(Ok(0)))?;
+            let room = OptionFuture::from(make_room);
+            let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
+            begun.and(set).and(room.unwrap_or(Ok(0)))?;
             let made = created?.into_iter().next();
             reset.map(|_| made)
         };
@@ -107,8 +105,7 @@ impl<P: Pool> Postgres<P> {
             lease_token: 1,
             recovery_point: "",
         };
-        let Answer { head, commit } =
-            send(conn, Isolation::ReadCommitted, head, &guard, writes).await;
+        let Answer { head, commit } = send(conn, head, &guard, writes).await;
         Ok(match head {
             Ok(made) => match (tx.committed(commit.map(drop)), made) {
                 (Commit::Done, Some((Some(now), Some(expires_at), _))) => {
@@ -143,22 +140,22 @@ impl<P: Pool> Postgres<P> {
     ) -> Result<Commit, StoreError> {
         let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
         let conn = tx.0.shared()?;
+        let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn);
         let advance = sql::AdvanceFirst::new(guard, change).load::<i32>(&mut &*conn);
         let head = async {
-            let (set, advanced) = join(set, advance).await;
-            set?;
+            let (begun, set, advanced) = join3(begin, set, advance).await;
+            begun.and(set)?;
             advanced
         };
-        let Answer { head, commit } = send(conn, isolation, head, guard, writes).await;
+        let Answer { head, commit } = send(conn, head, guard, writes).await;
         Ok(tx.concluded(head, commit))
     }
 }
 
-/// `BEGIN`, `head`, the phase's statements, its jobs, `COMMIT`.
+/// `head`, which begins the transaction; the phase's statements, its jobs, `COMMIT`.
 async fn send<P: Pool, H>(
     conn: &AsyncPgConnection,
-    isolation: Isolation,
     head: impl Future<Output = QueryResult<H>>,
     guard: &Guard<'_>,
     writes: Writes<'_, Postgres<P>>,
@@ -167,24 +164,21 @@ async fn send<P: Pool, H>(
     let statements = writes.statements.into_iter().map(|statement| (statement.send)(conn));
     let jobs = writes.jobs.iter().map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn));
     let written: Vec<Executed<'_>> = statements.chain(jobs.map(FutureExt::boxed)).collect();
-    let begin = sql::Begin(isolation).execute(&mut &*conn);
     let commit = sql::CommitTx {}.execute(&mut &*conn);
     let sent = async {
-        let (begun, head, written, commit) = if alone {
-            let (begun, head) = join(begin, head).await;
+        let (head, written, commit) = if alone {
+            let head = head.await;
             let mut answers = Vec::new();
             for statement in written {
                 answers.push(statement.await);
             }
-            (begun, head, answers, commit.await)
+            (head, answers, commit.await)
         } else {
-            join4(begin, head, in_turn(written), commit).await
+            join3(head, in_turn(written), commit).await
         };
         // The first error is the cause: what follows it fails for being in a failed transaction.
-        let head = begun
-            .and(head)
-            .and_then(|head| written.into_iter().collect::<QueryResult<Vec<_>>>().map(|_| head));
-        Ok(Answer { head, commit })
+        let written = written.into_iter().collect::<QueryResult<Vec<_>>>();
+        Ok(Answer { head: head.and_then(|head| written.map(|_| head)), commit })
     };
     answered(sent).await.unwrap_or_else(|error| Answer { head: Err(error), commit: Ok(0) })
 }
