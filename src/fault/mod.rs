@@ -92,7 +92,7 @@
 //! | | cases of a request with three phases | finds |
 //! |---|---|---|
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
-//! | [`with_competitor`](Explorer::with_competitor) | 32 | what duplicates and zombies break |
+//! | [`with_competitor`](Explorer::with_competitor) | 40 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,200 | what a second crash in the recovery breaks |
 //!
