@@ -1,6 +1,7 @@
 //! Measures the engine beside pgbench, on a server of its own: see `benches/run`.
 
 mod abandoned;
+mod beside;
 mod by_hand;
 mod chains;
 mod contestants;
@@ -37,6 +38,10 @@ use crate::server::Server;
 async fn main() {
     let options = Options::parse();
     let plan = Plan::of(&options);
+    if let (Some(case), Some(port)) = (&options.alone, options.port) {
+        beside::alone(case, port, &plan).await;
+        return;
+    }
     let server = Server::start();
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
@@ -49,6 +54,10 @@ async fn main() {
         }
         let figures = for_a_while(8, Duration::from_secs(10), &|| server.cpu(), work).await;
         println!("{figures:?}");
+        return;
+    }
+    if let Some(other) = &options.beside {
+        println!("{}", beside::measure(&server, other, &plan).await);
         return;
     }
     if options.workers {

@@ -1,5 +1,6 @@
 //! What `sh benches/run` can be asked for.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -22,6 +23,14 @@ pub struct Options {
     /// SQL to run before that: to try another schema.
     #[arg(long)]
     pub before: Option<String>,
+    /// Only this program beside another build of it: see `sh benches/hooks`.
+    #[arg(long)]
+    pub beside: Option<PathBuf>,
+    /// One case of that by itself, on the server at `--port`.
+    #[arg(long, hide = true, requires = "port")]
+    pub alone: Option<String>,
+    #[arg(long, hide = true)]
+    pub port: Option<u16>,
     /// Rounds, each with every contestant once.
     #[arg(long)]
     pub rounds: Option<usize>,

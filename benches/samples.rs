@@ -35,7 +35,9 @@ impl Spread {
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} ({:.2}–{:.2})", self.median, self.least, self.most)
+        let digits = f.precision().unwrap_or(2);
+        let Self { median, least, most } = self;
+        write!(f, "{median:.digits$} ({least:.digits$}–{most:.digits$})")
     }
 }
 

@@ -364,6 +364,9 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
         let found =
             report.failure().unwrap_or_else(|| panic!("{mutant:?} was not found: {report}"));
         println!("{mutant:?}: {found} (case {})", report.cases());
+        if mutant == Mutant::TakeOverWithoutToken {
+            assert!(found.starts_with("G10: a request was taken from a worker"), "{found}");
+        }
     }
 }
 

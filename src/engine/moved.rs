@@ -213,6 +213,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             status: Status::InProgress,
             right: Right::Own,
         };
+        #[cfg(feature = "fault-injection")]
+        let claim = super::mutants::claim(&self.core.store, claim).await;
         // A locking write: it waits for our commit if that is still under way, and fences it off if
         // it never arrived. A plain read could miss it (H5).
         if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {

@@ -7,7 +7,7 @@ use super::moved::Moved;
 use super::run::Run;
 use crate::definition::Phase;
 use crate::phase::{DerivedKey, Reply, StagedJob};
-use crate::store::{Commit, Store, Transaction};
+use crate::store::{Claim, Commit, Store, Transaction};
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) async fn mutant_commit(
@@ -43,6 +43,17 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Commit::Done => self.core.store.write(&self.guard(), &self.change(moved)).await,
             commit => commit,
         }
+    }
+}
+
+/// The claim of whoever asks about a commit, on the lease of whoever holds it.
+pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a> {
+    if !mutated!(TakeOverWithoutToken) {
+        return claim;
+    }
+    match store.read(claim.scope, claim.key).await {
+        Ok(Some(row)) => Claim { lease_token: row.lease_token, ..claim },
+        _ => claim,
     }
 }
 

@@ -88,9 +88,10 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     }
 
     /// At every point another worker as well: a duplicate that comes while the first stands still, and
-    /// a takeover that runs to its end before the first, which lost its lease, goes on.
+    /// a takeover that runs to its end before the first, which lost its lease, goes on. At every commit
+    /// a takeover that holds the key by the time that the first, which got no answer, can ask.
     pub fn with_competitor(self) -> Self {
-        self.modes([Mode::Stall, Mode::Duplicate])
+        self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch])
     }
 
     /// Two workers on the key, one going from point to point while the other stands still, in every

@@ -92,7 +92,7 @@
 //! | | cases of a request with three phases | finds |
 //! |---|---|---|
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
-//! | [`with_competitor`](Explorer::with_competitor) | 32 | what duplicates and zombies break |
+//! | [`with_competitor`](Explorer::with_competitor) | 40 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,200 | what a second crash in the recovery breaks |
 //!
@@ -127,6 +127,7 @@
 //! | `answer_lost` | after a call | the provider has done it, and nobody was told |
 //! | `stall` | everywhere; on SQLite, outside of transactions | longer than its lease: another takes over and finishes, then it goes on |
 //! | `duplicate` | as `stall` | a duplicate, and another request under the key, come meanwhile |
+//! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //!
 //! # When a case fails
@@ -169,6 +170,7 @@
 //! | [`ReplyBuiltTwice`](Mutant::ReplyBuiltTwice) | the first client is told something else than a replay |
 //! | [`AssumeCommitted`](Mutant::AssumeCommitted) | no answer to `COMMIT` is taken for a yes |
 //! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
+//! | [`TakeOverWithoutToken`](Mutant::TakeOverWithoutToken) | who asks about its lost commit takes the key from the next holder |
 //!
 //! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
 //! by the way), ids and times that differ between attempts where they reach the provider or the reply,

@@ -31,13 +31,16 @@ pub enum Mode {
     Stall,
     /// It stands still for a moment, in which a duplicate comes.
     Duplicate,
+    /// A commit gets no answer: lost on its way before it, or its answer after it. Before its sender can
+    /// ask, its lease has run out and another holds the key.
+    OutOfTouch,
     /// The foreign call fails, and the provider has done nothing.
     CallFails,
     /// The foreign call fails, and the provider has done it.
     AnswerLost,
 }
 
-const MODES: [(Mode, &str); 12] = [
+const MODES: [(Mode, &str); 13] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
@@ -48,6 +51,7 @@ const MODES: [(Mode, &str); 12] = [
     (Mode::Deadlock, "deadlock"),
     (Mode::Stall, "stall"),
     (Mode::Duplicate, "duplicate"),
+    (Mode::OutOfTouch, "out_of_touch"),
     (Mode::CallFails, "call_fails"),
     (Mode::AnswerLost, "answer_lost"),
 ];
@@ -66,7 +70,7 @@ impl Mode {
     }
 
     pub(super) fn is_of_a_competitor(self) -> bool {
-        matches!(self, Self::Stall | Self::Duplicate)
+        matches!(self, Self::Stall | Self::Duplicate | Self::OutOfTouch)
     }
 
     /// Whether it can happen at this point. `concurrent`: whether others can work with the database
@@ -84,13 +88,10 @@ impl Mode {
                     && point.place == Place::BeforeBody
                     && definition.is_in_transaction(point)
             }
-            Self::NotSent => matches!(
-                point.place,
-                Place::BeforeCommit | Place::BeforeIntent | Place::BeforeRelease
-            ),
-            Self::AckLost => {
-                matches!(point.place, Place::AfterCommit | Place::AfterIntent | Place::AfterRelease)
-            }
+            Self::NotSent => is_before_a_commit(point),
+            Self::AckLost => is_after_a_commit(point),
+            // Its transaction is gone by the time that it stands still.
+            Self::OutOfTouch => is_before_a_commit(point) || is_after_a_commit(point),
             Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
@@ -100,8 +101,16 @@ impl Mode {
 
     /// Whether it needs somebody beside the process: an explorer, or a script of its.
     pub(crate) fn needs_an_explorer(self) -> bool {
-        matches!(self, Self::Drop | Self::Stall | Self::Duplicate)
+        self == Self::Drop || self.is_of_a_competitor()
     }
+}
+
+fn is_before_a_commit(point: &Point) -> bool {
+    matches!(point.place, Place::BeforeCommit | Place::BeforeIntent | Place::BeforeRelease)
+}
+
+fn is_after_a_commit(point: &Point) -> bool {
+    matches!(point.place, Place::AfterCommit | Place::AfterIntent | Place::AfterRelease)
 }
 
 /// One thing that goes wrong once. Printed, and parsed, as `charge_created/after_call#0=drop`.

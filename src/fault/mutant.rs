@@ -23,12 +23,14 @@ pub enum Mutant {
     AssumeCommitted,
     /// A call that may have been made is made again, at a provider that honours no key (G2).
     RepeatOpenIntent,
+    /// Who asks what became of its commit takes the key from whoever holds it by now (G3, G10).
+    TakeOverWithoutToken,
 }
 
 impl Mutant {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 9] {
+    pub fn all() -> [Self; 10] {
         [
             Self::NoFence,
             Self::SecondCommit,
@@ -39,6 +41,7 @@ impl Mutant {
             Self::ReplyBuiltTwice,
             Self::AssumeCommitted,
             Self::RepeatOpenIntent,
+            Self::TakeOverWithoutToken,
         ]
     }
 }

@@ -16,8 +16,8 @@ use crate::store::{Commit, StoreError};
 
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
-/// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`
-/// and `duplicate`.
+/// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`,
+/// `duplicate` and `out_of_touch`.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
 pub const ENV: &str = "ATOMIC_PHASES_FAULT";
@@ -52,6 +52,8 @@ pub(crate) enum Signal {
     Stall(oneshot::Sender<()>),
     /// I stand still for a moment.
     Duplicate(oneshot::Sender<()>),
+    /// My commit got no answer, and I have not asked yet.
+    OutOfTouch(oneshot::Sender<()>),
     /// I am at this point, at this visit.
     Stands(Point, u32, oneshot::Sender<()>),
 }
@@ -261,6 +263,11 @@ pub(crate) async fn committing(
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
+        Some(Mode::OutOfTouch) => {
+            drop(commit);
+            out_of_touch().await;
+            return Commit::Unknown(no_answer());
+        }
         Some(Mode::Serialization) => {
             let kind = DatabaseErrorKind::SerializationFailure;
             return Commit::Failed(error(kind, "could not serialize access, as asked for"));
@@ -275,6 +282,18 @@ pub(crate) async fn committing(
     }
     match at(phase, after).await {
         Some(Mode::AckLost) => Commit::Unknown(no_answer()),
+        Some(Mode::OutOfTouch) => {
+            out_of_touch().await;
+            Commit::Unknown(no_answer())
+        }
         _ => commit,
+    }
+}
+
+/// Stands still until another holds the key.
+async fn out_of_touch() {
+    if let Ok(plan) = PLAN.try_with(Clone::clone) {
+        plan.stand(Signal::OutOfTouch).await;
+        plan.mark_late();
     }
 }

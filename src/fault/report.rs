@@ -217,6 +217,9 @@ fn told(fault: &Fault) -> String {
         Mode::Deadlock => "a deadlock",
         Mode::Stall => "it stalls past its lease, another takes over, then it goes on",
         Mode::Duplicate => "a duplicate comes meanwhile",
+        Mode::OutOfTouch => {
+            "its commit gets no answer, and another holds the key before it can ask"
+        }
         Mode::CallFails => "the foreign call fails without effect",
         Mode::AnswerLost => "the foreign call has its effect, and its answer is lost",
     };

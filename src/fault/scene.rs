@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -31,6 +32,9 @@ pub(super) const MOST_ATTEMPTS: usize = 12;
 /// How long a second worker may take beside one that stands still, until it counts as waiting for it.
 /// Too short is no mistake: then both run for a while.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a lease is for.
+pub(super) const TAKEN: &str = "G10: a request was taken from a worker whose lease was alive";
 
 /// The row of every case has one id, so that all that phases derive from it can be compared.
 const REQUEST_ID: Uuid = Uuid::from_u128(0x0e18_1de2_0000_4000_8000_0000_0000_0001);
@@ -84,6 +88,18 @@ pub(super) struct Begun {
     pub(super) plan: Arc<Plan>,
     pub(super) signals: UnboundedReceiver<Signal>,
     pub(super) task: JoinHandle<Ended>,
+}
+
+/// A second worker beside one that stands still.
+struct Rival {
+    begun: Begun,
+    holds: Option<Holds>,
+}
+
+/// It stands still and holds the key, under this token; answered, it goes on.
+struct Holds {
+    token: i64,
+    go_on: oneshot::Sender<()>,
 }
 
 impl Begun {
@@ -172,6 +188,7 @@ where
                         Signal::Drop => break Ok(Ended::Crashed),
                         Signal::Stall(go_on) => (self.takeover(&begun.plan).await, go_on),
                         Signal::Duplicate(go_on) => (self.duplicate().await, go_on),
+                        Signal::OutOfTouch(go_on) => (self.overtake(&begun.plan).await, go_on),
                         Signal::Stands(.., go_on) => (Ok(None), go_on),
                     };
                     match competed {
@@ -188,16 +205,28 @@ where
 
     /// Runs another beside one that stands still. Returns it if it waits, for a row that the first has
     /// locked in its open transaction: then the first has to go on.
-    async fn compete(&mut self) -> Result<Option<Begun>, Wrong> {
+    async fn compete(&mut self) -> Result<Option<Rival>, Wrong> {
         let mut rival = self.begin(self.orders(Who::Another), Driver::Retry).await?;
         match tokio::time::timeout(PATIENCE, &mut rival.task).await {
             Ok(ended) => self.note(ended.unwrap_or(Ended::Crashed)).map(|()| None),
-            Err(_) => Ok(Some(rival)),
+            Err(_) => Ok(Some(Rival { begun: rival, holds: None })),
         }
     }
 
-    /// To the end of one that had to wait.
-    async fn wait_for(&mut self, mut rival: Begun) -> Result<(), Wrong> {
+    /// To the end of one that had to wait, or that stood still: then the key is still its own.
+    async fn wait_for(&mut self, rival: Rival) -> Result<(), Wrong> {
+        let Rival { begun: mut rival, holds } = rival;
+        if let Some(Holds { token, go_on }) = holds {
+            let row = self.row().await?;
+            let kept = |row: KeyRow| row.status == Status::InProgress && row.lease_token == token;
+            if !row.is_some_and(kept) {
+                rival.drop_it().await;
+                return Err(TAKEN.to_owned());
+            }
+            // Nobody listens any more: it stands still no more.
+            rival.signals.close();
+            let _ = go_on.send(());
+        }
         match tokio::time::timeout(Duration::from_secs(60), &mut rival.task).await {
             Ok(ended) => self.note(ended.unwrap_or(Ended::Crashed)),
             Err(_) => {
@@ -243,7 +272,7 @@ where
     }
 
     /// Another worker takes over and runs to the end, while the first believes that it holds the key.
-    async fn takeover(&mut self, first: &Plan) -> Result<Option<Begun>, Wrong> {
+    async fn takeover(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         self.pass_time().await?;
         let held = self.token().await?;
         for _ in 0..MOST_ATTEMPTS {
@@ -267,8 +296,42 @@ where
         }
     }
 
+    /// Another worker takes over and stands still as soon as it holds the key, while the first has to
+    /// ask yet what became of its commit. `None` where that commit has settled the request.
+    async fn overtake(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
+        let held = self.token().await?;
+        for _ in 0..MOST_ATTEMPTS {
+            self.pass_time().await?;
+            let orders = Orders { step_by_step: true, ..self.orders(Who::Another) };
+            let mut rival = self.begin(orders, Driver::Retry).await?;
+            let ended = loop {
+                let (point, go_on) = match stood(&mut rival).await {
+                    Ok(stands) => stands,
+                    Err(ended) => break ended,
+                };
+                if S::CONCURRENT || !R::DEFINITION.is_in_transaction(&point) {
+                    let row = self.row().await?.filter(|row| Some(row.lease_token) != held);
+                    let row = row.filter(|row| row.status == Status::InProgress);
+                    if let Some(row) = row.filter(|row| !row.lease_left.is_zero()) {
+                        first.mark_overtaken();
+                        let holds = Some(Holds { token: row.lease_token, go_on });
+                        return Ok(Some(Rival { begun: rival, holds }));
+                    }
+                }
+                let _ = go_on.send(());
+            };
+            self.note(ended)?;
+            self.hold(self.always).await?;
+            if self.is_settled().await? {
+                return Ok(None);
+            }
+        }
+        let status = self.status().await?;
+        Err(format!("a second worker could not take over: it is {status:?}; {}", self.last()))
+    }
+
     /// A duplicate, and another request under the key, while the first stands still.
-    async fn duplicate(&mut self) -> Result<Option<Begun>, Wrong> {
+    async fn duplicate(&mut self) -> Result<Option<Rival>, Wrong> {
         let held = matches!(self.status().await?, Some(Status::InProgress));
         let finishers = self.finishers;
         let waits = self.compete().await?;
@@ -367,6 +430,22 @@ where
     pub(super) async fn pass_time(&self) -> Result<(), Wrong> {
         let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
         passed.map_err(|error| error.to_string())
+    }
+}
+
+/// The next point at which it stands still; or how it ended.
+async fn stood(begun: &mut Begun) -> Result<(Point, oneshot::Sender<()>), Ended> {
+    loop {
+        tokio::select! {
+            biased;
+            Some(signal) = begun.signals.recv() => {
+                // Nothing else is ordered.
+                if let Signal::Stands(point, _, go_on) = signal {
+                    return Ok((point, go_on));
+                }
+            }
+            ended = &mut begun.task => return Err(ended.unwrap_or(Ended::Crashed)),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::case::{Driver, Turn};
 use super::plan::{Orders, Signal};
 use super::points::Point;
-use super::scene::{Begun, Ended, Scene, Who, Wrong, listed};
+use super::scene::{Begun, Ended, Scene, TAKEN, Who, Wrong, listed};
 use crate::definition::RequestDefinition;
 use crate::store::{Status, Store};
 
@@ -194,7 +194,7 @@ where
             && (held.by != stepped && held.alive && other_stood)
             && now.as_ref().map(|row| row.lease_token) != Some(held.token)
         {
-            return Err("G10: a request was taken from a worker whose lease was alive".to_owned());
+            return Err(TAKEN.to_owned());
         }
         pair.held = now.map(|row| Held {
             by: kept.filter(|kept| kept.1 == row.lease_token).map_or(stepped, |kept| kept.0),
