@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -18,7 +19,9 @@ use super::{Call, Core};
 use crate::codec::CodecError;
 use crate::config::OnDuplicate;
 use crate::definition::{Definition, Phases, RequestDefinition, STARTED};
-use crate::fingerprint::{Fingerprint, FingerprintVersion, fingerprint, fingerprint_like};
+use crate::fingerprint::{
+    Fingerprint, FingerprintVersion, RequestOrigin, fingerprint, fingerprint_like,
+};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
@@ -67,13 +70,9 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         let (phases_hash, decode) = (entry.phases_hash.clone(), entry.decode);
         let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
-        let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
-        let params = serde_json::to_vec(&self.request).map_err(not_storable)?;
-        within("parameters", params.len(), limits.params)?;
         let context = self.context?;
         within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
         let on_duplicate = self.on_duplicate;
-        let (origin, request) = (self.origin, self.request);
         Ok(Attempt {
             core: self.core,
             scope: self.scope,
@@ -81,10 +80,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             definition,
             phases_hash,
             fingerprint,
-            fingerprint_like: Box::new(move |stored| {
-                fingerprint_like(stored, &origin, &request).ok().flatten()
-            }),
-            params,
+            given: Box::new(Given { origin: self.origin, request: self.request }),
             decode,
             context,
             background,
@@ -113,7 +109,29 @@ fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteEr
     Ok(())
 }
 
-type FingerprintLike = Box<dyn Fn(&str) -> Option<Fingerprint> + Send + Sync>;
+/// What the caller gave, of whichever type it is.
+struct Given<R> {
+    origin: RequestOrigin,
+    request: R,
+}
+
+trait Asking: Send + Sync {
+    /// The parameters as they are stored.
+    fn params(&self) -> serde_json::Result<Vec<u8>>;
+
+    /// The fingerprint in the version of a stored one.
+    fn fingerprint_like(&self, stored: &str) -> Option<Fingerprint>;
+}
+
+impl<R: Serialize + Send + Sync> Asking for Given<R> {
+    fn params(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(&self.request)
+    }
+
+    fn fingerprint_like(&self, stored: &str) -> Option<Fingerprint> {
+        fingerprint_like(stored, &self.origin, &self.request).ok().flatten()
+    }
+}
 
 /// One call on its way, detached from its caller.
 struct Attempt<S: Store, A> {
@@ -123,9 +141,7 @@ struct Attempt<S: Store, A> {
     definition: Definition,
     phases_hash: String,
     fingerprint: Fingerprint,
-    /// The fingerprint in the version of a stored one.
-    fingerprint_like: FingerprintLike,
-    params: Vec<u8>,
+    given: Box<dyn Asking>,
     decode: Decode<S, A>,
     context: Option<Box<RawValue>>,
     /// Whether to store it and leave the work to the workers.
@@ -270,7 +286,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             return Some(self.fingerprint.matches(stored));
         }
         // An older row is compared in its own form (WIRE 59).
-        (self.fingerprint_like)(stored).map(|like| like.matches(stored))
+        self.given.fingerprint_like(stored).map(|like| like.matches(stored))
     }
 
     fn answer(&self, decision: Decision, row: Option<KeyRow>) -> Result<Outcome, ExecuteError> {
@@ -331,16 +347,18 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         replaces: Option<Uuid>,
         rejected: &mut Option<Reply>,
     ) -> Result<Looked, ExecuteError> {
+        let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
+        let plain = self.given.params().map_err(not_storable)?;
+        within("parameters", plain.len(), self.core.settings.limits.params)?;
         // Each attempt runs what was stored (G5), the first one too: what does not come back from its
         // stored form is refused here, and not found out after a crash.
-        let request = (self.decode)(&self.params)
-            .map_err(|_| ExecuteError::NotStorable { what: "parameters" })?;
+        let request = (self.decode)(&plain).map_err(not_storable)?;
         let encode = |column, bytes| {
             self.core
                 .encode(&self.scope, &self.key, column, bytes)
                 .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
         };
-        let params = encode("params", &self.params)?;
+        let params = encode("params", &plain)?;
         let context =
             self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
         let settings = &self.core.settings;

@@ -1,11 +1,12 @@
 //! The lease of a running request and the heartbeats; and [`Running`], the count of what runs here.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::key::{IdempotencyKey, Scope};
@@ -192,42 +193,52 @@ impl Drop for Heartbeat {
 }
 
 /// What runs in this process, so that a shutdown can wait for it.
-pub(crate) struct Running {
-    closing: watch::Sender<bool>,
-    requests: watch::Sender<usize>,
-}
+#[derive(Clone, Default)]
+pub(crate) struct Running(Arc<Count>);
 
-impl Default for Running {
-    fn default() -> Self {
-        Self { closing: watch::Sender::new(false), requests: watch::Sender::new(0) }
-    }
+#[derive(Default)]
+struct Count {
+    closing: AtomicBool,
+    requests: AtomicUsize,
+    /// Rung when the last request goes while the engine is closing.
+    gone: Notify,
 }
 
 impl Running {
     /// Counts a request in, unless the engine is closing.
     pub(super) fn enter(&self) -> Option<Entered> {
         // First in, then look: a close() that misses this request sees the count.
-        self.requests.send_modify(|requests| *requests += 1);
-        let entered = Entered(self.requests.clone());
+        self.0.requests.fetch_add(1, Ordering::SeqCst);
+        let entered = Entered(self.clone());
         (!self.is_closing()).then_some(entered)
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        *self.closing.borrow()
+        self.0.closing.load(Ordering::SeqCst)
     }
 
     pub(super) async fn close(&self) {
-        self.closing.send_replace(true);
-        // The sender lives in self, so this ends only at zero.
-        let _ = self.requests.subscribe().wait_for(|requests| *requests == 0).await;
+        self.0.closing.store(true, Ordering::SeqCst);
+        loop {
+            let mut gone = pin!(self.0.gone.notified());
+            // First listen, then look: whoever goes in between rings.
+            gone.as_mut().enable();
+            if self.0.requests.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            gone.await;
+        }
     }
 }
 
 /// A request that is counted; dropped, it is not.
-pub(super) struct Entered(watch::Sender<usize>);
+pub(super) struct Entered(Running);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.send_modify(|requests| *requests -= 1);
+        let left = self.0.0.requests.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left == 0 && self.0.is_closing() {
+            self.0.0.gone.notify_waiters();
+        }
     }
 }

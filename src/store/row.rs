@@ -7,12 +7,14 @@ use uuid::Uuid;
 
 use super::{KeyRow, Standing, Status, StoreError, StoredResponse, Work};
 
-/// The columns of a key's row, in the order in which each store selects them.
+/// The columns of a key's row, in the order in which each store selects them; `now` is the database's
+/// clock.
 pub(super) type Row = (
     (Uuid, String, i32, String),
     (String, String, Option<String>, i64, i32),
     (i32, i32, Option<String>),
-    (i64, i64, i64, DateTime<Utc>, DateTime<Utc>, bool),
+    (DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+    (DateTime<Utc>, DateTime<Utc>, DateTime<Utc>),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
@@ -24,7 +26,8 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         (request_id, definition, version, fingerprint),
         (status, recovery_point, open_intent, lease_token, attempts),
         (forgiven_attempts, reconciles, resolution),
-        (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
+        (now, locked_until, run_after),
+        (advanced_at, created_at, expires_at),
         (params, context, outputs),
         (response_status, response_headers, response_body),
     ) = row;
@@ -49,12 +52,12 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         forgiven_attempts,
         reconciles: counted(reconciles, "reconciles")?,
         resolution,
-        lease_left: duration(lease_left),
-        back_off_left: duration(back_off_left),
-        since_advance: duration(since_advance),
+        lease_left: until(locked_until, now),
+        back_off_left: until(run_after, now),
+        since_advance: until(Some(now), advanced_at),
         created_at,
         expires_at,
-        expired,
+        expired: expires_at <= now,
         work: params.map(|params| Work { params, context, outputs }),
         response: response_status
             .map(|stored| {
@@ -105,9 +108,9 @@ pub(super) const fn millis(duration: Duration) -> i64 {
     (if millis < CENTURY { millis } else { CENTURY }) as i64
 }
 
-/// A time that has passed already is no time left.
-fn duration(millis: i64) -> Duration {
-    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+/// From `now`; a time that has passed already is no time left. Both are the database's clock.
+fn until(then: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Duration {
+    then.and_then(|then| (then - now).to_std().ok()).unwrap_or_default()
 }
 
 /// The number that a `SELECT count(*)` returned.

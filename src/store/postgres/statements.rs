@@ -106,10 +106,7 @@ impl Settings {
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, \
-    coalesce(extract(epoch FROM locked_until - clock_timestamp()) * 1000, 0)::bigint, \
-    coalesce(extract(epoch FROM run_after - clock_timestamp()) * 1000, 0)::bigint, \
-    (extract(epoch FROM clock_timestamp() - advanced_at) * 1000)::bigint, \
-    created_at, expires_at, expires_at <= clock_timestamp(), \
+    clock_timestamp(), locked_until, run_after, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
     CASE WHEN status <> 'completed' THEN outputs END, \
@@ -119,7 +116,8 @@ type RowSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
     (Integer, Integer, Nullable<Text>),
-    (BigInt, BigInt, BigInt, Timestamptz, Timestamptz, Bool),
+    (Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>),
+    (Timestamptz, Timestamptz, Timestamptz),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
 );
@@ -143,8 +141,9 @@ statement! {
 /// [`COLUMNS`] of a row that was just created; nobody reads again what it was made of.
 const MADE_COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
-    forgiven_attempts, reconciles, resolution, 0::bigint, 0::bigint, 0::bigint, \
-    created_at, expires_at, false, NULL::bytea, NULL::bytea, NULL::bytea, \
+    forgiven_attempts, reconciles, resolution, \
+    created_at, locked_until, run_after, advanced_at, created_at, expires_at, \
+    NULL::bytea, NULL::bytea, NULL::bytea, \
     response_status, response_headers, response_body";
 
 statement! {

@@ -39,10 +39,8 @@ const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, \
-    coalesce(locked_until - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
-    coalesce(run_after - CAST(round(unixepoch('subsec') * 1000) AS INTEGER), 0), \
-    CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - advanced_at, \
-    created_at, expires_at, expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER), \
+    CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, \
+    advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
     CASE WHEN status <> 'completed' THEN outputs END, \
@@ -53,7 +51,8 @@ type RowSql = (
     (Binary, Text, BigInt, Text),
     (Text, Text, Nullable<Text>, BigInt, BigInt),
     (BigInt, BigInt, Nullable<Text>),
-    (BigInt, BigInt, BigInt, BigInt, BigInt, Bool),
+    (BigInt, Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, BigInt, BigInt),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
 );
@@ -62,19 +61,25 @@ pub(super) type SqliteRow = (
     (Vec<u8>, String, i64, String),
     (String, String, Option<String>, i64, i64),
     (i64, i64, Option<String>),
-    (i64, i64, i64, i64, i64, bool),
+    (i64, Option<i64>, Option<i64>),
+    (i64, i64, i64),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
 pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
-    let ((request_id, definition, version, fingerprint), state, care, times, work, response) = row;
+    let ((request_id, definition, version, fingerprint), state, care, due, times, work, response) =
+        row;
     let (status, recovery_point, open_intent, lease_token, attempts) = state;
     let (forgiven_attempts, reconciles, resolution) = care;
-    let (lease_left, back_off_left, since_advance, created_at, expires_at, expired) = times;
+    let (now, locked_until, run_after) = due;
+    let (advanced_at, created_at, expires_at) = times;
     let (response_status, response_headers, response_body) = response;
     let request_id = Uuid::from_slice(&request_id)
         .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
+    let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
+    let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
+    let advanced_at = time(advanced_at, "advanced_at")?;
     let created_at = time(created_at, "created_at")?;
     let expires_at = time(expires_at, "expires_at")?;
     Ok((
@@ -85,7 +90,8 @@ pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
             fitting(reconciles, "reconciles")?,
             resolution,
         ),
-        (lease_left, back_off_left, since_advance, created_at, expires_at, expired),
+        (time(now, "now")?, locked_until, run_after),
+        (advanced_at, created_at, expires_at),
         work,
         (
             response_status.map(|status| fitting(status, "response_status")).transpose()?,
