@@ -578,7 +578,7 @@ impl<P: Pool> PgTransaction<P> {
             self.0.give_back();
         }
         match refusal(&error) {
-            Some(Verdict::Fenced | Verdict::Exists) => Commit::Fenced,
+            Some(Verdict::Fenced) => Commit::Fenced,
             Some(Verdict::Refused(refusal)) => Commit::Refused(refusal),
             None => Commit::Failed(StoreError::database("write the recovery point", error)),
         }
@@ -609,7 +609,6 @@ fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
 
 enum Verdict {
     Fenced,
-    Exists,
     Refused(Refusal),
 }
 
@@ -621,8 +620,6 @@ fn refusal(error: &Error) -> Option<Verdict> {
     let message = about.message();
     if message.contains(sql::MARK_FENCED) {
         Some(Verdict::Fenced)
-    } else if message.contains(sql::MARK_EXISTS) {
-        Some(Verdict::Exists)
     } else if message.contains(sql::MARK_LEFT) {
         Some(Verdict::Refused(Refusal::LeftTransaction))
     } else if message.contains("current transaction is aborted") {

@@ -16,15 +16,14 @@ use diesel::QueryResult;
 use diesel::pg::{Pg, PgMetadataLookup, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{QueryFragment, QueryId};
-use diesel::result::Error;
+use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 
 use super::lent::Lent;
 use super::{
-    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, Verdict, answered, is_lock_timeout,
-    is_lost, refusal, sql,
+    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost, sql,
 };
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Creation, Guard, NewRow, StoreError, Writes};
@@ -88,7 +87,7 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let create = sql::Create::new(row, created_at, change).load::<sql::Made>(&mut &*conn);
+        let create = sql::Create::new(row, created_at, change).load::<sql::Times>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
         let reset = sql::ResetLockTimeout {}.execute(&mut &*conn);
         let head = async {
@@ -108,9 +107,7 @@ impl<P: Pool> Postgres<P> {
         let Answer { head, commit } = send(conn, head, &guard, writes).await;
         Ok(match head {
             Ok(made) => match (tx.committed(commit.map(drop)), made) {
-                (Commit::Done, Some((Some(now), Some(expires_at), _))) => {
-                    Creation::Done { now, expires_at }
-                }
+                (Commit::Done, Some((now, expires_at))) => Creation::Done { now, expires_at },
                 (Commit::Failed(error), _) => Creation::Failed(error),
                 (Commit::Unknown(error), _) => Creation::Unknown(error),
                 _ => Creation::Exists,
@@ -122,10 +119,12 @@ impl<P: Pool> Postgres<P> {
                 if commit.is_ok() {
                     tx.0.give_back();
                 }
-                match refusal(&error) {
-                    Some(Verdict::Exists) => Creation::Exists,
-                    _ if is_lock_timeout(&error, began, row.lock_wait) => Creation::Busy,
-                    _ => Creation::Failed(StoreError::database("create the key", error)),
+                if is_taken(&error) {
+                    Creation::Exists
+                } else if is_lock_timeout(&error, began, row.lock_wait) {
+                    Creation::Busy
+                } else {
+                    Creation::Failed(StoreError::database("create the key", error))
                 }
             }
         })
@@ -181,6 +180,12 @@ async fn send<P: Pool, H>(
         Ok(Answer { head: head.and_then(|head| written.map(|_| head)), commit })
     };
     answered(sent).await.unwrap_or_else(|error| Answer { head: Err(error), commit: Ok(0) })
+}
+
+/// Whether another row has the key.
+fn is_taken(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::UniqueViolation, about)
+        if about.table_name().is_some_and(|table| table.starts_with("atomic_phases_keys")))
 }
 
 /// All of them at once, sent in this order.
