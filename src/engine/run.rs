@@ -153,6 +153,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     Commit::Fenced
                 }
                 Creation::Exists => Commit::Fenced,
+                Creation::Refused(refusal) => Commit::Refused(refusal),
                 Creation::Failed(error) => Commit::Failed(error),
                 Creation::Unknown(error) => Commit::Unknown(error),
             }

@@ -445,6 +445,8 @@ pub enum Creation {
     Exists,
     /// Another transaction is about to create it, and took longer than the bound. Nothing was written.
     Busy,
+    /// The phase broke the rules of its transaction. Nothing was written.
+    Refused(Refusal),
     /// Certainly not committed.
     Failed(StoreError),
     /// Sent, and no answer came.

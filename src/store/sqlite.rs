@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
+use diesel::sqlite::SqliteQueryBuilder;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -25,6 +26,7 @@ use self::swallowed::Swallowed;
 use self::worker::Worker;
 use super::due::{KeyAtRow, job, jobs_at, keys_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
+use super::statement::is_of_a_transaction;
 use super::{
     Change, Claim, Commit, Created, Creation, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow,
     NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
@@ -135,7 +137,13 @@ impl Store for Sqlite {
     where
         Q: QueryFragment<diesel::sqlite::Sqlite> + QueryId + Send + 'static,
     {
-        Box::new(move |conn| conn.execute_returning_count(&query))
+        let mut text = SqliteQueryBuilder::new();
+        // What has no text is told again when it is executed, as that statement's error.
+        let _ = query.to_sql(&mut text, &diesel::sqlite::Sqlite);
+        Statement {
+            ends: is_of_a_transaction(&text.finish()),
+            run: Box::new(move |conn| conn.execute_returning_count(&query)),
+        }
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -207,6 +215,9 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Creation {
+        if writes.statements.iter().any(|statement| statement.ends) {
+            return Creation::Refused(Refusal::LeftTransaction);
+        }
         let create = sql::Create::new(row, created_at, change);
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
             scope: row.scope.as_str().to_owned(),
@@ -249,6 +260,9 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Commit {
+        if writes.statements.iter().any(|statement| statement.ends) {
+            return Commit::Refused(Refusal::LeftTransaction);
+        }
         let advance = sql::Write::new(guard, change);
         let write = writing(guard, writes);
         let advanced = self.whole(move |conn| {
@@ -486,7 +500,13 @@ impl Sqlite {
 }
 
 /// A statement of a phase, to be executed later.
-type Statement = Box<dyn FnOnce(&mut SqliteConnection) -> QueryResult<usize> + Send>;
+pub struct Statement {
+    run: Box<Execution>,
+    /// Whether it would end the transaction.
+    ends: bool,
+}
+
+type Execution = dyn FnOnce(&mut SqliteConnection) -> QueryResult<usize> + Send;
 
 /// What a phase hands over, to be executed on the connection's thread.
 fn writing(
@@ -497,7 +517,7 @@ fn writing(
     let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
     move |conn| {
         for statement in statements {
-            statement(conn)?;
+            (statement.run)(conn)?;
         }
         for job in jobs {
             job.execute(conn)?;

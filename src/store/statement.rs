@@ -65,3 +65,46 @@ macro_rules! statement {
     (@part $out:ident, $self:ident, [$text:ident]) => { $out.push_sql($text) };
 }
 pub(super) use statement;
+
+/// Whether a phase's statement would end, or begin, the transaction that it is to run in.
+pub(super) fn is_of_a_transaction(sql: &str) -> bool {
+    let mut rest = sql.trim_start();
+    loop {
+        let comment = if rest.starts_with("--") {
+            rest.find('\n')
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map(|end| end + 1)
+        } else {
+            break;
+        };
+        // A comment without an end has no statement behind it.
+        let Some(end) = comment else { return false };
+        rest = rest[end + 1..].trim_start();
+    }
+    let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
+    ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"]
+        .iter()
+        .any(|end| word.eq_ignore_ascii_case(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_a_transaction;
+
+    #[test]
+    fn what_ends_or_begins_a_transaction_is_known_by_its_first_word() {
+        for sql in [
+            "COMMIT",
+            " rollback to savepoint a",
+            "End;",
+            "-- just so\nABORT",
+            "/* a */ /* b */\n-- c\n  begin",
+            "PREPARE TRANSACTION 'a'",
+        ] {
+            assert!(is_of_a_transaction(sql), "{sql}");
+        }
+        for sql in ["INSERT INTO commit VALUES (1)", "-- COMMIT", "/* COMMIT", "", "ENDED"] {
+            assert!(!is_of_a_transaction(sql), "{sql}");
+        }
+    }
+}

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
-use diesel::pg::{Pg, PgMetadataLookup, PgTypeMetadata};
+use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::FutureExt;
@@ -26,11 +26,14 @@ use super::{
     IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost, sql,
 };
 use crate::definition::Isolation;
-use crate::store::{Change, Commit, Creation, Guard, NewRow, StoreError, Writes};
+use crate::store::statement::is_of_a_transaction;
+use crate::store::{Change, Commit, Creation, Guard, NewRow, Refusal, StoreError, Writes};
 
 /// A statement of a phase, to be sent later.
 pub struct Statement {
     send: Box<dyn FnOnce(&AsyncPgConnection) -> Executed<'_> + Send>,
+    /// Whether it would end the transaction.
+    ends: bool,
     /// Whether it can travel with others. A type whose number diesel has to ask the server for is
     /// asked for in front of that lock, so that others would overtake the statement.
     alone: bool,
@@ -46,8 +49,11 @@ impl Statement {
         let mut lookup = Asked(false);
         // What cannot be serialised is told again when it is sent, as that statement's error.
         let _ = query.collect_binds(&mut RawBytesBindCollector::new(), &mut lookup, &Pg);
+        let mut text = PgQueryBuilder::default();
+        let _ = query.to_sql(&mut text, &Pg);
         Self {
             send: Box::new(move |mut conn: &AsyncPgConnection| conn.execute_returning_count(query)),
+            ends: is_of_a_transaction(&text.finish()),
             alone: lookup.0,
         }
     }
@@ -77,6 +83,9 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Result<Creation, StoreError> {
+        if writes.statements.iter().any(|statement| statement.ends) {
+            return Ok(Creation::Refused(Refusal::LeftTransaction));
+        }
         let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
         let conn = tx.0.shared()?;
         let began = Instant::now();
@@ -137,6 +146,9 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Result<Commit, StoreError> {
+        if writes.statements.iter().any(|statement| statement.ends) {
+            return Ok(Commit::Refused(Refusal::LeftTransaction));
+        }
         let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
         let conn = tx.0.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
