@@ -4,7 +4,8 @@
 //! ordered list of **atomic phases**:
 //!
 //! * a *local* phase commits its business writes, its output and the next **recovery point** in one
-//!   database transaction, which is your own diesel transaction ([`Tx`]);
+//!   database transaction, which is your own diesel transaction ([`Tx`]); or, if it needs no answer of
+//!   the database, adds its statements to a [`Batch`], which the engine sends in one round trip;
 //! * a *foreign* phase makes at most one foreign side effect ([`ForeignCall`]), with no transaction
 //!   open, and then commits its result and the next recovery point.
 //!
@@ -45,8 +46,9 @@
 //!     }
 //!
 //!     #[phase]
-//!     async fn receipt_staged(&self, tx: &mut Tx<'_, Sqlite>, order: &Order, charge: &Charge) -> PhaseResult<Reply> {
-//!         tx.stage_job("send_receipt", &charge.id)?;
+//!     async fn receipt_staged(&self, batch: &mut Batch<'_, Sqlite>, order: &Order, charge: &Charge) -> PhaseResult<Reply> {
+//!         // batch.add(diesel::insert_into(receipts::table).values(..));
+//!         batch.stage_job("send_receipt", &charge.id)?;
 //!         Ok(Reply::json(201, order)?)
 //!     }
 //! }
@@ -80,7 +82,7 @@
 //! | `Ok(Flow::Finish(reply))` | committed | is finished with this reply |
 //! | [`PhaseError::reject`] | rolled back | is finished with this reply |
 //! | [`PhaseError::retryable`], a panic | rolled back | is released; a retry runs the phase again |
-//! | a diesel error (`?`) | rolled back | the phase is run again a few times where that may help, then released |
+//! | a diesel error (`?`), or one of a [`Batch`]'s statements | rolled back | the phase is run again a few times where that may help, then released |
 //! | [`ForeignError::not_executed`] | | is released: the call certainly had no effect |
 //! | [`ForeignError::unknown`] | | is [`Outcome::Unknown`]: nobody repeats the call |
 //!

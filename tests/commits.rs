@@ -315,6 +315,15 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         })
     }
 
+    fn run_batch<'a>(
+        &'a self,
+        _: usize,
+        _: &'a mut Batch<'_, Postgres<P>>,
+        _: &'a private::Scene<'a, ()>,
+    ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
+        private::no_such_phase()
+    }
+
     fn run_foreign<'a>(
         &'a self,
         _: usize,
@@ -345,6 +354,7 @@ impl<P: Pool> RequestDefinition<Postgres<P>, ()> for Sleeps {
             name: "slept",
             was: &[],
             kind: PhaseKind::Local(Isolation::ReadCommitted),
+            batch: false,
             commit: false,
         }],
     };

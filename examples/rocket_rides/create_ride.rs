@@ -2,8 +2,8 @@
 //! application writes; everything around it makes these four phases survive a crash.
 
 use atomic_phases::{
-    ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, RequestContext, Tx,
-    Unfingerprinted, atomic_phases,
+    Batch, ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, RequestContext,
+    Tx, Unfingerprinted, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
@@ -116,17 +116,19 @@ impl<Db: RidesDb> CreateRide {
         })
     }
 
-    /// Local, and the last: the charge, the receipt to be sent and the answer are one commit.
+    /// Local, and the last: the charge, the receipt to be sent and the answer are one commit. No
+    /// answer of the database is needed for it, so it hands over what is to be written.
     #[phase]
     async fn receipt_staged(
         &self,
-        tx: &mut Tx<'_, Db>,
+        batch: &mut Batch<'_, Db>,
         ride: &Ride,
         charge: &Charge,
         pilot: &Notification,
     ) -> PhaseResult<Reply> {
-        Db::set_charge(tx, &ride.id, &charge.id).await?;
-        tx.stage_job("send_receipt", &serde_json::json!({ "ride": ride.id, "amount": PRICE }))?;
+        Db::add_charge(batch, &ride.id, &charge.id);
+        let receipt = serde_json::json!({ "ride": ride.id, "amount": PRICE });
+        batch.stage_job("send_receipt", &receipt)?;
         let body = serde_json::json!({
             "id": ride.id, "charge": charge.id, "amount": PRICE, "notification": pilot.id,
         });

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use atomic_phases::{IdempotencyKey, Postgres, Sqlite, Store, Tx};
+use atomic_phases::{Batch, IdempotencyKey, Postgres, Sqlite, Store, Tx};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
@@ -57,11 +57,7 @@ pub trait RidesDb: Store {
         ride_id: &str,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
-    fn set_charge(
-        tx: &mut Tx<'_, Self>,
-        ride_id: &str,
-        charge_id: &str,
-    ) -> impl Future<Output = QueryResult<usize>> + Send;
+    fn add_charge(batch: &mut Batch<'_, Self>, ride_id: &str, charge_id: &str);
 }
 
 /// The same diesel DSL, once for each backend.
@@ -129,15 +125,9 @@ macro_rules! rides_db {
                     .await
             }
 
-            async fn set_charge(
-                tx: &mut Tx<'_, Self>,
-                ride_id: &str,
-                charge_id: &str,
-            ) -> QueryResult<usize> {
-                diesel::update(rides::table.find(ride_id))
-                    .set(rides::charge_id.eq(charge_id))
-                    .execute(tx)
-                    .await
+            fn add_charge(batch: &mut Batch<'_, Self>, ride_id: &str, charge_id: &str) {
+                let ride = rides::table.find(ride_id.to_owned());
+                batch.add(diesel::update(ride).set(rides::charge_id.eq(charge_id.to_owned())));
             }
         }
     };

@@ -9,7 +9,7 @@ use syn::{GenericParam, LitStr, Result, Type};
 pub(crate) use self::arguments::Argument;
 use crate::options::Effect;
 use crate::parse::{
-    Errors, Function, Parameter, ParameterKind, Phase, Reconcile, Request, mentions,
+    Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request, mentions,
 };
 
 /// Longest name of a phase: the width of the column for recovery points.
@@ -201,12 +201,15 @@ impl Checking<'_> {
 
     fn local(&mut self, phase: &Phase) {
         let name = &phase.function.name;
-        let mut transactions = 0;
+        let mut taken: Option<&Parameter> = None;
         for parameter in &phase.function.parameters {
             match &parameter.kind {
                 ParameterKind::Tx(store) | ParameterKind::Batch(store) => {
-                    transactions += 1;
                     self.store(parameter, store.as_deref());
+                    match taken {
+                        None => taken = Some(parameter),
+                        Some(first) => self.second_transaction(first, parameter),
+                    }
                 }
                 ParameterKind::Call => {
                     let text = "a local phase makes no foreign call: a crash before its commit would \
@@ -217,9 +220,9 @@ impl Checking<'_> {
                 _ => {}
             }
         }
-        if transactions != 1 {
+        if taken.is_none() {
             let text = format!(
-                "`{name}` is a local phase and takes its transaction, once: `tx: &mut Tx<'_, Db>`, or \
+                "`{name}` is a local phase and takes its transaction: `tx: &mut Tx<'_, Db>`, or \
                  `batch: &mut Batch<'_, Db>` if it needs no answer of the database; if it makes a \
                  foreign call, write `#[phase(foreign(..))]`"
             );
@@ -227,10 +230,24 @@ impl Checking<'_> {
         }
     }
 
+    fn second_transaction(&mut self, first: &Parameter, second: &Parameter) {
+        let text = match first.kind.handle() == second.kind.handle() {
+            true => "a local phase has one transaction: remove this parameter",
+            false => {
+                "a local phase writes by a `Tx` or by a `Batch`, not by both: keep the `Tx` if the \
+                 phase needs an answer of the database, else the `Batch`"
+            }
+        };
+        self.errors.at(&second.written, text);
+    }
+
     fn store(&mut self, parameter: &Parameter, store: Option<&Type>) {
         let Some(store) = store else {
-            let text = format!("name the store: `&mut {}<'_, Db>`", parameter.kind.handle());
-            self.errors.at(&parameter.written, text);
+            // How it is held is told elsewhere, with the store.
+            if parameter.held == Held::Exclusively {
+                let text = format!("name the store: `&mut {}<'_, Db>`", parameter.kind.handle());
+                self.errors.at(&parameter.written, text);
+            }
             return;
         };
         match &self.store {
@@ -254,10 +271,15 @@ impl Checking<'_> {
         for parameter in &phase.function.parameters {
             match &parameter.kind {
                 ParameterKind::Call => calls += 1,
-                ParameterKind::Tx(_) | ParameterKind::Batch(_) => {
+                ParameterKind::Tx(_) => {
                     let text = "a foreign phase has no transaction: it would hold a connection and \
                         locks while the other side answers. Return what you want to store, and let a \
                         local phase behind it write that";
+                    self.errors.at(&parameter.written, text);
+                }
+                ParameterKind::Batch(_) => {
+                    let text = "a foreign phase makes its call and writes nothing: return what you \
+                        want to store, and let a local phase behind it add the statements";
                     self.errors.at(&parameter.written, text);
                 }
                 _ => {}

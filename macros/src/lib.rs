@@ -30,7 +30,7 @@ use proc_macro::TokenStream;
 ///         -> PhaseResult<Charge, ForeignError> { .. }
 ///
 ///     #[phase]
-///     async fn receipt_staged(&self, tx: &mut Tx<'_, Db>, ride: &Ride, charge: &Charge)
+///     async fn receipt_staged(&self, batch: &mut Batch<'_, Db>, ride: &Ride, charge: &Charge)
 ///         -> PhaseResult<Reply> { .. }
 /// }
 /// ```
@@ -49,7 +49,8 @@ use proc_macro::TokenStream;
 /// An `async fn` that takes `&self` first, has no generic parameters of its own, and exists in each
 /// build: stored rows count on it, so `#[cfg]` goes inside of its body.
 ///
-/// * `#[phase]`: local. Takes `tx: &mut Tx<'_, Db>`.
+/// * `#[phase]`: local. Takes `tx: &mut Tx<'_, Db>`, its transaction, or `batch: &mut Batch<'_, Db>`,
+///   to which it adds its statements where it needs no answer of the database.
 /// * `#[phase(foreign(idempotent))]`, `#[phase(foreign(idempotent, window = "24h"))]`,
 ///   `#[phase(foreign(at_most_once))]`: foreign. Takes `call: ForeignCall`. The effect class says
 ///   what the provider does with the derived key; `window` (`s`, `m`, `h`, `d`), how long it

@@ -194,26 +194,28 @@ impl Parameter {
             }
             owned => (Held::Owned, owned),
         };
-        let kind = ParameterKind::of(ty);
+        let kind = ParameterKind::of(ty, held);
         Some(Self { written: written.clone(), name, held, ty: ty.clone(), kind })
     }
 }
 
 impl ParameterKind {
-    fn of(ty: &Type) -> Self {
+    fn of(ty: &Type, held: Held) -> Self {
         let Some(segment) = last_segment(ty) else { return Self::Value };
+        // `&Batch`, with no lifetime, is an output that an application calls so.
+        let is_theirs = held == Held::Shared && !has_lifetime(&segment.arguments);
         match segment.ident.to_string().as_str() {
             "Tx" => Self::Tx(type_argument(&segment.arguments, 0).map(Box::new)),
-            "Batch" => Self::Batch(type_argument(&segment.arguments, 0).map(Box::new)),
+            "Batch" if !is_theirs => {
+                Self::Batch(type_argument(&segment.arguments, 0).map(Box::new))
+            }
             "ForeignCall" => Self::Call,
             "RequestContext" => Self::Context,
             "DerivedKey" => Self::Key,
             _ => Self::Value,
         }
     }
-}
 
-impl ParameterKind {
     /// The name of the type by which a local phase writes.
     pub(crate) fn handle(&self) -> &'static str {
         match self {
@@ -286,6 +288,11 @@ fn last_segment(ty: &Type) -> Option<&syn::PathSegment> {
         Type::Paren(paren) => last_segment(&paren.elem),
         _ => None,
     }
+}
+
+fn has_lifetime(arguments: &PathArguments) -> bool {
+    let PathArguments::AngleBracketed(arguments) = arguments else { return false };
+    arguments.args.iter().any(|argument| matches!(argument, GenericArgument::Lifetime(_)))
 }
 
 fn type_argument(arguments: &PathArguments, index: usize) -> Option<Type> {

@@ -49,6 +49,13 @@ impl<'b, S: Store> Batch<'b, S> {
 
     /// Adds a statement: an insert, an update, a delete of diesel, or a type of your own.
     ///
+    /// Added, not executed: where rustc misses `DerefMut` for `Batch`, a statement is executed on it
+    /// (`.execute(batch).await?`), and either becomes `batch.add(statement)` or wants a
+    /// [`Tx`](crate::Tx), if its answer is needed.
+    ///
+    /// On SQLite several rows are several statements, as diesel does it there itself: add an insert for
+    /// each, where PostgreSQL takes one with `.values(rows)`.
+    ///
     /// On PostgreSQL a statement whose text is the same each time is prepared once for each
     /// connection; of diesel's own that is an insert of one row without optional columns. An `UPDATE`
     /// of diesel's is prepared anew each time, one more round trip: a
@@ -58,7 +65,7 @@ impl<'b, S: Store> Batch<'b, S> {
         Q: QueryFragment<<S::Connection as AsyncConnectionCore>::Backend>
             + QueryId
             + Send
-            + 'static,
+            + 'static, // Sent after the phase has returned, so it owns its values: `id.eq(id.clone())`.
     {
         self.statements.push(S::statement(statement));
     }

@@ -3,7 +3,7 @@
 #![allow(dead_code, unused_imports)]
 
 pub use atomic_phases::{
-    DerivedKey, Flow, ForeignCall, ForeignError, IdempotencyKey, PhaseError, PhaseResult,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, IdempotencyKey, PhaseError, PhaseResult,
     Reconciled, Reply, RequestContext, RequestDefinition, Sqlite, Store, Tx, atomic_phases,
 };
 pub use serde::{Deserialize, Serialize};

@@ -6,13 +6,14 @@
 #[path = "../support.rs"]
 mod support;
 use support::{
-    App, Charge, CreateRide, ForeignCall, PhaseResult, Reply, Ride, Sqlite, Tx, atomic_phases,
-    phases,
+    App, Batch, Charge, CreateRide, ForeignCall, PhaseResult, Reply, Ride, Sqlite, Tx,
+    atomic_phases, phases,
 };
 
 #[allow(non_camel_case_types, dead_code)]
 mod columns {
     pub struct tx;
+    pub struct batch;
     pub struct call;
     pub struct scene;
     pub struct index;
@@ -49,11 +50,16 @@ impl CreateRide {
     }
 
     #[phase]
+    async fn charge_stored(&self, _later: &mut Batch<'_, Sqlite>) -> PhaseResult<[u8; 1]> {
+        PhaseResult::Ok([1])
+    }
+
+    #[phase]
     async fn answered(&self, _db: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
         PhaseResult::Ok(Reply::new(200))
     }
 }
 
 fn main() {
-    assert_eq!(phases::<Sqlite, App, CreateRide>(), 3);
+    assert_eq!(phases::<Sqlite, App, CreateRide>(), 4);
 }
