@@ -62,7 +62,6 @@ fn cases() -> Vec<(&'static str, Sly)> {
 macro_rules! refused {
     ($name:ident, $module:ident, $store:ty) => {
         #[tokio::test(flavor = "multi_thread")]
-        #[ignore = "not kept yet: nobody looks at what a batch's statements are"]
         async fn $name() {
             for (end, sly) in cases() {
                 let db = <$store>::fresh().await;
