@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, EffectClass, PhaseKind};
-use crate::store::{ERASED, KeyRow, Status};
+use crate::store::{ERASED, Glance, KeyRow, Status};
 
 /// What is known about a call before its row is looked at.
 pub(crate) struct Asked<'a> {
@@ -44,7 +44,7 @@ pub(crate) enum Decision {
 }
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
-pub(crate) fn decide(row: Option<&KeyRow>, asked: &Asked<'_>) -> Decision {
+pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
     let Some(row) = row else { return Decision::Create { replaces: None } };
     if row.status == Status::Completed && row.expired {
         return Decision::Create { replaces: Some(row.request_id) };
@@ -177,6 +177,22 @@ mod tests {
         }
     }
 
+    fn glance(status: Status) -> Glance {
+        Glance {
+            request_id: Uuid::from_u128(1),
+            definition: "rides.create".into(),
+            version: 3,
+            fingerprint: "v1:".into(),
+            status,
+            lease_token: 7,
+            lease_left: Duration::ZERO,
+            back_off_left: Duration::ZERO,
+            expires_at: DateTime::UNIX_EPOCH,
+            expired: false,
+            response: None,
+        }
+    }
+
     fn asked(same_request: Option<bool>) -> Asked<'static> {
         Asked { definition: &DEFINITION, request_id: Uuid::from_u128(2), same_request }
     }
@@ -199,7 +215,7 @@ mod tests {
     fn every_status_has_its_decision() {
         for lease_left in [Duration::ZERO, HOUR] {
             for status in EVERY_STATUS {
-                let row = KeyRow { lease_left, back_off_left: HOUR, ..row(status) };
+                let row = Glance { lease_left, back_off_left: HOUR, ..glance(status) };
                 let expected = match status {
                     Status::Pending | Status::FailedRetryable => Decision::TakeOver,
                     Status::InProgress if lease_left.is_zero() => Decision::TakeOver,
@@ -217,13 +233,13 @@ mod tests {
     fn g9_a_mismatch_is_told_in_every_state_of_the_row_and_before_anything_else() {
         for status in EVERY_STATUS {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
-                let row = KeyRow { lease_left, version, ..row(status) };
+                let row = Glance { lease_left, version, ..glance(status) };
                 assert_eq!(
                     decide(Some(&row), &asked(Some(false))),
                     Decision::Mismatch,
                     "{status:?}"
                 );
-                let row = KeyRow { definition: "rides.cancel".into(), ..row };
+                let row = Glance { definition: "rides.cancel".into(), ..row };
                 assert_eq!(
                     decide(Some(&row), &asked(Some(true))),
                     Decision::Mismatch,
@@ -236,22 +252,22 @@ mod tests {
     #[test]
     fn g14_what_this_process_does_not_know_is_left_alone() {
         for status in EVERY_STATUS {
-            assert_eq!(decide(Some(&row(status)), &asked(None)), Decision::NotKnownHere);
+            assert_eq!(decide(Some(&glance(status)), &asked(None)), Decision::NotKnownHere);
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
-            let row = KeyRow { version: 4, ..row(status) };
+            let row = Glance { version: 4, ..glance(status) };
             assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::NotKnownHere);
         }
-        let finished = KeyRow { version: 4, ..row(Status::Completed) };
+        let finished = Glance { version: 4, ..glance(Status::Completed) };
         assert_eq!(decide(Some(&finished), &asked(Some(true))), Decision::Replay);
     }
 
     #[test]
     fn g15_an_erased_row_is_a_tombstone_until_it_expires() {
         for same_request in [Some(true), Some(false), None] {
-            let erased = KeyRow { fingerprint: ERASED.into(), ..row(Status::Completed) };
+            let erased = Glance { fingerprint: ERASED.into(), ..glance(Status::Completed) };
             assert_eq!(decide(Some(&erased), &asked(same_request)), Decision::Erased);
-            let expired = KeyRow { expired: true, ..erased };
+            let expired = Glance { expired: true, ..erased };
             let replaces = Some(expired.request_id);
             assert_eq!(decide(Some(&expired), &asked(same_request)), Decision::Create { replaces });
         }
@@ -260,7 +276,7 @@ mod tests {
     #[test]
     fn g15_only_a_finished_row_expires() {
         for status in EVERY_STATUS {
-            let row = KeyRow { expired: true, ..row(status) };
+            let row = Glance { expired: true, ..glance(status) };
             let decision = decide(Some(&row), &asked(Some(true)));
             let replaced = decision == Decision::Create { replaces: Some(row.request_id) };
             assert_eq!(replaced, status == Status::Completed, "{status:?}");
@@ -269,14 +285,14 @@ mod tests {
 
     #[test]
     fn g7_a_row_that_this_call_created_is_recovered_even_while_its_lease_lives() {
-        let created = KeyRow {
+        let created = Glance {
             lease_left: HOUR,
             request_id: Uuid::from_u128(2),
             lease_token: 1,
-            ..row(Status::InProgress)
+            ..glance(Status::InProgress)
         };
         assert_eq!(decide(Some(&created), &asked(Some(true))), Decision::Recover);
-        let taken_over = KeyRow { lease_token: 2, ..created };
+        let taken_over = Glance { lease_token: 2, ..created };
         let held = Decision::InProgress { retry_after: HOUR };
         assert_eq!(decide(Some(&taken_over), &asked(Some(true))), held);
     }

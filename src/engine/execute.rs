@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::decide::{Asked, Decision, decide};
 use super::lease::{Entered, Holder, Lease};
-use super::outcome::{ExecuteError, Outcome};
+use super::outcome::{ExecuteError, Finished, Outcome};
 use super::registry::Decode;
 use super::run::{Ended, Run, jitter};
 use super::stored::unreadable;
@@ -26,7 +26,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
 use crate::store::{
-    Birth, Commit, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
+    Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
 };
 
 impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
@@ -162,7 +162,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     async fn detached(self) -> Result<Outcome, ExecuteError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
-        let look = self.core.store.read(&self.scope, &self.key);
+        let look = self.core.store.look(&self.scope, &self.key);
         let (mut row, told) = match tracing::Instrument::instrument(look, span.clone()).await {
             Ok(row) => (row, None),
             Err(error) => (None, Some(Err(error.into()))),
@@ -175,7 +175,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     /// The answer, where the row says it and nothing has to be done.
-    fn told_at_once(&self, row: &mut Option<KeyRow>) -> Option<Result<Outcome, ExecuteError>> {
+    fn told_at_once(&self, row: &mut Option<Glance>) -> Option<Result<Outcome, ExecuteError>> {
         match decide(row.as_ref(), &self.asked(row.as_ref())) {
             Decision::Create { .. }
             | Decision::TakeOver
@@ -190,12 +190,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         outcome
     }
 
-    async fn settle(self, seen: Option<Option<KeyRow>>) -> Result<Outcome, ExecuteError> {
+    async fn settle(self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
         self.answered(self.settled(seen).await)
     }
 
     /// `seen`: the key's row, where somebody has just looked.
-    async fn settled(&self, mut seen: Option<Option<KeyRow>>) -> Result<Outcome, ExecuteError> {
+    async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
         let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
@@ -204,7 +204,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         loop {
             let row = match seen.take() {
                 Some(row) => row,
-                None => self.core.store.read(&self.scope, &self.key).await?,
+                None => self.core.store.look(&self.scope, &self.key).await?,
             };
             let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
             let ended = match (decision, row) {
@@ -219,14 +219,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 }
                 #[cfg(feature = "fault-injection")]
                 (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
-                    self.resume(row, Right::Own).await?
+                    self.resume(&row, Right::Own).await?
                 }
                 // Whoever wants it in the background leaves it to the workers.
                 (Decision::TakeOver, Some(_)) if self.background => {
                     Looked::Ended(Outcome::Accepted)
                 }
-                (Decision::TakeOver, Some(row)) => self.resume(row, Right::Free).await?,
-                (Decision::Recover, Some(row)) => self.resume(row, Right::Own).await?,
+                (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await?,
+                (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await?,
                 (decision, row) => Looked::Ended(self.answer(decision, row)?),
             };
             match ended {
@@ -247,7 +247,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 Looked::Changed if looks < LOOKS => looks += 1,
                 Looked::Found(row) if looks < LOOKS => {
                     looks += 1;
-                    seen = Some(Some(*row));
+                    seen = Some(Some(row));
                 }
                 Looked::Changed | Looked::Found(_) | Looked::Lost => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
@@ -267,7 +267,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    fn asked(&self, row: Option<&KeyRow>) -> Asked<'_> {
+    fn asked(&self, row: Option<&Glance>) -> Asked<'_> {
         Asked {
             definition: &self.definition,
             request_id: self.request_id,
@@ -289,7 +289,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         self.given.fingerprint_like(stored).map(|like| like.matches(stored))
     }
 
-    fn answer(&self, decision: Decision, row: Option<KeyRow>) -> Result<Outcome, ExecuteError> {
+    fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, ExecuteError> {
         Ok(match decision {
             Decision::Mismatch => Outcome::Mismatch,
             Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
@@ -298,13 +298,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::Erased => Outcome::Erased,
             Decision::NotKnownHere => self.core.not_known_here(),
             Decision::Replay => {
-                let mut row = row.ok_or(unreadable("response"))?;
+                let row = row.ok_or(unreadable("response"))?;
                 // Ours, where the commit that created and finished it got no answer: nobody else has
                 // held the row since.
                 let ours = row.request_id == self.request_id && row.lease_token == 1;
-                let replayed = !ours;
-                match self.core.decode_reply(&self.scope, &self.key, &mut row, replayed)? {
-                    Ok(finished) => Outcome::Finished(finished),
+                let (replayed, expires_at) = (!ours, row.expires_at);
+                match self.core.decode_reply(&self.scope, &self.key, row.response)? {
+                    Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
                     Err(status) => Outcome::ReplyNotRetained { status },
                 }
             }
@@ -324,7 +324,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    async fn resume(&self, row: KeyRow, right: Right) -> Result<Looked, ExecuteError> {
+    /// Goes on with the row that was seen, if it is still that.
+    async fn resume(&self, seen: &Glance, right: Right) -> Result<Looked, ExecuteError> {
+        let row = self.core.store.read(&self.scope, &self.key).await?;
+        let is_still = |row: &KeyRow| {
+            (row.request_id, row.lease_token, row.status)
+                == (seen.request_id, seen.lease_token, seen.status)
+        };
+        let Some(row) = row.filter(is_still) else { return Ok(Looked::Changed) };
         self.core.resume(&self.scope, &self.key, row, right).await
     }
 
@@ -464,7 +471,7 @@ pub(super) enum Looked {
     /// Somebody was faster: look again.
     Changed,
     /// Somebody was faster, and this is the row.
-    Found(Box<KeyRow>),
+    Found(Glance),
     /// It ran here, and the lease was lost: look again, and answer as a loser (G3).
     Lost,
     /// The row was not committed, or nobody knows: look again, and go on from there.

@@ -283,9 +283,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         reply: &Reply,
     ) -> Result<bool, ResolveError> {
-        let Some(mut row) = self.store.read(scope, key).await? else { return Ok(false) };
-        Ok(match self.decode_reply(scope, key, &mut row, true)? {
-            Ok(finished) => finished.reply == *reply,
+        let Some(row) = self.store.look(scope, key).await? else { return Ok(false) };
+        Ok(match self.decode_reply(scope, key, row.response)? {
+            Ok(stored) => stored == *reply,
             Err(status) => status == reply.status(),
         })
     }

@@ -62,9 +62,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return Ok(None);
         }
         let reply = match row.status {
-            Status::Completed => {
-                self.decode_reply(scope, key, &mut row, true)?.ok().map(|finished| finished.reply)
-            }
+            Status::Completed => self.decode_reply(scope, key, row.response.take())?.ok(),
             _ => None,
         };
         let waits = matches!(row.status, Status::Unknown | Status::DeadLetter);

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::Core;
 use super::outcome::ExecuteError;
-use super::{Core, Finished};
 use crate::codec::{CodecError, Place};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Store, StoredResponse, Work};
+use crate::store::{Store, StoredResponse, Work};
 
 /// Why a value of a phase cannot be stored: which rule it breaks.
 pub(super) type Rule = &'static str;
@@ -123,24 +123,22 @@ impl<S: Store, A> Core<S, A> {
         })
     }
 
-    /// The reply of a finished row; `None` where it was not retained.
+    /// The reply of a finished row; its status alone where it was not retained.
     pub(super) fn decode_reply(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-        row: &mut KeyRow,
-        replayed: bool,
-    ) -> Result<Result<Finished, u16>, ExecuteError> {
-        let response = row.response.take().ok_or(unreadable("response"))?;
+        response: Option<StoredResponse>,
+    ) -> Result<Result<Reply, u16>, ExecuteError> {
+        let response = response.ok_or(unreadable("response"))?;
         let Some(body) = response.body else { return Ok(Err(response.status)) };
         let headers = self.decode(scope, key, "response_headers", response.headers)?;
-        let reply = Reply {
+        Ok(Ok(Reply {
             status: response.status,
             headers: serde_json::from_slice(&headers)
                 .map_err(|_| unreadable("response_headers"))?,
             body: self.decode(scope, key, "response_body", body)?,
-        };
-        Ok(Ok(Finished { reply, replayed, expires_at: row.expires_at }))
+        }))
     }
 }
 

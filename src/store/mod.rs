@@ -72,6 +72,15 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// [`StoreError`], with the migration's name.
     fn revert_migrations(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// What a call has to see of the key's row, if there is one: one statement, no lock, no write. A
+    /// replay is this and nothing else, so it is as narrow as can be.
+    #[doc(hidden)]
+    fn look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> impl Future<Output = Result<Option<Glance>, StoreError>> + Send;
+
     /// The key's row, if there is one: one statement, no lock, no write.
     #[doc(hidden)]
     fn read(
@@ -308,6 +317,25 @@ impl Status {
     }
 }
 
+/// What a row means for a call is seen by this much of it (`engine::decide`), with everything about
+/// time already judged by the database's clock.
+#[derive(Debug)]
+pub struct Glance {
+    pub(crate) request_id: Uuid,
+    pub(crate) definition: String,
+    pub(crate) version: u32,
+    pub(crate) fingerprint: String,
+    pub(crate) status: Status,
+    pub(crate) lease_token: i64,
+    /// Until the lease ends; zero once it has ended.
+    pub(crate) lease_left: Duration,
+    /// Until the back-off of a released or unknown row ends.
+    pub(crate) back_off_left: Duration,
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) expired: bool,
+    pub(crate) response: Option<StoredResponse>,
+}
+
 /// A row of the key table, with everything about time already judged by the database's clock.
 #[derive(Debug)]
 pub struct KeyRow {
@@ -426,7 +454,7 @@ pub enum Reserved<T> {
     Fresh { tx: T, created_at: DateTime<Utc>, expires_at: DateTime<Utc> },
     /// The key has this row. `None`: it was created while the statement ran, too late for it to see
     /// (H20): ask again.
-    Exists(Option<Box<KeyRow>>),
+    Exists(Option<Glance>),
     /// Another transaction is about to create it, and took longer than the bound.
     Busy,
 }

@@ -23,10 +23,10 @@ pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
 use self::whole::Statement;
 use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
-use super::row::{Row, SurveyRow, count, key_row, millis, standing};
+use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Creation, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow,
-    NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
+    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
+    KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -116,11 +116,15 @@ impl<P: Pool> Postgres<P> {
         &self.pool
     }
 
-    async fn try_read(&self, scope: &Scope, key: &IdempotencyKey) -> Result<Vec<Row>, StoreError> {
+    async fn try_look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Vec<GlanceRow>, StoreError> {
         let lent = Lent::to_read(&self.pool).await?;
-        let read = sql::Read { scope: scope.as_str(), key: key.as_str() };
-        let answer = answered(read.load(&mut lent.shared()?)).await;
-        lent.settle("read the key", answer)
+        let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
+        let answer = answered(look.load(&mut lent.shared()?)).await;
+        lent.settle("look at the key", answer)
     }
 
     /// `BEGIN` and the transaction's settings, in one round trip.
@@ -155,7 +159,7 @@ impl<P: Pool> Postgres<P> {
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
             sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION).execute(&mut &*conn),
             OptionFuture::from(make_room),
-            sql::Reserve::new(row).load::<(bool, Row)>(&mut &*conn),
+            sql::Reserve::new(row).load::<(bool, GlanceRow)>(&mut &*conn),
             // The bound is for the reservation only: the phase keeps the session's own.
             sql::ResetLockTimeout {}.execute(&mut &*conn),
         );
@@ -170,12 +174,11 @@ impl<P: Pool> Postgres<P> {
             Ok(rows) => {
                 let told = rows.into_iter().next();
                 if let Some((true, row)) = told {
-                    let KeyRow { created_at, expires_at, .. } = key_row(row)?;
+                    let (_, (_, _, created_at, _, _, expires_at), _) = row;
                     return Ok(Reserved::Fresh { tx, created_at, expires_at });
                 }
                 tx.rollback().await;
-                let row = told.map(|(_, row)| key_row(row)).transpose()?;
-                Ok(Reserved::Exists(row.map(Box::new)))
+                Ok(Reserved::Exists(told.map(|(_, row)| glance(row)).transpose()?))
             }
             Err(error) if is_lock_timeout(&error, began, row.lock_wait) => {
                 tx.rollback().await;
@@ -252,18 +255,29 @@ impl<P: Pool> Store for Postgres<P> {
         self.with_migrations(super::revert_migrations(&MIGRATIONS)).await
     }
 
+    async fn look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Glance>, StoreError> {
+        let rows = match self.try_look(scope, key).await {
+            Err(error) if error.may_be_of_a_dead_connection() => {
+                self.pool.forget_idle();
+                self.try_look(scope, key).await?
+            }
+            answer => answer?,
+        };
+        rows.into_iter().next().map(glance).transpose()
+    }
+
     async fn read(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let rows = match self.try_read(scope, key).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
-                self.pool.forget_idle();
-                self.try_read(scope, key).await?
-            }
-            answer => answer?,
-        };
+        let rows = ask_again!(self, "read the key", |conn| {
+            sql::Read { scope: scope.as_str(), key: key.as_str() }.load::<Row>(&mut conn)
+        })?;
         rows.into_iter().next().map(key_row).transpose()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{KeyRow, Standing, Status, StoreError, StoredResponse, Work};
+use super::{Glance, KeyRow, Standing, Status, StoreError, StoredResponse, Work};
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
 /// clock.
@@ -19,6 +19,13 @@ pub(super) type Row = (
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
+/// The columns of a [`Glance`]; `now` is the database's clock.
+pub(super) type GlanceRow = (
+    (Uuid, String, i32, String),
+    (String, i64, DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>, DateTime<Utc>),
+    (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+);
+
 pub(super) type SurveyRow = (String, i32, String, String, String, i64);
 
 pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
@@ -29,7 +36,7 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         (now, locked_until, run_after),
         (advanced_at, created_at, expires_at),
         (params, context, outputs),
-        (response_status, response_headers, response_body),
+        response,
     ) = row;
     let attempts = counted(attempts, "attempts")?;
     let forgiven_attempts = counted(forgiven_attempts, "forgiven_attempts")?;
@@ -59,16 +66,37 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         expires_at,
         expired: expires_at <= now,
         work: params.map(|params| Work { params, context, outputs }),
-        response: response_status
-            .map(|stored| {
-                Ok(StoredResponse {
-                    status: reply_status(stored)?,
-                    headers: response_headers.unwrap_or_default(),
-                    body: response_body,
-                })
-            })
-            .transpose()?,
+        response: stored_response(response)?,
     })
+}
+
+pub(super) fn glance(row: GlanceRow) -> Result<Glance, StoreError> {
+    let (
+        (request_id, definition, version, fingerprint),
+        (status, lease_token, now, locked_until, run_after, expires_at),
+        response,
+    ) = row;
+    Ok(Glance {
+        request_id,
+        definition,
+        version: version.cast_unsigned(),
+        fingerprint,
+        status: parsed(&status)?,
+        lease_token,
+        lease_left: until(locked_until, now),
+        back_off_left: until(run_after, now),
+        expires_at,
+        expired: expires_at <= now,
+        response: stored_response(response)?,
+    })
+}
+
+fn stored_response(
+    (status, headers, body): (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+) -> Result<Option<StoredResponse>, StoreError> {
+    let Some(status) = status else { return Ok(None) };
+    let headers = headers.unwrap_or_default();
+    Ok(Some(StoredResponse { status: reply_status(status)?, headers, body }))
 }
 
 pub(super) fn standing(row: SurveyRow) -> Result<Standing, StoreError> {

@@ -28,8 +28,8 @@ use super::due::{KeyAtRow, job, jobs_at, keys_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::statement::is_of_a_transaction;
 use super::{
-    Change, Claim, Commit, Created, Creation, Due, Erase, Guard, Hold, JobAt, JobRow, KeyRow,
-    NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
+    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
+    KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -164,6 +164,16 @@ impl Store for Sqlite {
         self.migrations(super::revert_migrations(&MIGRATIONS)).await
     }
 
+    async fn look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Glance>, StoreError> {
+        let look = sql::Look::at(scope, key);
+        let rows = self.run("look at the key", |conn| look.load::<sql::SqliteGlance>(conn)).await?;
+        rows.into_iter().next().map(sql::glance).transpose()
+    }
+
     async fn read(
         &self,
         scope: &Scope,
@@ -181,7 +191,7 @@ impl Store for Sqlite {
             key: row.key.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),
         });
-        let read = sql::Read::of(row.scope, row.key);
+        let look = sql::Look::at(row.scope, row.key);
         let (tx, (times, row)) = self
             .begin_with("reserve the key", |conn| {
                 make_room.map(|delete| delete.execute(conn)).transpose()?;
@@ -189,7 +199,7 @@ impl Store for Sqlite {
                 // Nobody else writes meanwhile, so there is a row.
                 let row = match times {
                     Some(_) => None,
-                    None => read.load::<sql::SqliteRow>(conn)?.into_iter().next(),
+                    None => look.load::<sql::SqliteGlance>(conn)?.into_iter().next(),
                 };
                 Ok((times, row))
             })
@@ -202,8 +212,7 @@ impl Store for Sqlite {
             }),
             None => {
                 tx.rollback().await;
-                let row = row.map(|row| key_row(sql::row(row)?)).transpose()?;
-                Ok(Reserved::Exists(row.map(Box::new)))
+                Ok(Reserved::Exists(row.map(sql::glance).transpose()?))
             }
         }
     }

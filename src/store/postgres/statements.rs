@@ -122,8 +122,31 @@ type RowSql = (
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
+/// The columns of a [`GlanceRow`](crate::store::row::GlanceRow).
+const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
+    clock_timestamp(), locked_until, run_after, expires_at, \
+    response_status, response_headers, response_body";
+
+/// The same of a row that was just created: its birth is the present time.
+const MADE: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
+    created_at, locked_until, run_after, expires_at, \
+    response_status, response_headers, response_body";
+
+type GlanceSql = (
+    (SqlUuid, Text, Integer, Text),
+    (Text, BigInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Timestamptz),
+    (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
+);
+
 statement! {
-    /// The key's row, if there is one. A replay is this statement and no other.
+    /// What a call has to see of the key's row. A replay is this statement and no other.
+    Look<'a> for Pg, rows GlanceSql,
+    { scope: &'a str, key: &'a str },
+    "SELECT ", [SEEN], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+statement! {
+    /// The key's row, if there is one.
     Read<'a> for Pg, rows RowSql,
     { scope: &'a str, key: &'a str },
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
@@ -138,19 +161,11 @@ statement! {
     " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= clock_timestamp()"
 }
 
-/// [`COLUMNS`] of a row that was just created; nobody reads again what it was made of.
-const MADE_COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
-    status, recovery_point, open_intent, lease_token, attempts, \
-    forgiven_attempts, reconciles, resolution, \
-    created_at, locked_until, run_after, advanced_at, created_at, expires_at, \
-    NULL::bytea, NULL::bytea, NULL::bytea, \
-    response_status, response_headers, response_body";
-
 statement! {
     /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a
     /// transaction that is about to create it; a row that was committed meanwhile is too young for
     /// this statement to see, and then it returns none (H19, H20).
-    Reserve<'a> for Pg, rows (Bool, RowSql),
+    Reserve<'a> for Pg, rows (Bool, GlanceSql),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases_hash: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
@@ -165,8 +180,8 @@ statement! {
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, ", [MADE_COLUMNS],
-    " FROM made UNION ALL SELECT false, ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ",
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, ", [MADE],
+    " FROM made UNION ALL SELECT false, ", [SEEN], " FROM atomic_phases_keys WHERE scope = ",
     again, " AND idempotency_key = ", key_again, " AND NOT EXISTS (SELECT 1 FROM made)"
 }
 

@@ -12,7 +12,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status, StoreError};
+use crate::store::{Change, Claim, Glance, Guard, Hold, NewRow, Right, Status, StoreError};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -110,10 +110,63 @@ pub(super) fn time(millis: i64, column: &'static str) -> Result<DateTime<Utc>, S
 }
 
 statement! {
-    /// The key's row, if there is one. A replay is this statement and no other.
+    /// The key's row, if there is one.
     Read for Db, rows RowSql,
     { scope: String, key: String },
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+/// The columns of a [`SqliteGlance`].
+const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
+    CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, expires_at, \
+    response_status, response_headers, response_body";
+
+type GlanceSql = (
+    (Binary, Text, BigInt, Text),
+    (Text, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, BigInt),
+    (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
+);
+
+pub(super) type SqliteGlance = (
+    (Vec<u8>, String, i64, String),
+    (String, i64, i64, Option<i64>, Option<i64>, i64),
+    (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
+);
+
+pub(super) fn glance(row: SqliteGlance) -> Result<Glance, StoreError> {
+    let ((request_id, definition, version, fingerprint), state, response) = row;
+    let (status, lease_token, now, locked_until, run_after, expires_at) = state;
+    let (response_status, response_headers, response_body) = response;
+    let version = fitting(version, "definition_version")?;
+    let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
+    let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
+    let response_status =
+        response_status.map(|status| fitting(status, "response_status")).transpose()?;
+    crate::store::row::glance((
+        (uuid(&request_id, "request_id")?, definition, version, fingerprint),
+        (
+            status,
+            lease_token,
+            time(now, "now")?,
+            locked_until,
+            run_after,
+            time(expires_at, "expires_at")?,
+        ),
+        (response_status, response_headers, response_body),
+    ))
+}
+
+statement! {
+    /// What a call has to see of the key's row. A replay is this statement and no other.
+    Look for Db, rows GlanceSql,
+    { scope: String, key: String },
+    "SELECT ", [SEEN], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+impl Look {
+    pub(super) fn at(scope: &Scope, key: &IdempotencyKey) -> Self {
+        Self { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
+    }
 }
 
 impl Read {
