@@ -166,8 +166,10 @@ async fn a_resumed_run_sees_the_context_of_the_first<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key("k"), Remember {}).context(&"alice from 192.0.2.7");
     let call = tokio::spawn(call.__execute_in_place());
-    drop((gate.recv().await.unwrap(), call.abort()));
-    let _ = call.await;
+    let waiting = gate.recv().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    drop(waiting);
     app.provider.stop_no_more();
     db.let_time_pass().await;
     assert_eq!(completed(&engine).await.finished, 1);

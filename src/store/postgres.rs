@@ -591,11 +591,7 @@ impl<P: Pool> PgTransaction<P> {
         if commit.is_ok() {
             self.0.give_back();
         }
-        match refusal(&error) {
-            Some(Verdict::Fenced) => Commit::Fenced,
-            Some(Verdict::Refused(refusal)) => Commit::Refused(refusal),
-            None => Commit::Failed(StoreError::database("write the recovery point", error)),
-        }
+        refused(error)
     }
 
     fn committed(self, answer: Result<(), Error>) -> Commit {
@@ -621,25 +617,23 @@ fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
         if began.elapsed() >= lock_wait || about.message().contains("lock timeout"))
 }
 
-enum Verdict {
-    Fenced,
-    Refused(Refusal),
-}
-
-/// What the guarded update raised. Its own marks are the same in every language of the server;
-/// PostgreSQL's "current transaction is aborted" is recognised in English only, and elsewhere
-/// reported as an error of the database, which is no commit either.
-fn refusal(error: &Error) -> Option<Verdict> {
-    let Error::DatabaseError(_, about) = error else { return None };
-    let message = about.message();
+/// What the guarded update raised, or another statement of the transaction. The engine's own marks are
+/// the same in every language of the server; PostgreSQL's "current transaction is aborted" is
+/// recognised in English only, and elsewhere reported as an error of the database, which is no commit
+/// either.
+fn refused(error: Error) -> Commit {
+    let message = match &error {
+        Error::DatabaseError(_, about) => about.message(),
+        _ => "",
+    };
     if message.contains(sql::MARK_FENCED) {
-        Some(Verdict::Fenced)
+        Commit::Fenced
     } else if message.contains(sql::MARK_LEFT) {
-        Some(Verdict::Refused(Refusal::LeftTransaction))
+        Commit::Refused(Refusal::LeftTransaction)
     } else if message.contains("current transaction is aborted") {
-        Some(Verdict::Refused(Refusal::SwallowedError))
+        Commit::Refused(Refusal::SwallowedError)
     } else {
-        None
+        Commit::Failed(StoreError::database("write the recovery point", error))
     }
 }
 

@@ -81,6 +81,10 @@ pub(super) fn is_of_a_transaction(sql: &str) -> bool {
         let Some(end) = comment else { return false };
         rest = rest[end + 1..].trim_start();
     }
+    // The end of a comment within a comment: what stands behind it is not looked for.
+    if rest.starts_with("*/") {
+        return true;
+    }
     let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
     ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"]
         .iter()
@@ -100,6 +104,7 @@ mod tests {
             "-- just so\nABORT",
             "/* a */ /* b */\n-- c\n  begin",
             "PREPARE TRANSACTION 'a'",
+            "/* /* */ */ COMMIT",
         ] {
             assert!(is_of_a_transaction(sql), "{sql}");
         }

@@ -7,8 +7,8 @@
 //! where there is no transaction, so that nothing of what follows can commit by itself.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Instant;
 
 use chrono::{DateTime, Utc};
@@ -23,7 +23,8 @@ use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, may
 
 use super::lent::Lent;
 use super::{
-    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost, sql,
+    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost,
+    refused, sql,
 };
 use crate::definition::Isolation;
 use crate::store::statement::is_of_a_transaction;
@@ -34,8 +35,8 @@ pub struct Statement {
     send: Box<dyn FnOnce(&AsyncPgConnection) -> Executed<'_> + Send>,
     /// Whether it would end the transaction.
     ends: bool,
-    /// Whether it can travel with others. A type whose number diesel has to ask the server for is
-    /// asked for in front of that lock, so that others would overtake the statement.
+    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
+    /// for in front of that lock, so that others would overtake the statement.
     alone: bool,
 }
 
@@ -46,15 +47,15 @@ impl Statement {
     where
         Q: QueryFragment<Pg> + QueryId + Send + 'static,
     {
-        let mut lookup = Asked(false);
-        // What cannot be serialised is told again when it is sent, as that statement's error.
-        let _ = query.collect_binds(&mut RawBytesBindCollector::new(), &mut lookup, &Pg);
+        let mut asked = Asked(false);
         let mut text = PgQueryBuilder::default();
+        // What has no SQL form is told again when it is to be sent, as that statement's error.
+        let _ = query.collect_binds(&mut RawBytesBindCollector::new(), &mut asked, &Pg);
         let _ = query.to_sql(&mut text, &Pg);
         Self {
             send: Box::new(move |mut conn: &AsyncPgConnection| conn.execute_returning_count(query)),
             ends: is_of_a_transaction(&text.finish()),
-            alone: lookup.0,
+            alone: asked.0,
         }
     }
 }
@@ -69,10 +70,16 @@ impl PgMetadataLookup for Asked {
     }
 }
 
-/// What one round trip answered: the engine's own statement, or the first error.
-struct Answer<H> {
-    head: QueryResult<H>,
-    commit: QueryResult<usize>,
+/// What a whole transaction came to.
+enum Answer<H> {
+    /// Everything succeeded but `COMMIT`, which answered this.
+    Commit(H, QueryResult<usize>),
+    /// The server refused a statement, so its `COMMIT` is a rollback.
+    Refused { error: Error, reusable: bool },
+    /// `COMMIT` was not sent.
+    NotSent(Error),
+    /// Nobody knows whether `COMMIT` was executed.
+    Lost(Error),
 }
 
 impl<P: Pool> Postgres<P> {
@@ -113,19 +120,16 @@ impl<P: Pool> Postgres<P> {
             lease_token: 1,
             recovery_point: "",
         };
-        let Answer { head, commit } = send(conn, head, &guard, writes).await;
-        Ok(match head {
-            Ok(made) => match (tx.committed(commit.map(drop)), made) {
+        let failed = |error| StoreError::database("create the key", error);
+        Ok(match send(conn, head, &guard, writes).await {
+            Answer::Commit(made, commit) => match (tx.committed(commit.map(drop)), made) {
                 (Commit::Done, Some((now, expires_at))) => Creation::Done { now, expires_at },
                 (Commit::Failed(error), _) => Creation::Failed(error),
                 (Commit::Unknown(error), _) => Creation::Unknown(error),
                 _ => Creation::Exists,
             },
-            Err(error) if is_lost(&error) => {
-                Creation::Unknown(StoreError::database("create the key", error))
-            }
-            Err(error) => {
-                if commit.is_ok() {
+            Answer::Refused { error, reusable } => {
+                if reusable {
                     tx.0.give_back();
                 }
                 if is_taken(&error) {
@@ -133,9 +137,11 @@ impl<P: Pool> Postgres<P> {
                 } else if is_lock_timeout(&error, began, row.lock_wait) {
                     Creation::Busy
                 } else {
-                    Creation::Failed(StoreError::database("create the key", error))
+                    Creation::Failed(failed(error))
                 }
             }
+            Answer::NotSent(error) => Creation::Failed(failed(error)),
+            Answer::Lost(error) => Creation::Unknown(failed(error)),
         })
     }
 
@@ -159,8 +165,18 @@ impl<P: Pool> Postgres<P> {
             begun.and(set)?;
             advanced
         };
-        let Answer { head, commit } = send(conn, head, guard, writes).await;
-        Ok(tx.concluded(head, commit))
+        let failed = |error| StoreError::database("write the phase", error);
+        Ok(match send(conn, head, guard, writes).await {
+            Answer::Commit(_, commit) => tx.committed(commit.map(drop)),
+            Answer::Refused { error, reusable } => {
+                if reusable {
+                    tx.0.give_back();
+                }
+                refused(error)
+            }
+            Answer::NotSent(error) => Commit::Failed(failed(error)),
+            Answer::Lost(error) => Commit::Unknown(failed(error)),
+        })
     }
 }
 
@@ -174,43 +190,70 @@ async fn send<P: Pool, H>(
     let alone = writes.statements.iter().any(|statement| statement.alone);
     let statements = writes.statements.into_iter().map(|statement| (statement.send)(conn));
     let jobs = writes.jobs.iter().map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn));
-    let written: Vec<Executed<'_>> = statements.chain(jobs.map(FutureExt::boxed)).collect();
-    let commit = sql::CommitTx {}.execute(&mut &*conn);
-    let sent = async {
-        let (head, written, commit) = if alone {
-            let head = head.await;
-            let mut answers = Vec::new();
-            for statement in written {
-                answers.push(statement.await);
+    let mut written: Vec<MaybeDone<Executed<'_>>> =
+        statements.chain(jobs.map(FutureExt::boxed)).map(maybe_done).collect();
+    let mut head = pin!(maybe_done(head));
+    let mut commit = maybe_done(sql::CommitTx {}.execute(&mut &*conn).boxed());
+    let mut sent = false;
+    // Each is polled, and so sent, in its turn. What the client itself refuses (a value without an SQL
+    // form, a bind that is missing) is an error in its turn: behind it, COMMIT must not be sent.
+    let all = poll_fn(|context| {
+        let mut pending = head.as_mut().poll(context).is_pending();
+        for statement in &mut written {
+            if alone && pending {
+                break;
             }
-            (head, answers, commit.await)
-        } else {
-            join3(head, in_turn(written), commit).await
-        };
-        // The first error is the cause: what follows it fails for being in a failed transaction.
-        let written = written.into_iter().collect::<QueryResult<Vec<_>>>();
-        Ok(Answer { head: head.and_then(|head| written.map(|_| head)), commit })
+            pending |= Pin::new(&mut *statement).poll(context).is_pending();
+            if let MaybeDone::Done(Err(error)) = statement
+                && (alone || is_of_the_client(error))
+            {
+                return Poll::Ready(());
+            }
+        }
+        let is_refused = alone && matches!(head.as_mut().output_mut(), Some(Err(_)));
+        if is_refused || (alone && pending) {
+            return if is_refused { Poll::Ready(()) } else { Poll::Pending };
+        }
+        sent = true;
+        pending |= Pin::new(&mut commit).poll(context).is_pending();
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    });
+    let all = answered(all.map(Ok)).await;
+    let commit = Pin::new(&mut commit).take_output();
+    let errors =
+        written.iter_mut().filter_map(|statement| Pin::new(statement).take_output()?.err());
+    // The first error is the cause: what follows it fails for being in a failed transaction.
+    let (head, error) = match head.take_output() {
+        Some(Ok(head)) => (Some(head), all.err().or(errors.into_iter().next())),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, all.err().or(errors.into_iter().next())),
     };
-    answered(sent).await.unwrap_or_else(|error| Answer { head: Err(error), commit: Ok(0) })
+    match (head, error, commit) {
+        (_, Some(error), _) if !sent || is_of_the_client(&error) => Answer::NotSent(error),
+        (_, Some(error), _) if is_lost(&error) => Answer::Lost(error),
+        (_, Some(error), commit) => {
+            Answer::Refused { error, reusable: commit.is_some_and(|commit| commit.is_ok()) }
+        }
+        (Some(head), None, Some(commit)) => Answer::Commit(head, commit),
+        (_, None, _) => Answer::Lost(Error::BrokenTransactionManager),
+    }
+}
+
+/// Whether the client refused the statement in its turn: neither it nor `COMMIT` behind it was sent.
+fn is_of_the_client(error: &Error) -> bool {
+    match error {
+        // tokio-postgres counts the binds, and has no kind of error for it that diesel passes on.
+        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about) => {
+            let message = about.message();
+            message.contains("parameters but got") || message.contains("serializing parameter")
+        }
+        Error::DatabaseError(..) => false,
+        _ => true,
+    }
 }
 
 /// Whether another row has the key.
 fn is_taken(error: &Error) -> bool {
     matches!(error, Error::DatabaseError(DatabaseErrorKind::UniqueViolation, about)
         if about.table_name().is_some_and(|table| table.starts_with("atomic_phases_keys")))
-}
-
-/// All of them at once, sent in this order.
-async fn in_turn(statements: Vec<Executed<'_>>) -> Vec<QueryResult<usize>> {
-    let mut all: Vec<MaybeDone<Executed<'_>>> = statements.into_iter().map(maybe_done).collect();
-    poll_fn(|context: &mut Context<'_>| {
-        let polled = all.iter_mut().map(|statement| Pin::new(statement).poll(context));
-        match polled.filter(Poll::is_pending).count() {
-            0 => Poll::Ready(()),
-            _ => Poll::Pending,
-        }
-    })
-    .await;
-    let missing = || Err(Error::BrokenTransactionManager);
-    all.iter_mut().map(|one| Pin::new(one).take_output().unwrap_or_else(missing)).collect()
 }
