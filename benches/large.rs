@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contestants::{PgEngine, fresh, key_of, open, ride, scope_of};
+use crate::contestants::{PgEngine, batch_ride, fresh, key_of, open, ride, scope_of};
 use crate::load::for_a_while;
 use crate::samples::Samples;
 use crate::server::Server;
@@ -34,12 +34,13 @@ pub async fn load(
     length: Duration,
 ) {
     for round in 0..rounds {
-        let figures = for_a_while(8, length, &|| server.cpu(), fresh(engine, ride(true))).await;
+        let figures =
+            for_a_while(8, length, &|| server.cpu(), fresh(engine, batch_ride(true))).await;
         samples.add(size, 8, round, figures);
     }
 }
 
-/// A fresh request and its replay, after as many requests as make the server choose its generic plans.
+/// A fresh request, its replay, and the same with phases that hand their statements over, after as many requests as make the server choose its generic plans.
 pub async fn plans(server: &Server) -> String {
     let warm = open(server.port(), 1).await;
     for number in 0..20 {
@@ -50,11 +51,14 @@ pub async fn plans(server: &Server) -> String {
         let engine = open(server.port(), 1).await;
         for number in 0..10 {
             let _ = engine.execute(&scope_of(number), &key_of(910_000 + number), ride(true)).await;
+            let batch = batch_ride(true);
+            let _ = engine.execute(&scope_of(number), &key_of(915_000 + number), batch).await;
         }
         let before = server.log().await.len();
         for _ in 0..2 {
             let _ = engine.execute(&scope_of(0), &key_of(920_000), ride(true)).await;
         }
+        let _ = engine.execute(&scope_of(0), &key_of(920_001), batch_ride(true)).await;
         before
     })
     .await

@@ -193,7 +193,7 @@ async fn pools(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
     }
     for round in 0..plan.rounds {
         for (name, engine) in &engines {
-            let work = fresh(engine, ride(true));
+            let work = fresh(engine, batch_ride(true));
             let figures = for_a_while(64, plan.length(), &|| server.cpu(), work).await;
             samples.add(name, 64, round, figures);
         }
