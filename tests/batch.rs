@@ -360,3 +360,21 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
         assert_eq!(db.number(&same(last)).await, 1, "{name}");
     }
 }
+
+/// Who comes second is told so by a mark of the engine's: a unique violation would be written into the
+/// server's log, and the key with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_race_leaves_no_key_in_the_servers_log() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let name = key(&format!("canary-{}", number % 8));
+        calls.spawn(engine.call(&scope(), &name, parcel(Trouble::None)).execute());
+    }
+    while calls.join_next().await.is_some() {}
+    let log = db.text("SELECT pg_read_file(current_setting('data_directory') || '/../log')").await;
+    assert!(log.contains("atomic_phases:exists:"), "nobody came second: that proves nothing");
+    assert!(!log.contains("canary-"));
+}

@@ -100,7 +100,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
             "SELECT request_id, definition,",
             "BEGIN ISOLATION LEVEL",
             "SELECT set_config('lock_timeout', coalesce($1,",
-            "INSERT INTO atomic_phases_keys",
+            "WITH made AS",
             "SET LOCAL lock_timeout",
             "INSERT INTO \"rides\"",
             "INSERT INTO \"steps\"",

@@ -210,10 +210,11 @@ impl<'a> Reserve<'a> {
 
 statement! {
     /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
-    /// and `COMMIT`, are right behind it: that there is a row is an error here, a unique violation.
+    /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`]), and
+    /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
     /// this inserts nothing and ends the connection, before the server reads them.
-    Create<'a> for Pg, rows (Timestamptz, Timestamptz),
+    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases_hash: &'a str, fingerprint: &'a str, status: &'a str, to: &'a str,
@@ -221,7 +222,7 @@ statement! {
         context: Option<&'a [u8]>, outputs: Option<&'a [u8]>, response_status: Option<i16>,
         response_headers: Option<&'a [u8]>, response_body: Option<&'a [u8]>,
     },
-    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+    "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
@@ -230,11 +231,15 @@ statement! {
     " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
     ", ", response_headers, ", ", response_body, " FROM clock_timestamp() AS t \
-     WHERE CASE WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN true \
-     ELSE NOT pg_terminate_backend(pg_backend_pid()) END RETURNING advanced_at, expires_at"
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT max(advanced_at), max(expires_at), CASE WHEN count(*) = 1 THEN 1 \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
+     THEN ('atomic_phases:exists:' || count(*))::integer \
+     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM made"
 }
 
-pub(super) type Times = (DateTime<Utc>, DateTime<Utc>);
+pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 
 impl<'a> Create<'a> {
     pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
@@ -394,6 +399,8 @@ guarded_update!(
      ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM advanced"
 );
 
+/// What [`Create`] raises where the key has a row.
+pub(super) const MARK_EXISTS: &str = "atomic_phases:exists:";
 /// What [`Advance`] raises where the lease is somebody else's.
 pub(super) const MARK_FENCED: &str = "atomic_phases:fenced:";
 /// What [`Advance`] raises outside of the transaction that the engine began.

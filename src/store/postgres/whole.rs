@@ -103,7 +103,7 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let create = sql::Create::new(row, created_at, change).load::<sql::Times>(&mut &*conn);
+        let create = sql::Create::new(row, created_at, change).load::<sql::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
         let reset = sql::ResetLockTimeout {}.execute(&mut &*conn);
         let head = async {
@@ -123,7 +123,9 @@ impl<P: Pool> Postgres<P> {
         let failed = |error| StoreError::database("create the key", error);
         Ok(match send(conn, head, &guard, writes).await {
             Answer::Commit(made, commit) => match (tx.committed(commit.map(drop)), made) {
-                (Commit::Done, Some((now, expires_at))) => Creation::Done { now, expires_at },
+                (Commit::Done, Some((Some(now), Some(expires_at), _))) => {
+                    Creation::Done { now, expires_at }
+                }
                 (Commit::Failed(error), _) => Creation::Failed(error),
                 (Commit::Unknown(error), _) => Creation::Unknown(error),
                 _ => Creation::Exists,
@@ -254,6 +256,5 @@ fn is_of_the_client(error: &Error) -> bool {
 
 /// Whether another row has the key.
 fn is_taken(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(DatabaseErrorKind::UniqueViolation, about)
-        if about.table_name().is_some_and(|table| table.starts_with("atomic_phases_keys")))
+    matches!(error, Error::DatabaseError(_, about) if about.message().contains(sql::MARK_EXISTS))
 }
