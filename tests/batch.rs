@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use atomic_phases::*;
-use support::db::{open_pg, url_of};
+use support::cluster::Cluster;
+use support::db::{open_pg, prepare_pg, url_of};
 use support::proxy::{Cut, Proxy};
 use support::*;
 
@@ -365,7 +366,10 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
 /// server's log, and the key with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_race_leaves_no_key_in_the_servers_log() {
-    let db = Postgres::fresh().await;
+    // Whose log is where it belongs.
+    let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
+    let db = open_pg(&cluster.new_database(), 16).await;
+    prepare_pg(&db).await;
     let app = App::default();
     let engine = engine(&db, &app);
     let mut calls = tokio::task::JoinSet::new();
