@@ -329,6 +329,18 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
         let same = "SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM atomic_phases_keys \
                     UNION ALL SELECT xmin::text FROM moods) AS t";
         assert_eq!(db.number(same).await, 1, "one transaction");
+
+        // Who comes second is told so here, too.
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..16 {
+            calls.spawn(engine.call(&scope(), &key("race"), Feel(false)).execute());
+        }
+        while let Some(outcome) = calls.join_next().await {
+            let outcome = outcome.unwrap();
+            let told = matches!(outcome, Ok(Outcome::Finished(_) | Outcome::InProgress { .. }));
+            assert!(told, "{outcome:?}");
+        }
+        assert_eq!(db.number("SELECT count(*) FROM moods").await, 2);
     }
 }
 
@@ -381,4 +393,38 @@ async fn g19_a_race_leaves_no_key_in_the_servers_log() {
     let log = db.text("SELECT pg_read_file(current_setting('data_directory') || '/../log')").await;
     assert!(log.contains("atomic_phases:exists:"), "nobody came second: that proves nothing");
     assert!(!log.contains("canary-"));
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Many(String);
+
+#[atomic_phases(name = "many", version = 1)]
+impl Many {
+    #[phase]
+    async fn written(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        (0..1000).for_each(|n| Postgres::add_step(batch, &self.0, &n.to_string()));
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same of statements that are prepared once: tokio makes a task pause after so many of its locks,
+/// and no statement may go past another meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_thousand_prepared_statements_keep_their_order() {
+    let db = Postgres::fresh().await;
+    let single = open_pg(&url_of(&db), 1).await;
+    let engine = Engine::builder(single).register::<Many>().build().unwrap();
+    let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    for name in ["cold", "warm", "hot"] {
+        finished(engine.execute(&scope(), &key(name), Many(name.into())).await);
+        let order = format!(
+            "SELECT string_agg(step, ' ' ORDER BY ctid) FROM steps WHERE request = '{name}'"
+        );
+        assert_eq!(db.text(&order).await, expected.join(" "), "{name}");
+        let same = format!(
+            "SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM steps WHERE request = '{name}' \
+             UNION ALL SELECT xmin::text FROM atomic_phases_keys WHERE idempotency_key = '{name}') AS t"
+        );
+        assert_eq!(db.number(&same).await, 1, "{name}");
+    }
 }

@@ -104,6 +104,26 @@ async fn a_statement_that_answers_rows_is_executed() {
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
 }
 
+/// More statements than tokio lets one task send without a pause: in one transaction, and in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_thousand_statements_keep_their_order() {
+    let statements: Vec<String> =
+        (0..1000).map(|n| format!("INSERT INTO steps VALUES ('n', '{n}')")).collect();
+    for sly in [
+        Sly { first: statements.clone(), last: vec![] },
+        Sly { first: vec![], last: statements.clone() },
+    ] {
+        let db = Postgres::fresh().await;
+        let builder = Engine::builder(db.clone()).register::<on_postgres::Request>();
+        let engine = builder.build().unwrap();
+        finished(engine.execute(&scope(), &key("k"), on_postgres::Request(sly)).await);
+        let order = "SELECT string_agg(step, ' ' ORDER BY ctid) FROM steps";
+        let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+        assert_eq!(db.text(order).await, expected.join(" "));
+        assert_eq!(db.number("SELECT count(DISTINCT xmin::text) FROM steps").await, 1);
+    }
+}
+
 /// G13: a future dropped while the whole transaction is on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_an_aborted_batch_frees_its_locks() {

@@ -231,14 +231,19 @@ async fn send<P: Pool, H>(
         None => (None, all.err().or(errors.into_iter().next())),
     };
     match (head, error, commit) {
-        (_, Some(error), _) if !sent || is_of_the_client(&error) => Answer::NotSent(error),
-        (_, Some(error), _) if is_lost(&error) => Answer::Lost(error),
-        (_, Some(error), commit) => {
+        (_, Some(error), commit) if is_of_the_server(&error) => {
             Answer::Refused { error, reusable: commit.is_some_and(|commit| commit.is_ok()) }
         }
+        (_, Some(error), _) if !sent || is_of_the_client(&error) => Answer::NotSent(error),
+        (_, Some(error), _) => Answer::Lost(error),
         (Some(head), None, Some(commit)) => Answer::Commit(head, commit),
         (_, None, _) => Answer::Lost(Error::BrokenTransactionManager),
     }
+}
+
+/// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
+fn is_of_the_server(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(..)) && !is_lost(error)
 }
 
 /// Whether the client refused the statement in its turn: neither it nor `COMMIT` behind it was sent.
