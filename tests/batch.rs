@@ -412,14 +412,14 @@ impl Many {
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_thousand_prepared_statements_keep_their_order() {
     let db = Postgres::fresh().await;
+    db.sql("ALTER TABLE steps ADD COLUMN n bigserial").await;
     let single = open_pg(&url_of(&db), 1).await;
     let engine = Engine::builder(single).register::<Many>().build().unwrap();
     let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     for name in ["cold", "warm", "hot"] {
         finished(engine.execute(&scope(), &key(name), Many(name.into())).await);
-        let order = format!(
-            "SELECT string_agg(step, ' ' ORDER BY ctid) FROM steps WHERE request = '{name}'"
-        );
+        let order =
+            format!("SELECT string_agg(step, ' ' ORDER BY n) FROM steps WHERE request = '{name}'");
         assert_eq!(db.text(&order).await, expected.join(" "), "{name}");
         let same = format!(
             "SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM steps WHERE request = '{name}' \

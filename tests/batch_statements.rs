@@ -108,16 +108,17 @@ async fn a_statement_that_answers_rows_is_executed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_thousand_statements_keep_their_order() {
     let statements: Vec<String> =
-        (0..1000).map(|n| format!("INSERT INTO steps VALUES ('n', '{n}')")).collect();
+        (0..1000).map(|n| format!("INSERT INTO steps VALUES ('k', '{n}')")).collect();
     for sly in [
         Sly { first: statements.clone(), last: vec![] },
         Sly { first: vec![], last: statements.clone() },
     ] {
         let db = Postgres::fresh().await;
+        db.sql("ALTER TABLE steps ADD COLUMN n bigserial").await;
         let builder = Engine::builder(db.clone()).register::<on_postgres::Request>();
         let engine = builder.build().unwrap();
         finished(engine.execute(&scope(), &key("k"), on_postgres::Request(sly)).await);
-        let order = "SELECT string_agg(step, ' ' ORDER BY ctid) FROM steps";
+        let order = "SELECT string_agg(step, ' ' ORDER BY n) FROM steps";
         let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
         assert_eq!(db.text(order).await, expected.join(" "));
         assert_eq!(db.number("SELECT count(DISTINCT xmin::text) FROM steps").await, 1);
