@@ -158,7 +158,7 @@ macro_rules! requests {
                     let row = (r::id.eq(ride.clone()), r::amount.eq(self.amount), r::charge.eq(""));
                     batch.add(diesel::insert_into(r::table).values(row));
                     let row = (a::id.eq(audit), a::action.eq("created"));
-                    batch.add(diesel::insert_into(a::table).values(row));
+                    batch.add_independent(diesel::insert_into(a::table).values(row));
                     Ok(Created { ride })
                 }
 

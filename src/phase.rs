@@ -11,6 +11,7 @@ mod outcome;
 mod tx;
 
 pub use batch::Batch;
+pub(crate) use batch::Statements;
 pub use call::{DerivedKey, ForeignCall};
 pub(crate) use context::Outputs;
 pub use context::{RequestContext, Scene};

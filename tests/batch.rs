@@ -10,7 +10,33 @@ use support::db::{open_pg, prepare_pg, url_of};
 use support::proxy::{Cut, Proxy};
 use support::*;
 
-on_both_stores! {
+macro_rules! in_form {
+    ($module:ident, $form:ident, $($name:ident),*) => {
+        mod $module {
+            in_form!(@on on_sqlite, atomic_phases::Sqlite, $form, $($name),*);
+            in_form!(@on on_postgres, atomic_phases::Postgres, $form, $($name),*);
+        }
+    };
+    (@on $module:ident, $store:ty, $form:ident, $($name:ident),*) => {
+        mod $module {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let db = <$store as crate::support::TestDb>::fresh().await;
+                crate::$name(db, crate::support::Form::$form).await;
+            })*
+        }
+    };
+}
+
+/// Each over both stores, with the statements in turn, and as one where the store can.
+macro_rules! in_both_forms {
+    ($($name:ident),* $(,)?) => {
+        in_form!(in_turn, InTurn, $($name),*);
+        in_form!(as_one, AsOne, $($name),*);
+    };
+}
+
+in_both_forms! {
     g4_statements_output_and_recovery_point_commit_together,
     g8_the_answer_is_replayed,
     g4_a_statement_that_fails_leaves_nothing_behind,
@@ -38,11 +64,11 @@ fn in_order(weight: i64) -> i64 {
         .fold(weight, |weight, plus| weight.wrapping_mul(if plus % 2 == 0 { 3 } else { 1 }) + plus)
 }
 
-async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: S) {
+async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
-    let call = engine.call(&scope(), &key("k"), parcel(Trouble::None));
+    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::None));
     let call = tokio::spawn(call.execute());
     let waiting = gate.recv().await.unwrap();
     assert_eq!(counts(&db).await, [1, 1, 1, 1], "the first phase is committed");
@@ -54,11 +80,11 @@ async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: 
     assert_eq!(app.bodies(), [1, 1, 1]);
 }
 
-async fn g8_the_answer_is_replayed<S: TestDb>(db: S) {
+async fn g8_the_answer_is_replayed<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
-    let again = finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
+    let first = finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+    let again = finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     assert_eq!((first.replayed, again.replayed), (false, true));
     assert_eq!(first.reply, again.reply);
     // What the first client was told of the key's life is what the row says.
@@ -66,24 +92,24 @@ async fn g8_the_answer_is_replayed<S: TestDb>(db: S) {
     assert_eq!(app.bodies(), [1, 1, 1]);
 }
 
-async fn g4_a_statement_that_fails_leaves_nothing_behind<S: TestDb>(db: S) {
+async fn g4_a_statement_that_fails_leaves_nothing_behind<S: TestDb>(db: S, form: Form) {
     db.sql("INSERT INTO unique_things VALUES ('taken')").await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let call = engine.call(&scope(), &key("k"), parcel(Trouble::SwallowError)).execute();
+    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).execute();
     let cause = failed(call.await);
     assert!(matches!(cause, FailureCause::Database { phase: "packed", .. }), "{cause:?}");
     assert_eq!(counts(&db).await, [0, 0, 0, 0]);
     db.sql("DELETE FROM unique_things").await;
-    finished(engine.execute(&scope(), &key("k"), parcel(Trouble::SwallowError)).await);
+    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).await);
     assert_eq!(counts(&db).await, [1, 1, 2, 2]);
 }
 
-async fn g4_a_statement_that_fails_later_on_fails_its_phase_only<S: TestDb>(db: S) {
+async fn g4_a_statement_that_fails_later_on_fails_its_phase_only<S: TestDb>(db: S, form: Form) {
     db.sql("INSERT INTO unique_things VALUES ('taken')").await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let call = engine.call(&scope(), &key("k"), parcel(Trouble::NestedFailure)).execute();
+    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).execute();
     let cause = failed(call.await);
     assert!(matches!(cause, FailureCause::Database { phase: "weighed", .. }), "{cause:?}");
     assert_eq!(db.number("SELECT amount FROM rides").await, 3, "nothing of the 40 updates");
@@ -91,17 +117,17 @@ async fn g4_a_statement_that_fails_later_on_fails_its_phase_only<S: TestDb>(db: 
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "sent");
     db.sql("DELETE FROM unique_things").await;
     db.let_time_pass().await;
-    finished(engine.execute(&scope(), &key("k"), parcel(Trouble::NestedFailure)).await);
+    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).await);
     assert_eq!(db.number("SELECT amount FROM rides").await, in_order(3));
     assert_eq!(app.provider.effects(), 1);
 }
 
-async fn g10_of_many_duplicates_the_statements_of_one_are_executed<S: TestDb>(db: S) {
+async fn g10_of_many_duplicates_the_statements_of_one_are_executed<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engines = [engine(&db, &app), engine(&db.another().await, &app)];
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
-        let call = engines[number % 2].call(&scope(), &key("k"), parcel(Trouble::None));
+        let call = engines[number % 2].call(&scope(), &key("k"), form.parcel(Trouble::None));
         calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute());
     }
     let mut replies = Vec::new();
@@ -114,16 +140,16 @@ async fn g10_of_many_duplicates_the_statements_of_one_are_executed<S: TestDb>(db
     assert_eq!((app.provider.effects(), app.bodies()[1]), (1, 1), "one executor");
 }
 
-async fn g3_a_holder_that_was_overtaken_writes_nothing<S: TestDb>(db: S) {
+async fn g3_a_holder_that_was_overtaken_writes_nothing<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let mut gate = app.provider.stop_after_the_effect();
     let engines = [engine(&db, &app), engine(&db.another().await, &app)];
-    let first = engines[0].call(&scope(), &key("k"), parcel(Trouble::None));
+    let first = engines[0].call(&scope(), &key("k"), form.parcel(Trouble::None));
     let first = tokio::spawn(first.execute());
     let sleeping = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     db.let_leases_expire().await;
-    let second = engines[1].call(&scope(), &key("k"), parcel(Trouble::None)).execute();
+    let second = engines[1].call(&scope(), &key("k"), form.parcel(Trouble::None)).execute();
     assert!(!finished(second.await).replayed);
     drop(sleeping);
     assert!(finished(first.await.unwrap()).replayed, "answered as a loser");
@@ -131,10 +157,10 @@ async fn g3_a_holder_that_was_overtaken_writes_nothing<S: TestDb>(db: S) {
     assert_eq!(db.number("SELECT amount FROM rides").await, in_order(3), "once");
 }
 
-async fn g5_the_time_of_creation_is_stored_and_seen_by_each_phase<S: TestDb>(db: S) {
+async fn g5_the_time_of_creation_is_stored_and_seen_by_each_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
+    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     let told = app.provider.ledger()[0].what.clone();
     let times: Vec<&str> = told.split(' ').skip(1).collect();
     assert_eq!(times[0], times[1], "{told}");
@@ -146,10 +172,11 @@ async fn g5_the_time_of_creation_is_stored_and_seen_by_each_phase<S: TestDb>(db:
     assert_eq!(db.number(stored).await, seen.timestamp_micros());
 }
 
-async fn every_end_of_a_first_phase<S: TestDb>(db: S) {
+async fn every_end_of_a_first_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let run = async |name, trouble| engine.execute(&scope(), &key(name), parcel(trouble)).await;
+    let run =
+        async |name, trouble| engine.execute(&scope(), &key(name), form.parcel(trouble)).await;
     assert!(matches!(
         failed(run("retry", Trouble::RetryFirst).await),
         FailureCause::Phase { phase: "packed", .. }
@@ -170,10 +197,11 @@ async fn every_end_of_a_first_phase<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 0);
 }
 
-async fn every_end_of_a_later_phase<S: TestDb>(db: S) {
+async fn every_end_of_a_later_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let run = async |name, trouble| engine.execute(&scope(), &key(name), parcel(trouble)).await;
+    let run =
+        async |name, trouble| engine.execute(&scope(), &key(name), form.parcel(trouble)).await;
     failed(run("retry", Trouble::RetryLastOnce).await);
     db.let_time_pass().await;
     finished(run("retry", Trouble::RetryLastOnce).await);
@@ -188,12 +216,12 @@ async fn every_end_of_a_later_phase<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 3);
 }
 
-async fn a_reused_key_makes_room_for_its_next_life<S: TestDb>(db: S) {
+async fn a_reused_key_makes_room_for_its_next_life<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
+    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-    let next = Parcel { weight: 4, trouble: Trouble::None.into() };
+    let next = Parcel { weight: 4, ..form.parcel(Trouble::None) };
     assert!(!finished(engine.execute(&scope(), &key("k"), next).await).replayed);
     assert_eq!(counts(&db).await, [1, 2, 4, 4]);
 }
@@ -210,6 +238,7 @@ async fn proxied() -> (Postgres, Postgres, Proxy) {
 /// A statement behind a `BEGIN` that the server refused must not come to run by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
+    let form = Form::InTurn;
     for (nth, what) in [(1, "the first phase"), (2, "a later phase")] {
         for warm in [false, true] {
             let (db, store, proxy) = proxied().await;
@@ -217,11 +246,14 @@ async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
             let engine = engine(&store, &app);
             let mut before = [0; 4];
             if warm {
-                finished(engine.execute(&scope(), &key("w"), parcel(Trouble::FinishEarly)).await);
+                finished(
+                    engine.execute(&scope(), &key("w"), form.parcel(Trouble::FinishEarly)).await,
+                );
                 before = counts(&db).await;
             }
             proxy.arm("BEGIN", nth, Cut::Spoil);
-            let done = finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
+            let done =
+                finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
             assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
             assert_eq!(done.reply.status(), 201);
             let after = counts(&db).await;
@@ -237,18 +269,24 @@ async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
 /// H4 and G7: whatever becomes of the one round trip, the same call goes on and ends right.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_commit_is_resolved() {
-    for cut in [Cut::Before, Cut::After, Cut::Answer] {
-        for nth in [1, 2, 3] {
-            let (db, store, proxy) = proxied().await;
-            let app = App::default();
-            proxy.arm("COMMIT", nth, cut);
-            let engine = engine(&store, &app);
-            let done = finished(engine.execute(&scope(), &key("k"), parcel(Trouble::None)).await);
-            let what = format!("{cut:?} at commit {nth}");
-            assert_eq!((proxy.fired(), done.reply.status()), (1, 201), "{what}");
-            assert_eq!(counts(&db).await, [1, 1, 2, 2], "{what}");
-            assert_eq!(db.number("SELECT amount FROM rides").await, in_order(3), "{what}");
-            assert_eq!(app.provider.effects(), 1, "{what}");
+    let in_turn = [("COMMIT", 1), ("COMMIT", 2), ("COMMIT", 3)];
+    let as_one = [("WITH atomic_phases_begun", 1), ("WITH atomic_phases_key", 1)];
+    for cut in [Cut::Before, Cut::After, Cut::Answer, Cut::Shutdown] {
+        for (form, commits) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
+            for &(sql, nth) in commits {
+                let (db, store, proxy) = proxied().await;
+                let app = App::default();
+                proxy.arm(sql, nth, cut);
+                let engine = engine(&store, &app);
+                let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::None));
+                let done = finished(call.execute().await);
+                let what = format!("{cut:?} at {sql} {nth}");
+                let told = (proxy.fired(), done.reply.status(), done.replayed);
+                assert_eq!(told, (1, 201, false), "{what}");
+                assert_eq!(counts(&db).await, [1, 1, 2, 2], "{what}");
+                assert_eq!(db.number("SELECT amount FROM rides").await, in_order(3), "{what}");
+                assert_eq!(app.provider.effects(), 1, "{what}");
+            }
         }
     }
 }
@@ -352,9 +390,14 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
     let app = App::default();
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
-    for name in ["cold", "warm"] {
+    for (name, form) in [
+        ("cold", Form::InTurn),
+        ("warm", Form::InTurn),
+        ("cold-as-one", Form::AsOne),
+        ("warm-as-one", Form::AsOne),
+    ] {
         db.sql("TRUNCATE rides, steps, atomic_phases_staged_jobs").await;
-        let call = engine.call(&scope(), &key(name), parcel(Trouble::None));
+        let call = engine.call(&scope(), &key(name), form.parcel(Trouble::None));
         let call = tokio::spawn(call.execute());
         let waiting = gate.recv().await.unwrap();
         let same = |tables: &str| {
@@ -387,7 +430,8 @@ async fn g19_a_race_leaves_no_key_in_the_servers_log() {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
         let name = key(&format!("canary-{}", number % 8));
-        calls.spawn(engine.call(&scope(), &name, parcel(Trouble::None)).execute());
+        let form = if number % 16 < 8 { Form::InTurn } else { Form::AsOne };
+        calls.spawn(engine.call(&scope(), &name, form.parcel(Trouble::None)).execute());
     }
     while calls.join_next().await.is_some() {}
     let log = db.text("SELECT pg_read_file(current_setting('data_directory') || '/../log')").await;

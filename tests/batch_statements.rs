@@ -204,6 +204,7 @@ enum Flaw {
     NoSqlForm,
     MissingBind,
     MissingType,
+    TooManyBinds,
 }
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -227,6 +228,10 @@ impl Unsendable {
             }
             Flaw::MissingBind => {
                 batch.add(diesel::sql_query("INSERT INTO unique_things VALUES ($1)"));
+            }
+            Flaw::TooManyBinds => {
+                let rows = vec![unique_things::name.eq("a"); 70_000];
+                batch.add(diesel::insert_into(unique_things::table).values(rows));
             }
             Flaw::MissingType => {
                 let row = (moods::id.eq("a"), moods::mood.eq(Missing));
@@ -321,4 +326,9 @@ async fn g4_a_deferred_constraint_fails_its_phase() {
             if last { "begun" } else { "no row" }
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_more_binds_than_the_protocol_has_room_for_fail_their_phase() {
+    g4_a_statement_that_cannot_be_sent_fails_its_phase(Flaw::TooManyBinds).await;
 }

@@ -85,39 +85,40 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
     println!("wal before and after the replay: {} {}", after.1, replayed.1);
 
-    // Phases that hand their statements over: 2 statements on the key's row, and 3 round trips.
+    // Phases that hand their statements over: 2 statements on the key's row, and 3 round trips, with
+    // an update in plain diesel, too.
     let proxy = support::proxy::Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
     let engine = Engine::builder(store).app(app).register::<Hop>().build().unwrap();
-    finished(engine.execute(&scope(), &key("hop-warm"), Hop).await);
-    proxy.answer_slowly(10);
-    let (before, turns) = (look().await, proxy.turns());
-    sent();
-    finished(engine.execute(&scope(), &key("hop"), Hop).await);
-    assert_eq!(
-        sent(),
-        [
-            "SELECT request_id, definition,",
-            "BEGIN ISOLATION LEVEL",
-            "SELECT set_config('lock_timeout', coalesce($1,",
-            "WITH made AS",
-            "SET LOCAL lock_timeout",
-            "INSERT INTO \"rides\"",
-            "INSERT INTO \"steps\"",
-            "COMMIT -- binds:",
-            "BEGIN ISOLATION LEVEL",
-            "SELECT set_config('lock_timeout', coalesce($1,",
-            "WITH advanced AS",
-            "INSERT INTO \"steps\"",
-            "INSERT INTO atomic_phases_staged_jobs",
-            "COMMIT -- binds:",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        "in whichever order they are told of"
-    );
-    assert_eq!(look().await.0 - before.0, 2, "transactions that wrote");
-    assert_eq!(proxy.turns() - turns, 3, "round trips");
+    let head = ["SELECT request_id, definition,"];
+    let in_turn = [
+        "BEGIN ISOLATION LEVEL",
+        "SELECT set_config('lock_timeout', coalesce($1,",
+        "WITH made AS",
+        "SET LOCAL lock_timeout",
+        "INSERT INTO \"rides\"",
+        "UPDATE \"rides\" SET",
+        "COMMIT -- binds:",
+        "BEGIN ISOLATION LEVEL",
+        "SELECT set_config('lock_timeout', coalesce($1,",
+        "WITH advanced AS",
+        "UPDATE \"rides\" SET",
+        "INSERT INTO \"steps\"",
+        "INSERT INTO atomic_phases_staged_jobs",
+        "COMMIT -- binds:",
+    ];
+    let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
+    for (form, sql) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
+        finished(engine.execute(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
+        proxy.answer_slowly(10);
+        let (before, turns) = (look().await, proxy.turns());
+        sent();
+        finished(engine.execute(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
+        assert_eq!(sent(), [&head[..], sql].concat(), "{form:?}");
+        assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
+        assert_eq!(proxy.turns() - turns, 3, "{form:?}: round trips");
+        proxy.answer_slowly(0);
+    }
 }
 
 fn port_of(url: &str) -> u16 {
@@ -126,7 +127,7 @@ fn port_of(url: &str) -> u16 {
 
 /// Local, foreign, local; and no answer of the database is needed.
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Hop;
+struct Hop(Form);
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Begun(String);
@@ -141,7 +142,10 @@ impl Hop {
     ) -> PhaseResult<Begun> {
         let id = ctx.uuid(0).to_string();
         Postgres::add_ride(batch, &id, 1);
-        Postgres::add_step(batch, &id, "begun");
+        match self.0 {
+            Form::InTurn => Postgres::add_to_ride(batch, &id, 1, 1),
+            Form::AsOne => Postgres::add_independent_step(batch, &id, "begun"),
+        }
         Ok(Begun(id))
     }
 
@@ -162,9 +166,14 @@ impl Hop {
     async fn answered(
         &self,
         batch: &mut Batch<'_, Postgres>,
+        begun: &Begun,
         charge: &Charge,
     ) -> PhaseResult<Reply> {
-        Postgres::add_step(batch, &charge.id, "answered");
+        Postgres::add_to_ride(batch, &begun.0, 2, 2);
+        match self.0 {
+            Form::InTurn => Postgres::add_step(batch, &charge.id, "answered"),
+            Form::AsOne => Postgres::add_independent_step(batch, &charge.id, "answered"),
+        }
         batch.stage_job("receipt", &charge.id)?;
         Ok(Reply::new(201))
     }

@@ -54,9 +54,10 @@ async fn counted<S: TestDb>(world: &World<S>) -> (String, usize) {
 
 fn shipping<S: TestDb>(
     db: S,
+    form: Form,
 ) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Parcel, World<S>> {
-    let other = Parcel { weight: 4, trouble: Trouble::None.into() };
-    explore(async move || emptied(&db, Provider::default()).await, parcel(Trouble::None))
+    let other = Parcel { weight: 4, ..form.parcel(Trouble::None) };
+    explore(async move || emptied(&db, Provider::default()).await, form.parcel(Trouble::None))
         .and_another(other)
         .always("one charge at most", async |world: &World<S>| {
             assert!(world.app.provider.effects() <= 1);
@@ -92,6 +93,7 @@ on_both_stores! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
+    statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor,
     statements_that_are_handed_over_survive_two_workers_in_every_order,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
@@ -129,13 +131,25 @@ async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_ever
 >(
     db: S,
 ) {
-    let report = shipping(db).crash_at_every_point().with_competitor().run().await;
+    let parcel = shipping(db, Form::InTurn);
+    let report = parcel.crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (16, 0));
+}
+
+async fn statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let parcel = shipping(db, Form::AsOne);
+    let report = parcel.crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (16, 0));
 }
 
 async fn statements_that_are_handed_over_survive_two_workers_in_every_order<S: TestDb>(db: S) {
-    shown(&shipping(db).and_two_workers(1).run().await);
+    shown(&shipping(db, Form::AsOne).and_two_workers(1).run().await);
 }
 
 async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked<

@@ -58,6 +58,30 @@ fn tables(words: &[String]) -> Vec<&str> {
     tables
 }
 
+/// The parts of a joined statement that are for tables of ours, each as if it were sent by itself; or
+/// the statement.
+fn parts(sql: &str) -> Vec<String> {
+    if !sql.starts_with("WITH atomic_phases_") {
+        return vec![sql.to_owned()];
+    }
+    let behind = sql.match_indices(" AS (").map(|(start, _)| &sql[start + 5..]);
+    let inside = behind.map(|rest| {
+        let mut open = 1;
+        let end = rest.find(|letter| {
+            open += i32::from(letter == '(') - i32::from(letter == ')');
+            open == 0
+        });
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    let tables = ["INTO atomic_phases_", "UPDATE atomic_phases_"];
+    let ours = inside.filter(|part| tables.iter().any(|table| part.contains(table)));
+    // The one row of the key's part, or none, is what it has to do with the others.
+    ours.map(|part| {
+        part.replace(", atomic_phases_key", "").replace(" FROM atomic_phases_begun", "")
+    })
+    .collect()
+}
+
 /// Says what keeps a statement from being routed to one shard by its scope.
 fn routed(sql: &str) -> Result<(), &'static str> {
     let words = words(sql);
@@ -68,7 +92,7 @@ fn routed(sql: &str) -> Result<(), &'static str> {
         // The first column, which takes the first bind: by it the row is routed.
         let into = words.iter().position(|word| word == "INTO").unwrap_or_default();
         let named = says(&words[into + 2..into + 4], &["(", "scope"]);
-        let bound = says(&words, &["SELECT", "$1", ","]);
+        let bound = says(&words, &["SELECT", "$", ","]);
         if !named || !bound {
             return Err("an INSERT without the scope");
         }
@@ -131,7 +155,10 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     app.forget_bodies();
     finished(engine.execute(&scope(), &key("call"), notify(Trouble::None)).await);
-    finished(engine.execute(&scope(), &key("batch"), parcel(Trouble::None)).await);
+    for form in [Form::InTurn, Form::AsOne] {
+        let name = key(&format!("{form:?}"));
+        finished(engine.execute(&scope(), &name, form.parcel(Trouble::None)).await);
+    }
     let sent = std::mem::take(&mut *SENT.lock().unwrap());
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     SENT.lock().unwrap().clear();
@@ -139,12 +166,21 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let sent = [sent, std::mem::take(&mut *SENT.lock().unwrap())].concat();
 
     let ours: Vec<&String> = sent.iter().filter(|sql| sql.contains("atomic_phases_")).collect();
-    for kind in
-        ["SELECT request_id", "WITH made", "INSERT INTO", "UPDATE", "DELETE", "WITH advanced"]
-    {
+    for kind in [
+        "SELECT request_id",
+        "WITH made",
+        "INSERT INTO",
+        "UPDATE",
+        "DELETE",
+        "WITH advanced",
+        "WITH atomic_phases_begun",
+        "WITH atomic_phases_key",
+    ] {
         assert!(ours.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {ours:#?}");
     }
-    for sql in ours {
-        assert_eq!(routed(sql), Ok(()), "{sql}");
+    let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
+    assert_eq!(parts.len(), ours.len() + 2, "two joined statements, a job in each");
+    for sql in parts {
+        assert_eq!(routed(&sql), Ok(()), "{sql}");
     }
 }

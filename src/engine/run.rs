@@ -25,7 +25,7 @@ use crate::fault::{Mode, Place};
 use crate::observe;
 use crate::phase::{
     Batch, DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext,
-    Scene, StagedJob, Staging, Tx,
+    Scene, StagedJob, Staging, Statements, Tx,
 };
 use crate::store::{
     Commit, Creation, NewRow, Refusal, Status, Store, StoreError, Transaction, Writes,
@@ -57,7 +57,7 @@ pub(super) struct Run<S: Store, A> {
 /// How a local phase writes: into an open transaction, or by statements that travel with its commit.
 enum Writing<S: Store> {
     Open(S::Transaction),
-    Later(Isolation, Vec<S::Statement>),
+    Later(Isolation, Statements<S>),
 }
 
 impl<S: Store> Writing<S> {
@@ -132,7 +132,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &'static Phase,
         row: &NewRow<'_>,
     ) -> Result<Ended, ExecuteError> {
-        let mut writing = Writing::Later(Isolation::ReadCommitted, Vec::new());
+        let mut writing = Writing::Later(Isolation::ReadCommitted, Statements::default());
         let (body, jobs) = self.local_body(0, phase, &mut writing).await?;
         let moved = match self.first_moved(phase, body) {
             Ok(moved) => moved,
@@ -273,7 +273,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         loop {
             reach!(phase.name, BeforePhase);
             let mut writing = match phase.batch {
-                true => Writing::Later(isolation, Vec::new()),
+                true => Writing::Later(isolation, Statements::default()),
                 false => match self.core.store.begin(isolation).await {
                     Ok(tx) => Writing::Open(tx),
                     Err(error) if self.may_rerun_store(phase, &error) => {

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::definition::Isolation;
 use crate::error::DbError;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
+use crate::phase::{StagedJob, Statements};
 
 pub(crate) use self::due::{Created, Due, JobAt, JobRow};
 
@@ -414,6 +414,19 @@ pub struct NewRow<'a> {
     pub(crate) replaces: Option<Uuid>,
 }
 
+impl<'a> NewRow<'a> {
+    /// What the first phase's writes are guarded by: nothing but that the row is new.
+    pub(crate) fn guard(&self) -> Guard<'a> {
+        Guard {
+            scope: self.scope,
+            key: self.key,
+            request_id: self.request_id,
+            lease_token: 1,
+            recovery_point: "",
+        }
+    }
+}
+
 /// How a row begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Birth {
@@ -461,7 +474,7 @@ pub enum Reserved<T> {
 
 /// What a phase hands over.
 pub struct Writes<'a, S: Store> {
-    pub(crate) statements: Vec<S::Statement>,
+    pub(crate) statements: Statements<S>,
     pub(crate) jobs: &'a [StagedJob],
 }
 

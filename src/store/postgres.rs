@@ -3,11 +3,14 @@
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
 //! would hide which of body, commit and rollback failed (H8). `statements` holds the SQL.
 
+mod handed;
+mod joined;
 mod lent;
 mod pool;
 mod statements;
 mod whole;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -18,10 +21,10 @@ use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::future::{OptionFuture, join, join4, join5};
 
+use self::handed::{Statement, Texts};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
-use self::whole::Statement;
 use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
 use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, standing};
 use super::{
@@ -54,6 +57,7 @@ const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,
+    texts: Arc<Texts>,
 }
 
 impl Postgres {
@@ -107,7 +111,7 @@ impl<P: Pool> Postgres<P> {
     /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
-        Self { pool }
+        Self { pool, texts: Arc::new(Texts::new()) }
     }
 
     /// The pool, for the application's own queries outside of phases.
@@ -306,9 +310,11 @@ impl<P: Pool> Store for Postgres<P> {
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
         change: &Change<'_>,
-        writes: Writes<'_, Self>,
+        mut writes: Writes<'_, Self>,
     ) -> Creation {
-        self.create_whole(row, created_at, change, writes).await.unwrap_or_else(Creation::Failed)
+        self.create_whole(row, created_at, change, &mut writes)
+            .await
+            .unwrap_or_else(Creation::Failed)
     }
 
     async fn advance(
@@ -316,9 +322,11 @@ impl<P: Pool> Store for Postgres<P> {
         isolation: Isolation,
         guard: &Guard<'_>,
         change: &Change<'_>,
-        writes: Writes<'_, Self>,
+        mut writes: Writes<'_, Self>,
     ) -> Commit {
-        self.advance_whole(isolation, guard, change, writes).await.unwrap_or_else(Commit::Failed)
+        self.advance_whole(isolation, guard, change, &mut writes)
+            .await
+            .unwrap_or_else(Commit::Failed)
     }
 
     async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
@@ -336,7 +344,10 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         let written = async {
-            ask!(self, "write the key", |conn| sql::Write::new(guard, change).execute(&mut conn))
+            ask!(self, "write the key", |conn| {
+                let next = sql::NextState::new(guard, change);
+                sql::Write { next }.execute(&mut conn)
+            })
         };
         match written.await {
             Ok(0) => Commit::Fenced,
@@ -561,9 +572,12 @@ impl<P: Pool> PgTransaction<P> {
     ) -> Result<Commit, StoreError> {
         let conn = self.0.shared()?;
         let jobs = futures_util::future::join_all(
-            jobs.iter().map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn)),
+            jobs.iter()
+                .map(|job| sql::InsertJob { job: sql::NewJob::new(guard, job) })
+                .map(|insert| insert.execute(&mut &*conn)),
         );
-        let advance = sql::Advance::new(guard, change).load::<i32>(&mut &*conn);
+        let advance =
+            sql::Advance { next: sql::NextState::new(guard, change) }.load::<i32>(&mut &*conn);
         let commit = sql::CommitTx {}.execute(&mut &*conn);
         let sent = answered(async {
             let (jobs, (advanced, committed)) = join(jobs, join(advance, commit)).await;

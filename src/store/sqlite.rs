@@ -224,7 +224,7 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Creation {
-        if writes.statements.iter().any(|statement| statement.ends) {
+        if writes.statements.all.iter().any(|statement| statement.ends) {
             return Creation::Refused(Refusal::LeftTransaction);
         }
         let create = sql::Create::new(row, created_at, change);
@@ -233,14 +233,7 @@ impl Store for Sqlite {
             key: row.key.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),
         });
-        let guard = Guard {
-            scope: row.scope,
-            key: row.key,
-            request_id: row.request_id,
-            lease_token: 1,
-            recovery_point: "",
-        };
-        let write = writing(&guard, writes);
+        let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
             make_room.map(|delete| delete.execute(conn)).transpose()?;
             let Some(times) = create.load::<(i64, i64)>(conn)?.into_iter().next() else {
@@ -269,7 +262,7 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Commit {
-        if writes.statements.iter().any(|statement| statement.ends) {
+        if writes.statements.all.iter().any(|statement| statement.ends) {
             return Commit::Refused(Refusal::LeftTransaction);
         }
         let advance = sql::Write::new(guard, change);
@@ -525,7 +518,7 @@ fn writing(
     let Writes { statements, jobs } = writes;
     let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
     move |conn| {
-        for statement in statements {
+        for statement in statements.all {
             (statement.run)(conn)?;
         }
         for job in jobs {

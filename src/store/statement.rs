@@ -24,7 +24,8 @@ where
 }
 
 /// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in
-/// which a field's name stands where its value is bound.
+/// which a field's name stands where its value is bound, `[NAME]` where a text of that name stands,
+/// and `{field}` where a part of a statement stands that was declared on its own.
 macro_rules! statement {
     (
         $(#[$doc:meta])*
@@ -63,6 +64,9 @@ macro_rules! statement {
         $crate::store::statement::push_bind(&mut $out, &$self.$field)?
     };
     (@part $out:ident, $self:ident, [$text:ident]) => { $out.push_sql($text) };
+    (@part $out:ident, $self:ident, {$fragment:ident}) => {
+        diesel::query_builder::QueryFragment::walk_ast(&$self.$fragment, $out.reborrow())?
+    };
 }
 pub(super) use statement;
 

@@ -112,6 +112,7 @@ pub trait TestDb: Store {
     /// The same three, handed over.
     fn add_ride(batch: &mut Batch<'_, Self>, id: &str, amount: i64);
     fn add_step(batch: &mut Batch<'_, Self>, request: &str, step: &str);
+    fn add_independent_step(batch: &mut Batch<'_, Self>, request: &str, step: &str);
     fn add_unique(batch: &mut Batch<'_, Self>, name: &str);
 
     /// A statement that cannot be cached, and that says in which order it came.
@@ -209,6 +210,12 @@ macro_rules! test_db {
                 use diesel::ExpressionMethods;
                 let row = (steps::request.eq(request.to_owned()), steps::step.eq(step.to_owned()));
                 batch.add(diesel::insert_into(steps::table).values(row));
+            }
+
+            fn add_independent_step(batch: &mut Batch<'_, Self>, request: &str, step: &str) {
+                use diesel::ExpressionMethods;
+                let row = (steps::request.eq(request.to_owned()), steps::step.eq(step.to_owned()));
+                batch.add_independent(diesel::insert_into(steps::table).values(row));
             }
 
             fn add_unique(batch: &mut Batch<'_, Self>, name: &str) {

@@ -1,8 +1,7 @@
 //! A proxy in front of PostgreSQL that knows the protocol's frames: it cuts a connection right
 //! before a chosen statement, right after it, or swallows its acknowledgement.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,6 +18,8 @@ pub enum Cut {
     After,
     /// The server executes it; its answer is lost.
     Answer,
+    /// The server executes it; then, in place of its answer, comes that it ends the connection.
+    Shutdown,
     /// The server gets it; the connection is cut when the test says so.
     Hold,
     /// The server refuses it: it never heard of that prepared statement. Nothing is cut.
@@ -128,7 +129,8 @@ impl Shared {
 async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
-    let mute = Arc::new(AtomicBool::new(false));
+    let mute = Arc::new(AtomicU8::new(0));
+    let ending = Arc::new(AtomicBool::new(false));
     let answered = Arc::new(Notify::new());
     let heard = Arc::new(AtomicBool::new(true));
     let forward = forward(
@@ -136,10 +138,11 @@ async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
         server_write,
         shared.clone(),
         mute.clone(),
+        ending.clone(),
         answered.clone(),
         heard.clone(),
     );
-    let backward = backward(server_read, client_write, shared, mute, answered, heard);
+    let backward = backward(server_read, client_write, shared, mute, ending, answered, heard);
     // Whichever ends drops all four halves: both sides see a closed connection.
     tokio::select! {
         _ = forward => {}
@@ -152,7 +155,8 @@ async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     shared: Arc<Shared>,
-    mute: Arc<AtomicBool>,
+    mute: Arc<AtomicU8>,
+    ending: Arc<AtomicBool>,
     answered: Arc<Notify>,
     heard: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
@@ -185,13 +189,18 @@ async fn forward(
             b'Q' => Some(words[0].clone()),
             _ => None,
         };
-        if let Some(cut) = sql.and_then(|sql| shared.passes(&sql)) {
+        if let Some((sql, cut)) = sql.and_then(|sql| shared.passes(&sql).map(|cut| (sql, cut))) {
             match cut {
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
-                Cut::Answer => mute.store(true, Ordering::SeqCst),
+                // A joined statement is a transaction by itself: the next answer is that of its end.
+                Cut::Answer | Cut::Shutdown if sql.starts_with("WITH atomic_phases_") => {
+                    mute.store(b'Z', Ordering::SeqCst);
+                }
+                Cut::Answer | Cut::Shutdown => mute.store(b'C', Ordering::SeqCst),
                 Cut::Spoil => body[words[0].len() + 1] = b'x',
             }
+            ending.store(cut == Cut::Shutdown, Ordering::SeqCst);
             cutting = Some(cut).filter(|cut| *cut != Cut::Spoil);
         }
         let delay = shared.delay_ms.load(Ordering::SeqCst);
@@ -203,7 +212,7 @@ async fn forward(
         if cutting.is_some() && (kind == b'S' || kind == b'Q') {
             to.flush().await?;
             match cutting {
-                Some(Cut::Answer) => answered.notified().await,
+                Some(Cut::Answer | Cut::Shutdown) => answered.notified().await,
                 Some(Cut::Hold) => shared.held.notified().await,
                 _ => {}
             }
@@ -217,21 +226,27 @@ async fn backward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     shared: Arc<Shared>,
-    mute: Arc<AtomicBool>,
+    mute: Arc<AtomicU8>,
+    ending: Arc<AtomicBool>,
     answered: Arc<Notify>,
     heard: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
-    let mut seen: HashSet<u8> = HashSet::new();
     loop {
         let kind = from.read_u8().await?;
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
-        if mute.load(Ordering::SeqCst) {
-            seen.insert(kind);
-            // CommandComplete of the COMMIT or of the update, then ReadyForQuery.
-            let done = kind == b'C' && (body.starts_with(b"COMMIT") || body.starts_with(b"UPDATE"));
-            if done {
+        let until = mute.load(Ordering::SeqCst);
+        if until > 0 {
+            // CommandComplete of the COMMIT or of the update; or ReadyForQuery.
+            let ends = body.starts_with(b"COMMIT") || body.starts_with(b"UPDATE");
+            if kind == until && (kind == b'Z' || ends) {
+                if ending.load(Ordering::SeqCst) {
+                    let told = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
+                    let length = (told.len() as u32 + 4).to_be_bytes();
+                    to.write_all(&[&b"E"[..], &length, told].concat()).await?;
+                    to.flush().await?;
+                }
                 answered.notify_one();
                 std::future::pending::<()>().await;
             }

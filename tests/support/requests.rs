@@ -263,10 +263,20 @@ pub struct Parcel {
     pub weight: i64,
     #[serde(default)]
     pub trouble: Unfingerprinted<Trouble>,
+    pub form: Form,
 }
 
-pub fn parcel(trouble: Trouble) -> Parcel {
-    Parcel { weight: 3, trouble: trouble.into() }
+/// How PostgreSQL is sent the statements of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    InTurn,
+    AsOne,
+}
+
+impl Form {
+    pub fn parcel(self, trouble: Trouble) -> Parcel {
+        Parcel { weight: 3, trouble: trouble.into(), form: self }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -290,7 +300,10 @@ impl<Db: TestDb> Parcel {
         app.begin(0);
         let id = ctx.uuid(0).to_string();
         Db::add_ride(batch, &id, self.weight);
-        Db::add_step(batch, &id, "packed");
+        match self.form {
+            Form::InTurn => Db::add_step(batch, &id, "packed"),
+            Form::AsOne => Db::add_independent_step(batch, &id, "packed"),
+        }
         batch.stage_job("label", &id)?;
         match *self.trouble {
             Trouble::RejectFirst => return Err(PhaseError::reject(Reply::text(402, "no credit"))),
@@ -348,6 +361,9 @@ impl<Db: TestDb> Parcel {
         charge: &Charge,
     ) -> PhaseResult<Reply> {
         Db::add_step(batch, &packed.id, "delivered");
+        if self.form == Form::InTurn {
+            Db::add_to_ride(batch, &packed.id, 1, 0);
+        }
         batch.stage_job("thanks", &packed.id)?;
         Ok(Reply::json(201, &serde_json::json!({ "parcel": packed.id, "charge": charge.id }))?)
     }

@@ -4,12 +4,14 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use deadpool::managed::{Object, Timeouts};
-use diesel_async::AsyncPgConnection;
+use diesel::{ConnectionError, ConnectionResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
 };
 #[cfg(feature = "bb8")]
 use diesel_async::{AnsiTransactionManager, TransactionManager};
+use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
+use futures_util::FutureExt;
 
 use crate::error::{POOLER, is_of_a_pooler};
 use crate::store::StoreError;
@@ -59,6 +61,7 @@ pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreE
     // The default asks `SELECT 1` at each use, a round trip for every request. The store finds a
     // dead connection by using it.
     config.recycling_method = RecyclingMethod::Fast;
+    config.custom_setup = Box::new(|url| establish(url).boxed());
     deadpool::managed::Pool::builder(Manager::new_with_config(url, config))
         .max_size(settings.max_size)
         .timeouts(Timeouts {
@@ -69,6 +72,14 @@ pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreE
         .runtime(deadpool::Runtime::Tokio1)
         .build()
         .map_err(|error| StoreError::Configuration(error.to_string()))
+}
+
+/// A connection whose server looks twice a second whether its client is still there, also while it
+/// executes a statement (H13). A phase's statements that go as one cannot set that for themselves.
+async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
+    let mut conn = AsyncPgConnection::establish(url).await?;
+    let look = conn.batch_execute("SET client_connection_check_interval = 500").await;
+    look.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
 }
 
 impl Pool for DeadPool {

@@ -14,6 +14,7 @@ use diesel::sql_types::{
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
+use super::joined::JoinedWrites;
 use crate::definition::Isolation;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
@@ -209,12 +210,8 @@ impl<'a> Reserve<'a> {
 }
 
 statement! {
-    /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
-    /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`]), and
-    /// not a unique violation, for which the server writes the key into its log (G19).
-    /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
-    /// this inserts nothing and ends the connection, before the server reads them.
-    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    /// The row as its first phase leaves it, from the time `t`.
+    BornRow<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases_hash: &'a str, fingerprint: &'a str, status: &'a str, to: &'a str,
@@ -222,7 +219,7 @@ statement! {
         context: Option<&'a [u8]>, outputs: Option<&'a [u8]>, response_status: Option<i16>,
         response_headers: Option<&'a [u8]>, response_body: Option<&'a [u8]>,
     },
-    "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
@@ -230,18 +227,10 @@ statement! {
     phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms,
     " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
-    ", ", response_headers, ", ", response_body, " FROM clock_timestamp() AS t \
-     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT max(advanced_at), max(expires_at), CASE WHEN count(*) = 1 THEN 1 \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
-     THEN ('atomic_phases:exists:' || count(*))::integer \
-     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM made"
+    ", ", response_headers, ", ", response_body
 }
 
-pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
-
-impl<'a> Create<'a> {
+impl<'a> BornRow<'a> {
     pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
         Self {
             scope: row.scope.as_str(),
@@ -265,6 +254,44 @@ impl<'a> Create<'a> {
         }
     }
 }
+
+statement! {
+    /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
+    /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`]), and
+    /// not a unique violation, for which the server writes the key into its log (G19).
+    /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
+    /// this inserts nothing and ends the connection, before the server reads them.
+    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    { row: BornRow<'a> },
+    "WITH made AS (", {row}, " FROM clock_timestamp() AS t \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT max(advanced_at), max(expires_at), CASE WHEN count(*) = 1 THEN 1 \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
+     THEN ('atomic_phases:exists:' || count(*))::integer \
+     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM made"
+}
+
+statement! {
+    /// The same with the phase's writes in it, as one statement that is a transaction by itself. The
+    /// lock timeout bounds the wait for the row only: the server makes the row first, then answers,
+    /// which gives the session its own back, and then executes what the answer has no use for. That the
+    /// server looks after its client holds from the next statement of the session on, and stays: for an
+    /// application's own pool, which does not begin with it.
+    CreateJoined<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    { lock_timeout: String, row: BornRow<'a>, writes: JoinedWrites<'a> },
+    "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
+     set_config('client_connection_check_interval', '500', false), \
+     set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
+     set_config('lock_timeout', ", lock_timeout, ", true)), atomic_phases_key AS (", {row},
+    " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
+     RETURNING advanced_at, expires_at)", {writes}, " SELECT max(advanced_at), max(expires_at), \
+     CASE WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
+     current_setting('atomic_phases.lock_timeout'), true)) \
+     ELSE ('atomic_phases:exists:' || count(*))::integer END FROM atomic_phases_key"
+}
+
+pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 
 statement! {
     /// The database's clock.
@@ -309,96 +336,101 @@ impl<'a> TakeOver<'a> {
     }
 }
 
-macro_rules! guarded_update {
-    ($name:ident, $rows:ty, $before:literal, $after:literal) => {
-        statement! {
-            /// The next state of a row, guarded by lease token and recovery point (G3, G6).
-            $name<'a> for Pg, rows $rows,
-            {
-                status: &'a str, to: &'a str, phases_hash: &'a str,
-                outputs: Option<&'a [u8]>, open_intent: Option<&'a str>, lease_ms: Option<i64>,
-                due_ms: Option<i64>, held: bool, resolution: Option<&'a str>, settled: bool,
-                response_status: Option<i16>, response_headers: Option<&'a [u8]>,
-                response_body: Option<&'a [u8]>, scope: &'a str, key: &'a str, request_id: Uuid,
-                token: i64, from: &'a str,
-            },
-            $before, "UPDATE atomic_phases_keys SET status = ", status,
-            ", recovery_point = ", to,
-            ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
-            " THEN advanced_at ELSE clock_timestamp() END, phases_hash = ", phases_hash,
-            ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
-            ", locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond'",
-            // While it runs, the workers hear of it only once it is slow.
-            ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL \
-OR created_at < clock_timestamp() - interval '5 seconds' \
-THEN clock_timestamp() + ", due_ms, " * interval '1 millisecond' END",
-            ", resolution = coalesce(", resolution, ", resolution), \
-reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
-            ", response_status = ", response_status, ", response_headers = ", response_headers,
-            ", response_body = ", response_body,
-            " WHERE scope = ", scope, " AND idempotency_key = ", key,
-            " AND request_id = ", request_id, " AND lease_token = ", token,
-            " AND recovery_point = ", from, " AND status = 'in_progress'", $after
-        }
-
-        impl<'a> $name<'a> {
-            pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
-                Self {
-                    status: change.status.as_str(),
-                    to: change.recovery_point,
-                    phases_hash: change.phases_hash,
-                    outputs: change.outputs,
-                    open_intent: change.open_intent,
-                    lease_ms: change.lease().map(millis),
-                    due_ms: change.due().map(millis),
-                    held: change.status == Status::InProgress,
-                    resolution: change.resolution,
-                    settled: change.resolution.is_some(),
-                    response_status: change.response.map(|response| response.status.cast_signed()),
-                    response_headers: change.response.map(|response| &*response.headers),
-                    response_body: change.response.and_then(|response| response.body.as_deref()),
-                    scope: guard.scope.as_str(),
-                    key: guard.key.as_str(),
-                    request_id: guard.request_id,
-                    token: guard.lease_token,
-                    from: guard.recovery_point,
-                }
-            }
-        }
-    };
+statement! {
+    /// The next state of a row, guarded by lease token and recovery point (G3, G6).
+    NextState<'a> for Pg, rows sql_types::Untyped,
+    {
+        status: &'a str, to: &'a str, phases_hash: &'a str,
+        outputs: Option<&'a [u8]>, open_intent: Option<&'a str>, lease_ms: Option<i64>,
+        due_ms: Option<i64>, held: bool, resolution: Option<&'a str>, settled: bool,
+        response_status: Option<i16>, response_headers: Option<&'a [u8]>,
+        response_body: Option<&'a [u8]>, scope: &'a str, key: &'a str, request_id: Uuid,
+        token: i64, from: &'a str,
+    },
+    "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
+    ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    " THEN advanced_at ELSE clock_timestamp() END, phases_hash = ", phases_hash,
+    ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
+    ", locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond'",
+    // While it runs, the workers hear of it only once it is slow.
+    ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL \
+     OR created_at < clock_timestamp() - interval '5 seconds' \
+     THEN clock_timestamp() + ", due_ms, " * interval '1 millisecond' END",
+    ", resolution = coalesce(", resolution, ", resolution), \
+     reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
+     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
+    ", response_status = ", response_status, ", response_headers = ", response_headers,
+    ", response_body = ", response_body,
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
 }
 
-// In a transaction of its own: the number of rows tells.
-guarded_update!(Write, sql_types::Untyped, "", "");
+impl<'a> NextState<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+        Self {
+            status: change.status.as_str(),
+            to: change.recovery_point,
+            phases_hash: change.phases_hash,
+            outputs: change.outputs,
+            open_intent: change.open_intent,
+            lease_ms: change.lease().map(millis),
+            due_ms: change.due().map(millis),
+            held: change.status == Status::InProgress,
+            resolution: change.resolution,
+            settled: change.resolution.is_some(),
+            response_status: change.response.map(|response| response.status.cast_signed()),
+            response_headers: change.response.map(|response| &*response.headers),
+            response_body: change.response.and_then(|response| response.body.as_deref()),
+            scope: guard.scope.as_str(),
+            key: guard.key.as_str(),
+            request_id: guard.request_id,
+            token: guard.lease_token,
+            from: guard.recovery_point,
+        }
+    }
+}
 
-// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which turns
-// that COMMIT into a rollback. The cast of a text that is no number raises one, and carries our mark
-// through a server of any language.
-guarded_update!(
-    Advance,
-    Integer,
-    "WITH advanced AS (",
+statement! {
+    /// In a transaction of its own: the number of rows tells.
+    Write<'a> for Pg, rows sql_types::Untyped, { next: NextState<'a> }, {next}
+}
+
+statement! {
+    /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
+    /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
+    /// our mark through a server of any language.
+    Advance<'a> for Pg, rows Integer, { next: NextState<'a> },
+    "WITH advanced AS (", {next},
     " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
      SELECT CASE WHEN count(*) = 1 THEN 1 \
      WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
      THEN ('atomic_phases:fenced:' || count(*))::integer \
      ELSE ('atomic_phases:left:' || count(*))::integer END FROM advanced"
-);
+}
 
-// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it failed,
-// they must not come to run by themselves: it ends the connection, before the server reads them.
-guarded_update!(
-    AdvanceFirst,
-    Integer,
-    "WITH advanced AS (",
+statement! {
+    /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
+    /// failed, they must not come to run by themselves: it ends the connection, before the server
+    /// reads them.
+    AdvanceFirst<'a> for Pg, rows Integer, { next: NextState<'a> },
+    "WITH advanced AS (", {next},
     " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
      SELECT CASE WHEN count(*) = 1 THEN 1 \
      WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
      THEN ('atomic_phases:fenced:' || count(*))::integer \
      ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM advanced"
-);
+}
 
+statement! {
+    /// The same with the phase's writes in it, as one statement that is a transaction by itself.
+    AdvanceJoined<'a> for Pg, rows Integer, { next: NextState<'a>, writes: JoinedWrites<'a> },
+    "WITH atomic_phases_key AS (", {next}, " RETURNING 1)", {writes},
+    " SELECT CASE WHEN count(*) = 1 THEN 1 \
+     ELSE ('atomic_phases:fenced:' || count(*))::integer END FROM atomic_phases_key"
+}
+
+/// What each mark of the engine's begins with.
+pub(super) const MARK: &str = "atomic_phases:";
 /// What [`Create`] raises where the key has a row.
 pub(super) const MARK_EXISTS: &str = "atomic_phases:exists:";
 /// What [`Advance`] raises where the lease is somebody else's.
@@ -434,20 +466,25 @@ impl<'a> Renew<'a> {
 }
 
 statement! {
-    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
-    /// COMMIT of the phase it would be committed by itself (G18).
-    InsertJob<'a> for Pg, rows sql_types::Untyped,
+    /// A staged job, at the time `t`.
+    NewJob<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
         name: &'a str, args: &'a [u8],
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
-    position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
-     WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
+     name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id,
+    ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t"
 }
 
-impl<'a> InsertJob<'a> {
+statement! {
+    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
+    /// COMMIT of the phase it would be committed by itself (G18).
+    InsertJob<'a> for Pg, rows sql_types::Untyped, { job: NewJob<'a> },
+    {job}, " WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
+}
+
+impl<'a> NewJob<'a> {
     pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
         Self {
             scope: guard.scope.as_str(),

@@ -1,0 +1,232 @@
+//! [`Statement`]: what a phase handed over, until it is sent.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::{collections::HashMap, fmt};
+
+use diesel::QueryResult;
+use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
+use diesel::query_builder::bind_collector::RawBytesBindCollector;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
+
+use crate::store::statement::is_of_a_transaction;
+
+/// The first number that diesel gives a bind when a statement's text is looked at: a lower one in it
+/// is a number that the application wrote.
+const FIRST_BIND: usize = 1000;
+
+/// A statement of a phase, to be sent later.
+pub struct Statement {
+    query: Box<dyn QueryFragment<Pg> + Send>,
+    text: String,
+    pub(super) binds: usize,
+    /// Whether its text is the same each time, as far as diesel knows.
+    is_constant: bool,
+    /// Whether it would end the transaction.
+    pub(super) ends: bool,
+    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
+    /// for in front of the lock on which the order of statements rests, so that others would overtake it.
+    pub(super) alone: bool,
+    /// Whether it can be a part of another statement.
+    pub(super) joins: bool,
+}
+
+impl Statement {
+    pub(super) fn of<Q>(query: Q) -> Self
+    where
+        Q: QueryFragment<Pg> + Send + 'static,
+    {
+        let mut asked = Asked(false);
+        let mut text = PgQueryBuilder::default();
+        (1..FIRST_BIND).for_each(|_| text.push_bind_param_value_only());
+        // What has no SQL form is told again when it is to be sent, as that statement's error.
+        let mut binds = RawBytesBindCollector::new();
+        let _ = query.collect_binds(&mut binds, &mut asked, &Pg);
+        let _ = query.to_sql(&mut text, &Pg);
+        let (text, binds) = (text.finish(), binds.binds.len());
+        Self {
+            binds,
+            is_constant: query.is_safe_to_cache_prepared(&Pg).unwrap_or(false),
+            ends: is_of_a_transaction(&text),
+            alone: asked.0,
+            joins: is_a_part(&text),
+            query: Box::new(query),
+            text,
+        }
+    }
+
+    /// The statement by itself.
+    pub(super) fn to_send<'s>(&'s self, texts: &Texts) -> Sent<'s> {
+        Sent { query: &*self.query, cached: self.is_constant || texts.admits(&self.text) }
+    }
+
+    /// The statement as a part of another.
+    pub(super) fn walk<'s>(&'s self, out: AstPass<'_, 's, Pg>) -> QueryResult<()> {
+        self.query.walk_ast(out)
+    }
+}
+
+impl Hash for Statement {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+/// Whether a type's number was asked for.
+struct Asked(bool);
+
+impl PgMetadataLookup for Asked {
+    fn lookup_type(&mut self, _: &str, _: Option<&str>) -> PgTypeMetadata {
+        self.0 = true;
+        PgTypeMetadata::new(0, 0)
+    }
+}
+
+/// Whether a text can stand in parentheses behind `WITH … AS`: it writes, it is one statement to its
+/// end, it numbers no binds by itself, and the engine's tables are none of its business.
+fn is_a_part(text: &str) -> bool {
+    let word = text.split_ascii_whitespace().next().unwrap_or_default();
+    let writes = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| word.eq_ignore_ascii_case(verb));
+    let mut numbers = text.split('$').skip(1).filter_map(|behind| {
+        let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+        behind[..digits].parse::<usize>().ok()
+    });
+    writes
+        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| text.contains(stop))
+        && numbers.all(|number| number >= FIRST_BIND)
+}
+
+/// A statement on its way, which the connection may keep prepared.
+pub(super) struct Sent<'s> {
+    query: &'s (dyn QueryFragment<Pg> + Send),
+    cached: bool,
+}
+
+impl QueryId for Sent<'_> {
+    type QueryId = ();
+    // What stands behind it differs; the cache then goes by the text.
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl QueryFragment<Pg> for Sent<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        self.query.walk_ast(out)
+    }
+
+    fn is_safe_to_cache_prepared(&self, _: &Pg) -> QueryResult<bool> {
+        Ok(self.cached)
+    }
+}
+
+/// The texts that phases handed over so far.
+///
+/// diesel prepares an `UPDATE` anew each time, one round trip more, because its text may differ each
+/// time and a connection keeps what it prepared. Here the text is looked at: the first
+/// [`MOST_TEXTS`](Self::MOST_TEXTS) different ones are kept, which in nearly every application is all.
+pub(super) struct Texts {
+    hasher: RandomState,
+    /// How often in a row a text was refused as a part of another, and succeeded by itself.
+    refused: Mutex<HashMap<u64, u8>>,
+}
+
+impl Texts {
+    const MOST_TEXTS: usize = 256;
+    /// After so many, it is not tried any more.
+    const MOST_REFUSALS: u8 = 3;
+
+    pub(super) fn new() -> Self {
+        Self { hasher: RandomState::new(), refused: Mutex::new(HashMap::new()) }
+    }
+
+    /// Whether there is room for the text on each connection.
+    pub(super) fn admits(&self, text: &(impl Hash + ?Sized)) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.hasher.hash_one(text);
+        let known = refused.contains_key(&text);
+        if !known && refused.len() < Self::MOST_TEXTS {
+            refused.insert(text, 0);
+            return true;
+        }
+        known
+    }
+
+    /// Whether the server accepts the statements as one, as far as is known.
+    pub(super) fn join(&self, text: &impl Hash) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(&self.hasher.hash_one(text)).is_none_or(|&times| times < Self::MOST_REFUSALS)
+    }
+
+    /// Whether the server accepted them this time.
+    pub(super) fn joined(&self, text: &impl Hash, accepted: bool) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(times) = refused.get_mut(&self.hasher.hash_one(text)) {
+            *times = if accepted { 0 } else { times.saturating_add(1) };
+        }
+    }
+}
+
+impl fmt::Debug for Texts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Texts").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diesel::sql_query;
+    use diesel::sql_types::Integer;
+
+    use super::{Statement, Texts};
+
+    #[test]
+    fn what_can_be_a_part_of_another_statement() {
+        for sql in
+            ["INSERT INTO a VALUES (1)", " update a SET b = '$' RETURNING b", "DELETE FROM a"]
+        {
+            assert!(Statement::of(sql_query(sql)).joins, "{sql}");
+        }
+        for sql in [
+            "SELECT pg_notify('a', 'b')",
+            "WITH x AS (DELETE FROM a RETURNING *) INSERT INTO b SELECT * FROM x",
+            "LOCK TABLE a",
+            "INSERT INTO a VALUES (1);",
+            "INSERT INTO a VALUES (1) -- the end",
+            "INSERT INTO a VALUES (1) /* the end",
+            "UPDATE atomic_phases_keys SET status = 'completed'",
+            "",
+        ] {
+            assert!(!Statement::of(sql_query(sql)).joins, "{sql}");
+        }
+        // Whose bind has a number of the application's: in another statement it would be another's.
+        let numbered = sql_query("INSERT INTO a VALUES ($1)").bind::<Integer, _>(1);
+        assert!(!Statement::of(numbered).joins);
+        let literal = diesel::dsl::sql::<Integer>("DELETE FROM a WHERE b = ").bind::<Integer, _>(1);
+        assert!(Statement::of(literal).joins, "diesel numbers this one");
+    }
+
+    #[test]
+    fn a_connection_keeps_so_many_texts_and_no_more() {
+        let texts = Texts::new();
+        for text in 0..Texts::MOST_TEXTS {
+            assert!(texts.admits(&text.to_string()));
+        }
+        assert!(!texts.admits("one more"));
+        assert!(texts.admits("0"), "known");
+    }
+
+    #[test]
+    fn a_text_that_is_refused_again_and_again_is_not_tried_any_more() {
+        let texts = Texts::new();
+        assert!(texts.admits(&"a"));
+        for _ in 0..Texts::MOST_REFUSALS - 1 {
+            texts.joined(&"a", false);
+        }
+        texts.joined(&"a", true);
+        for _ in 0..Texts::MOST_REFUSALS {
+            assert!(texts.join(&"a"), "in a row");
+            texts.joined(&"a", false);
+        }
+        assert!(!texts.join(&"a"));
+        assert!(texts.join(&"b"));
+    }
+}

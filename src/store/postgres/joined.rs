@@ -1,0 +1,157 @@
+//! A phase's statements, its jobs and the recovery point as one SQL statement, which is a transaction
+//! by itself: no `BEGIN`, no `COMMIT`, and one message each way.
+//!
+//! The phase's statements stand behind `WITH` as data-modifying parts, so each sees what was there
+//! before the statement, and not the others' rows: right for one, and for several that are independent.
+//! The engine's part raises where the row is not ours, which undoes the others.
+
+use std::future::Future;
+use std::hash::Hash;
+
+use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
+use futures_util::TryStreamExt;
+
+use super::handed::Statement;
+use super::whole::{Answer, is_of_the_client, is_of_the_server};
+use super::{Pool, Postgres, answered, is_refused_by_server, sql};
+use crate::definition::Isolation;
+use crate::store::{Guard, Writes};
+
+/// Most parts of a joined statement, and most binds in it: a statement that long has no round trip to
+/// save, and PostgreSQL takes 65,535 binds at most.
+const MOST_PARTS: usize = 32;
+const MOST_BINDS: usize = 10_000;
+
+/// A joined statement, whose text depends on the phase.
+pub(super) struct Joined<T> {
+    statement: T,
+    cached: bool,
+}
+
+impl<T> QueryId for Joined<T> {
+    type QueryId = ();
+    // The cache goes by the text.
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<T: Query> Query for Joined<T> {
+    type SqlType = T::SqlType;
+}
+
+impl<T: QueryFragment<Pg>> QueryFragment<Pg> for Joined<T> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        self.statement.walk_ast(out)
+    }
+
+    fn is_safe_to_cache_prepared(&self, _: &Pg) -> QueryResult<bool> {
+        Ok(self.cached)
+    }
+}
+
+/// The phase's part of it.
+pub(super) struct JoinedWrites<'a> {
+    statements: &'a [Statement],
+    jobs: Vec<sql::NewJob<'a>>,
+}
+
+impl<'a> JoinedWrites<'a> {
+    pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
+        let jobs = writes.jobs.iter().map(|job| sql::NewJob::new(guard, job)).collect();
+        Self { statements: &writes.statements.all, jobs }
+    }
+}
+
+impl QueryFragment<Pg> for JoinedWrites<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        for (position, statement) in self.statements.iter().enumerate() {
+            out.push_sql(&format!(", atomic_phases_{position} AS ("));
+            statement.walk(out.reborrow())?;
+            out.push_sql(")");
+        }
+        for (position, job) in self.jobs.iter().enumerate() {
+            out.push_sql(&format!(", atomic_phases_job_{position} AS ("));
+            job.walk_ast(out.reborrow())?;
+            out.push_sql(", atomic_phases_key)");
+        }
+        Ok(())
+    }
+}
+
+impl<P: Pool> Postgres<P> {
+    /// Whether these writes go as one statement, as far as can be told without the server.
+    pub(super) fn joins(&self, isolation: Isolation, writes: &Writes<'_, Self>) -> bool {
+        let all = &writes.statements.all;
+        isolation == Isolation::ReadCommitted
+            && (all.len() < 2 || !writes.statements.in_order)
+            && all.len() + writes.jobs.len() <= MOST_PARTS
+            && all.iter().map(|statement| statement.binds).sum::<usize>() <= MOST_BINDS
+            && all.iter().all(|statement| statement.joins)
+            && self.texts.join(&identity(writes))
+    }
+
+    pub(super) fn joined<T>(&self, statement: T, writes: &Writes<'_, Self>) -> Joined<T> {
+        Joined { statement, cached: self.texts.admits(&identity(writes)) }
+    }
+
+    /// Whether the server took the writes as one statement, this time.
+    pub(super) fn learn(&self, writes: &Writes<'_, Self>, taken: bool) {
+        self.texts.joined(&identity(writes), taken);
+    }
+}
+
+/// What tells a joined statement's text from others.
+fn identity<'w, P: Pool>(writes: &'w Writes<'_, Postgres<P>>) -> impl Hash + 'w {
+    (&writes.statements.all, writes.jobs.len())
+}
+
+/// Sends a joined statement and waits for its one row. The server commits before it says that it is
+/// ready for the next statement, and for that diesel-async waits.
+pub(super) fn send<S, T>(
+    mut conn: &AsyncPgConnection,
+    statement: Joined<S>,
+) -> impl Future<Output = Answer<T>> + Send
+where
+    S: Query + QueryFragment<Pg>,
+    T: FromSqlRow<S::SqlType, Pg> + Send,
+{
+    let sent = AsyncConnectionCore::load(&mut conn, statement);
+    async move {
+        let rows = async { sent.await?.try_collect::<Vec<_>>().await };
+        let error = match answered(rows).await {
+            Ok(rows) => {
+                return match rows.as_slice() {
+                    [told] => T::build_from_row(told).map_or_else(
+                        |error| Answer::Lost(Error::DeserializationError(error)),
+                        |told| Answer::Commit(told, Ok(0)),
+                    ),
+                    _ => Answer::Lost(Error::NotFound),
+                };
+            }
+            Err(error) => error,
+        };
+        if is_of_the_client(&error) {
+            return Answer::NotSent(error);
+        }
+        // An error undoes the statement, but for one that ends the connection: that may come behind
+        // the commit. Whoever is told so has no connection any more.
+        let undone = is_of_the_server(&error)
+            && (is_refused_by_server(&error)
+                || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
+        if undone { Answer::Refused { error, reusable: true } } else { Answer::Lost(error) }
+    }
+}
+
+/// Whether the server may have refused a joined statement for being one: a part of it that changes a
+/// table with a rule, say, or what a server of another make does not do.
+pub(super) fn is_refused_as_one<T>(answer: &Answer<T>) -> bool {
+    matches!(
+        answer,
+        Answer::Refused { error: Error::DatabaseError(DatabaseErrorKind::Unknown, about), .. }
+            if !about.message().contains(sql::MARK)
+    )
+}
