@@ -29,10 +29,14 @@ use crate::chains::{One, Six, Three, Twelve};
 use crate::contestants::{
     answer_some, batch_ride, contended, fresh, open, replay, replay_by_hand, ride,
 };
+use crate::embedded::Embedded;
 use crate::load::for_a_while;
 use crate::options::{Options, Plan};
 use crate::samples::Samples;
 use crate::server::Server;
+
+/// How long a profiler may look.
+const PROFILED: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() {
@@ -42,17 +46,24 @@ async fn main() {
         beside::alone(case, port, &plan).await;
         return;
     }
+    let mut samples = Samples::default();
+    if options.only_sqlite {
+        match options.profile {
+            true => println!("{:?}", Embedded::open().await.batch(8, PROFILED).await),
+            false => println!("{}", on_sqlite(&plan, &mut samples).await),
+        }
+        return;
+    }
     let server = Server::start();
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
-    let mut samples = Samples::default();
     if options.profile {
         let work = fresh(&open(server.port(), plan.pool).await, batch_ride(true));
         if let Some(sql) = &options.before {
             server.sql(sql).await;
         }
-        let figures = for_a_while(8, Duration::from_secs(10), &|| server.cpu(), work).await;
+        let figures = for_a_while(8, PROFILED, &|| server.cpu(), work).await;
         println!("{figures:?}");
         return;
     }
@@ -237,7 +248,7 @@ async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> Str
 }
 
 async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
-    let embedded = embedded::Embedded::open().await;
+    let embedded = Embedded::open().await;
     for round in 0..plan.rounds {
         for &c in plan.at_once.iter().filter(|c| **c <= 64) {
             samples.add("rusqlite", c, round, embedded.by_hand(c, plan.length()).await);

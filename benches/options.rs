@@ -14,6 +14,9 @@ pub struct Options {
     /// Only fresh requests and replays; writes no file.
     #[arg(long)]
     pub only_main: bool,
+    /// Only the embedded store beside rusqlite, which needs no server; writes no file.
+    #[arg(long)]
+    pub only_sqlite: bool,
     /// Only fresh requests, for ten seconds: for a profiler.
     #[arg(long)]
     pub profile: bool,
