@@ -1,9 +1,13 @@
 //! [`Sqlite`]: the embedded store, in a file or in memory, with the semantics of
 //! [`Postgres`](crate::Postgres).
 //!
-//! SQLite has one writer at a time; so has this store. Its one connection lives on a thread of its
-//! own (`worker`), and whoever holds the lock of the connection is the writer.
+//! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
+//! (`worker`), and whoever holds the lock of the connection is the writer. Whole transactions are
+//! handed over without it: the thread takes the lock for those that wait, and they share a commit
+//! (`group`). A look at a key needs neither (`reader`).
 
+mod group;
+mod reader;
 mod statements;
 mod swallowed;
 mod worker;
@@ -19,8 +23,10 @@ use diesel::sqlite::SqliteQueryBuilder;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
 
+use self::group::{Queued, Turn, Waiting, take_turns};
+use self::reader::Reader;
 use self::statements as sql;
 use self::swallowed::Swallowed;
 use self::worker::Worker;
@@ -53,9 +59,18 @@ pub type SqliteConn = SyncConnectionWrapper<SqliteConnection, Worker>;
 /// Several processes may share a file on a local disk. All of them see the same leases; nothing
 /// reaches beyond the machine. Transactions are `BEGIN IMMEDIATE` and serializable, whatever
 /// isolation level a phase asks for.
+///
+/// Phases that take a [`Batch`](crate::Batch) and come to write at the same moment share a commit, and
+/// so an fsync; each still succeeds or fails by itself. A [`Tx`](crate::Tx) has a commit of its own.
+///
+/// A look at a key reads the file on the caller's thread, beside the writer: a few pages, which are in
+/// memory unless the key is an old one.
 #[derive(Clone)]
 pub struct Sqlite {
     conn: Arc<Mutex<SqliteConn>>,
+    /// Whole transactions, to the connection's thread.
+    wholes: mpsc::UnboundedSender<Queued>,
+    reader: Reader,
     swallowed: Swallowed,
 }
 
@@ -66,23 +81,25 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError::NoConnection`] where the file cannot be opened.
     pub async fn open(path: &str) -> Result<Self, StoreError> {
-        let mut worker =
-            Worker::start().map_err(|error| StoreError::NoConnection(error.to_string()))?;
+        let (wholes, queue) = mpsc::unbounded_channel();
+        let mut worker = Worker::start(take_turns(queue))
+            .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let swallowed = Swallowed::default();
         let (path, watch) = (path.to_owned(), swallowed.clone());
-        let opened = worker
+        let (opened, reader) = worker
             .run(move || {
                 let mut conn =
                     SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
+                let reader = Reader::beside(&mut conn, &path);
                 conn.set_instrumentation(watch);
-                Ok(conn)
+                Ok((conn, reader))
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        Ok(Self { conn: Arc::new(Mutex::new(conn)), swallowed })
+        Ok(Self { conn: Arc::new(Mutex::new(conn)), wholes, reader, swallowed })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
@@ -91,9 +108,8 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
     pub async fn connection(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
-        tokio::time::timeout(WRITER_WAIT, self.conn.clone().lock_owned()).await.map_err(|_| {
-            StoreError::NoConnection("the writers before this one took over ten seconds".to_owned())
-        })
+        let waiting = tokio::time::timeout(WRITER_WAIT, self.conn.clone().lock_owned());
+        waiting.await.map_err(|_| too_many_before())
     }
 
     /// Runs `work` on the connection's thread. Once it is handed over it runs to its end, whatever
@@ -170,7 +186,10 @@ impl Store for Sqlite {
         key: &IdempotencyKey,
     ) -> Result<Option<Glance>, StoreError> {
         let look = sql::Look::at(scope, key);
-        let rows = self.run("look at the key", |conn| look.load::<sql::SqliteGlance>(conn)).await?;
+        let rows = match self.reader.look(&look) {
+            Some(rows) => rows,
+            None => self.run("look at the key", |conn| look.load(conn)).await?,
+        };
         rows.into_iter().next().map(sql::glance).transpose()
     }
 
@@ -235,8 +254,8 @@ impl Store for Sqlite {
         });
         let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
-            make_room.map(|delete| delete.execute(conn)).transpose()?;
-            let Some(times) = create.load::<(i64, i64)>(conn)?.into_iter().next() else {
+            make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
+            let Some(times) = (&create).load::<(i64, i64)>(conn)?.into_iter().next() else {
                 return Ok(None);
             };
             write(conn)?;
@@ -268,7 +287,7 @@ impl Store for Sqlite {
         let advance = sql::Write::new(guard, change);
         let write = writing(guard, writes);
         let advanced = self.whole(move |conn| {
-            if advance.execute(conn)? != 1 {
+            if (&advance).execute(conn)? != 1 {
                 return Ok(None);
             }
             write(conn)?;
@@ -468,28 +487,22 @@ impl Sqlite {
     /// somebody else's, and nothing is written.
     async fn whole<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
+        work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
-        let mut conn = match self.connection().await {
-            Ok(conn) => conn,
-            Err(error) => return (Commit::Failed(error), None),
+        let (answer, mut answered) = oneshot::channel();
+        let turn = Turn::default();
+        let _given_up = GivenUp(turn.clone());
+        let waiting = Waiting { work, came_to: None, turn: turn.clone(), answer };
+        let _ = self.wholes.send((self.conn.clone(), Box::new(waiting)));
+        let told = match tokio::time::timeout(WRITER_WAIT, &mut answered).await {
+            Err(_) if turn.take() => return (Commit::Failed(too_many_before()), None),
+            Err(_) => answered.await,
+            Ok(told) => told,
         };
-        let done = conn.spawn_blocking(move |conn| {
-            let done = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| work(conn));
-            let done = match done {
-                Ok(Some(value)) => (commit(conn), Some(value)),
-                Ok(None) => (Commit::Fenced, None),
-                Err(error) => {
-                    (Commit::Failed(StoreError::database("write the phase", error)), None)
-                }
-            };
-            if !matches!(done.0, Commit::Done) {
-                end(conn);
-            }
-            Ok(done)
-        });
-        let lost = |error| (Commit::Unknown(StoreError::database("commit", error)), None);
-        done.await.unwrap_or_else(lost)
+        told.unwrap_or_else(|_| {
+            let gone = StoreError::NoConnection("the database thread is gone".to_owned());
+            (Commit::Unknown(gone), None)
+        })
     }
 
     async fn migrations<R: Send + 'static>(
@@ -501,6 +514,19 @@ impl Sqlite {
     }
 }
 
+fn too_many_before() -> StoreError {
+    StoreError::NoConnection("the writers before this one took over ten seconds".to_owned())
+}
+
+/// Whoever drops the future before its turn has not begun (G13).
+struct GivenUp(Turn);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
 /// A statement of a phase, to be executed later.
 pub struct Statement {
     run: Box<Execution>,
@@ -508,20 +534,20 @@ pub struct Statement {
     ends: bool,
 }
 
-type Execution = dyn FnOnce(&mut SqliteConnection) -> QueryResult<usize> + Send;
+type Execution = dyn Fn(&mut SqliteConnection) -> QueryResult<usize> + Send;
 
 /// What a phase hands over, to be executed on the connection's thread.
 fn writing(
     guard: &Guard<'_>,
     writes: Writes<'_, Sqlite>,
-) -> impl FnOnce(&mut SqliteConnection) -> QueryResult<()> + Send + 'static {
+) -> impl Fn(&mut SqliteConnection) -> QueryResult<()> + Send + 'static {
     let Writes { statements, jobs } = writes;
     let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
     move |conn| {
-        for statement in statements.all {
+        for statement in &statements.all {
             (statement.run)(conn)?;
         }
-        for job in jobs {
+        for job in &jobs {
             job.execute(conn)?;
         }
         Ok(())
@@ -640,11 +666,11 @@ fn commit(conn: &mut SqliteConnection) -> Commit {
     }
 }
 
-/// Ends whatever transaction is open and tells diesel so.
-fn end(conn: &mut SqliteConnection) {
-    // Fails where none is open, which is what is wanted.
-    let _ = conn.batch_execute("ROLLBACK");
+/// Ends whatever transaction is open, tells diesel so, and says whether there was one.
+fn end(conn: &mut SqliteConnection) -> bool {
+    let was_open = conn.batch_execute("ROLLBACK").is_ok();
     *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
+    was_open
 }
 
 impl std::fmt::Debug for Sqlite {

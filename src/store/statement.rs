@@ -56,6 +56,7 @@ macro_rules! statement {
         }
 
         impl<$($life,)? Conn> diesel::RunQueryDsl<Conn> for $name $(<$life>)? {}
+        impl<$($life,)? Conn> diesel::RunQueryDsl<Conn> for &$name $(<$life>)? {}
     };
     (@static $name:ident) => { $name };
     (@static $name:ident $life:lifetime) => { $name<'static> };

@@ -5,31 +5,39 @@
 //! takes statements in order, finishes each that it was handed, and lets a dropped future go.
 
 use std::error::Error;
+use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
-use std::{io, thread};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
 
 use diesel_async::sync_connection_wrapper::SpawnBlocking;
-use futures_util::future::BoxFuture;
-use tokio::sync::oneshot;
+use futures_util::future::{self, BoxFuture};
+use tokio::sync::{mpsc, oneshot};
 
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::UnboundedSender<Job>>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Worker {
-    pub(super) fn start() -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        thread::Builder::new().name("atomic-phases-sqlite".to_owned()).spawn(move || {
-            for job in queue {
+    /// Starts the thread. It runs `beside`, too, in between.
+    pub(super) fn start(beside: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+        let serve = async move {
+            while let Some(job) = queue.recv().await {
                 // A job that panics drops its answer's sender, which its caller sees as an error.
                 let _ = catch_unwind(AssertUnwindSafe(job));
             }
-        })?;
+        };
+        thread::Builder::new()
+            .name("atomic-phases-sqlite".to_owned())
+            .spawn(move || block_on(future::join(serve, beside)))?;
         Ok(Self { jobs: Some(jobs) })
     }
 
@@ -57,6 +65,24 @@ impl SpawnBlocking for Worker {
 
     fn get_runtime() -> Self {
         // A system that has no thread to give answers each statement with an error.
-        Self::start().unwrap_or(Self { jobs: None })
+        Self::start(future::ready(())).unwrap_or(Self { jobs: None })
+    }
+}
+
+/// Drives `work` on this thread, which is none of a runtime's: what runs on it may block.
+fn block_on(work: impl Future) {
+    let mut work = pin!(work);
+    let waker = Waker::from(Arc::new(Sleeper(thread::current())));
+    while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        // Returns at once, if it was woken since the poll.
+        thread::park();
+    }
+}
+
+struct Sleeper(Thread);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

@@ -1,0 +1,185 @@
+//! Whole transactions on the connection's thread; those that wait for it at one moment share a
+//! commit.
+//!
+//! An fsync costs as much for many as for one. So whoever waits goes into one SQLite transaction,
+//! each in a savepoint of its own, and nobody is answered before the common COMMIT. Each still
+//! succeeds or fails by itself: what one does is undone by its savepoint, and where the sharing itself
+//! goes wrong, everything is undone and each runs alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use diesel::connection::SimpleConnection;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::{QueryResult, SqliteConnection};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::{RELEASE, SqliteConn, commit, end};
+use crate::store::{Commit, StoreError};
+
+/// How many share a commit at most. More would save little, and the first of them waits for the last.
+const MOST: usize = 64;
+
+/// A whole transaction, to be run by the connection's thread. It may run again after all that it did
+/// was undone.
+pub(super) trait Whole: Send {
+    /// Whether the caller still wants it. Whoever is told so may run it.
+    fn begin(&self) -> bool;
+
+    /// `false`: the row is somebody else's, and nothing is to be written.
+    fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool>;
+
+    fn answer(self: Box<Self>, commit: Commit);
+}
+
+/// A transaction in its place in the queue.
+pub(super) struct Waiting<W, R> {
+    pub(super) work: W,
+    pub(super) came_to: Option<R>,
+    pub(super) turn: Turn,
+    pub(super) answer: oneshot::Sender<(Commit, Option<R>)>,
+}
+
+/// Who is first: the thread, that begins, or the caller, that waits no longer.
+#[derive(Clone, Default)]
+pub(super) struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    pub(super) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl<W, R> Whole for Waiting<W, R>
+where
+    W: FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send,
+    R: Send,
+{
+    fn begin(&self) -> bool {
+        self.turn.take()
+    }
+
+    fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool> {
+        // A value that panics as it is bound must not take the others along.
+        let came_to = catch_unwind(AssertUnwindSafe(|| (self.work)(conn)));
+        self.came_to = came_to.unwrap_or_else(|_| Err(unknown("a statement panicked")))?;
+        Ok(self.came_to.is_some())
+    }
+
+    fn answer(self: Box<Self>, commit: Commit) {
+        // Nobody is there to hear it, where the caller's future was dropped.
+        let _ = self.answer.send((commit, self.came_to));
+    }
+}
+
+/// What waits, with the connection that it waits for.
+pub(super) type Queued = (Arc<Mutex<SqliteConn>>, Box<dyn Whole>);
+
+/// Runs what waits, whenever nobody else has the connection.
+pub(super) async fn take_turns(mut queue: mpsc::UnboundedReceiver<Queued>) {
+    while let Some((conn, first)) = queue.recv().await {
+        let mut conn = conn.lock_owned().await;
+        let mut group = vec![first];
+        while group.len() < MOST
+            && let Ok((_, next)) = queue.try_recv()
+        {
+            group.push(next);
+        }
+        group.retain(|whole| whole.begin());
+        let done = conn.spawn_blocking(move |conn| {
+            run(conn, group);
+            Ok(())
+        });
+        // On this very thread, so it cannot be gone; and each was answered by itself.
+        let _ = done.await;
+    }
+}
+
+fn run(conn: &mut SqliteConnection, mut group: Vec<Box<dyn Whole>>) {
+    if group.len() > 1
+        && let Some(commits) = together(conn, &mut group)
+    {
+        for (whole, commit) in group.into_iter().zip(commits) {
+            whole.answer(commit);
+        }
+        return;
+    }
+    for mut whole in group {
+        let commit = alone(conn, &mut *whole);
+        whole.answer(commit);
+    }
+}
+
+fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
+    let written = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| whole.write(conn));
+    let done = match written {
+        Ok(true) => commit(conn),
+        written => refused(written),
+    };
+    if !matches!(done, Commit::Done) {
+        end(conn);
+    }
+    done
+}
+
+/// All of them in one transaction. `None`: it was undone, and that was nobody's own fault or nobody
+/// knows whose.
+fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option<Vec<Commit>> {
+    if let Err(error) = conn.batch_execute("BEGIN IMMEDIATE") {
+        // One that somebody has left open is gone now. Else another process keeps the file: alone, each
+        // would wait for it again.
+        let refuse = || group.iter().map(|_| refused(Err(again(&error)))).collect();
+        return (!end(conn)).then(refuse);
+    }
+    let Some(mut commits) = group.iter_mut().map(|whole| apart(conn, &mut **whole)).collect()
+    else {
+        end(conn);
+        return None;
+    };
+    let told = match conn.batch_execute("COMMIT") {
+        Ok(()) => return Some(commits),
+        Err(error) => error,
+    };
+    // Still open, it is not committed: a deferred constraint of one of them, or a lock.
+    if end(conn) {
+        return None;
+    }
+    // And whoever was refused may have been so for what another had written.
+    commits.fill_with(|| Commit::Unknown(StoreError::database("commit", again(&told))));
+    Some(commits)
+}
+
+/// One of them, in its savepoint. `None`: the savepoint is not what it was, and who knows what with
+/// it: an error may have ended the whole transaction, or a statement have used a savepoint of that
+/// name.
+fn apart(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Option<Commit> {
+    conn.batch_execute("SAVEPOINT atomic_phases").ok()?;
+    let written = whole.write(conn);
+    if let Ok(true) = written {
+        conn.batch_execute(RELEASE).ok()?;
+        return Some(Commit::Done);
+    }
+    conn.batch_execute("ROLLBACK TO atomic_phases; RELEASE atomic_phases").ok()?;
+    match conn.batch_execute(RELEASE) {
+        // It was one within ours that was rolled back.
+        Ok(()) => None,
+        Err(_) => Some(refused(written)),
+    }
+}
+
+fn refused(written: QueryResult<bool>) -> Commit {
+    match written {
+        Ok(_) => Commit::Fenced,
+        Err(error) => Commit::Failed(StoreError::database("write the phase", error)),
+    }
+}
+
+/// What the database said of all, for each of them.
+fn again(error: &Error) -> Error {
+    unknown(&error.to_string())
+}
+
+fn unknown(message: &str) -> Error {
+    Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+}
