@@ -69,12 +69,16 @@ impl<'a> JoinedWrites<'a> {
 impl QueryFragment<Pg> for JoinedWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         for (position, statement) in self.statements.iter().enumerate() {
-            out.push_sql(&format!(", atomic_phases_{position} AS ("));
+            out.push_sql(", atomic_phases_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
             statement.walk(out.reborrow())?;
             out.push_sql(")");
         }
         for (position, job) in self.jobs.iter().enumerate() {
-            out.push_sql(&format!(", atomic_phases_job_{position} AS ("));
+            out.push_sql(", atomic_phases_job_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
             job.walk_ast(out.reborrow())?;
             out.push_sql(", atomic_phases_key)");
         }

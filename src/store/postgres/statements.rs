@@ -177,7 +177,7 @@ statement! {
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
+    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
@@ -224,7 +224,7 @@ statement! {
      locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms,
+    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, ", to, ", 1, 1, t + ", lease_ms,
     " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
     ", ", response_headers, ", ", response_body
@@ -314,7 +314,7 @@ statement! {
      expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
      attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status::text = ", from,
     " AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= clock_timestamp(), true)) RETURNING ", [COLUMNS]
 }
@@ -347,7 +347,7 @@ statement! {
         response_body: Option<&'a [u8]>, scope: &'a str, key: &'a str, request_id: Uuid,
         token: i64, from: &'a str,
     },
-    "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
+    "UPDATE atomic_phases_keys SET status = ", status, "::atomic_phases_status, recovery_point = ", to,
     ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
     " THEN advanced_at ELSE clock_timestamp() END, phases_hash = ", phases_hash,
     ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
