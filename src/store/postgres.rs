@@ -58,6 +58,8 @@ const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,
     texts: Arc<Texts>,
+    /// Whether the pool's connections begin with what a joined statement cannot set for itself.
+    is_ours: bool,
 }
 
 impl Postgres {
@@ -76,7 +78,7 @@ impl Postgres {
     /// # Errors
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let store = Self::with_pool(pool::open(url, settings)?);
+        let store = Self { is_ours: true, ..Self::with_pool(pool::open(url, settings)?) };
         drop(Pool::get(&store.pool).await?);
         Ok(store)
     }
@@ -111,7 +113,7 @@ impl<P: Pool> Postgres<P> {
     /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
-        Self { pool, texts: Arc::new(Texts::new()) }
+        Self { pool, texts: Arc::new(Texts::new()), is_ours: false }
     }
 
     /// The pool, for the application's own queries outside of phases.

@@ -29,6 +29,9 @@ pub struct Statement {
     pub(super) alone: bool,
     /// Whether it can be a part of another statement.
     pub(super) joins: bool,
+    /// Whether it returns rows: where a column is added to them, a connection that keeps the statement
+    /// prepared gets an error from it for ever ("cached plan must not change result type").
+    answers: bool,
 }
 
 impl Statement {
@@ -50,6 +53,7 @@ impl Statement {
             ends: is_of_a_transaction(&text),
             alone: asked.0,
             joins: is_a_part(&text),
+            answers: text.to_ascii_lowercase().contains("returning"),
             query: Box::new(query),
             text,
         }
@@ -57,7 +61,8 @@ impl Statement {
 
     /// The statement by itself.
     pub(super) fn to_send<'s>(&'s self, texts: &Texts) -> Sent<'s> {
-        Sent { query: &*self.query, cached: self.is_constant || texts.admits(&self.text) }
+        let cached = self.is_constant || (!self.answers && texts.admits(&self.text));
+        Sent { query: &*self.query, cached }
     }
 
     /// The statement as a part of another.
@@ -87,13 +92,38 @@ impl PgMetadataLookup for Asked {
 fn is_a_part(text: &str) -> bool {
     let word = text.split_ascii_whitespace().next().unwrap_or_default();
     let writes = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| word.eq_ignore_ascii_case(verb));
+    let lower = text.to_ascii_lowercase();
     let mut numbers = text.split('$').skip(1).filter_map(|behind| {
         let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
         behind[..digits].parse::<usize>().ok()
     });
     writes
-        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| text.contains(stop))
+        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| lower.contains(stop))
         && numbers.all(|number| number >= FIRST_BIND)
+        && is_closed(text)
+}
+
+/// Whether each parenthesis and each quote of a text is closed in it, and none is closed that it did not
+/// open: a text that is no statement by itself must not become one in the engine's parentheses. What
+/// takes a parser to tell (a backslash, a quote of dollars) counts as open.
+fn is_closed(text: &str) -> bool {
+    let (mut depth, mut quote) = (0_usize, None);
+    for (at, letter) in text.char_indices() {
+        match (quote, letter) {
+            (_, '\\') => return false,
+            (Some(open), _) if letter == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '(') => depth += 1,
+            (None, ')') if depth == 0 => return false,
+            (None, ')') => depth -= 1,
+            (None, '$') if !text[at + 1..].starts_with(|digit: char| digit.is_ascii_digit()) => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    depth == 0 && quote.is_none()
 }
 
 /// A statement on its way, which the connection may keep prepared.
@@ -180,9 +210,12 @@ mod tests {
 
     #[test]
     fn what_can_be_a_part_of_another_statement() {
-        for sql in
-            ["INSERT INTO a VALUES (1)", " update a SET b = '$' RETURNING b", "DELETE FROM a"]
-        {
+        for sql in [
+            "INSERT INTO a VALUES (1)",
+            " update a SET b = '$' RETURNING b",
+            "DELETE FROM a",
+            "INSERT INTO \"a(\" VALUES (')', 'it''s')",
+        ] {
             assert!(Statement::of(sql_query(sql)).joins, "{sql}");
         }
         for sql in [
@@ -193,6 +226,13 @@ mod tests {
             "INSERT INTO a VALUES (1) -- the end",
             "INSERT INTO a VALUES (1) /* the end",
             "UPDATE atomic_phases_keys SET status = 'completed'",
+            "UPDATE ATOMIC_PHASES_KEYS SET status = 'completed'",
+            // Not one statement, and two in the parentheses of another.
+            "INSERT INTO a VALUES (1)), x AS (DELETE FROM b WHERE (true)",
+            "INSERT INTO a VALUES ('(')), x AS (DELETE FROM b WHERE (')' = ')')",
+            "INSERT INTO a VALUES ('1",
+            "INSERT INTO a VALUES (E'\\'), x AS (DELETE FROM b WHERE (true) --')",
+            "INSERT INTO a VALUES ($x$)), x AS (DELETE FROM b WHERE (1 = 1)$x$)",
             "",
         ] {
             assert!(!Statement::of(sql_query(sql)).joins, "{sql}");

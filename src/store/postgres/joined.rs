@@ -15,6 +15,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
+use futures_util::future::{OptionFuture, join};
 
 use super::handed::Statement;
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
@@ -68,15 +69,18 @@ impl<'a> JoinedWrites<'a> {
 
 impl QueryFragment<Pg> for JoinedWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        for (position, statement) in self.statements.iter().enumerate() {
-            out.push_sql(&format!(", atomic_phases_{position} AS ("));
-            statement.walk(out.reborrow())?;
-            out.push_sql(")");
-        }
-        for (position, job) in self.jobs.iter().enumerate() {
+        // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
+        // stands last: rows are locked in the order in which the same writes in turn lock them, and a
+        // sequence counts in the order of the batch.
+        for (position, job) in self.jobs.iter().enumerate().rev() {
             out.push_sql(&format!(", atomic_phases_job_{position} AS ("));
             job.walk_ast(out.reborrow())?;
             out.push_sql(", atomic_phases_key)");
+        }
+        for (position, statement) in self.statements.iter().enumerate().rev() {
+            out.push_sql(&format!(", atomic_phases_{position} AS ("));
+            statement.walk(out.reborrow())?;
+            out.push_sql(")");
         }
         Ok(())
     }
@@ -113,15 +117,19 @@ fn identity<'w, P: Pool>(writes: &'w Writes<'_, Postgres<P>>) -> impl Hash + 'w 
 /// ready for the next statement, and for that diesel-async waits.
 pub(super) fn send<S, T>(
     mut conn: &AsyncPgConnection,
+    is_ours: bool,
     statement: Joined<S>,
 ) -> impl Future<Output = Answer<T>> + Send
 where
     S: Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
+    let ready = (!is_ours).then(|| sql::Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, statement);
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
+        // Polled, and so sent, in this order. Where the first fails, the second tells.
+        let rows = async { join(OptionFuture::from(ready), rows).await.1 };
         let error = match answered(rows).await {
             Ok(rows) => {
                 return match rows.as_slice() {

@@ -273,20 +273,28 @@ statement! {
 }
 
 statement! {
+    /// In front of a joined statement, on a connection of an application's pool: from the next statement
+    /// on the server looks after its client. And a mark that ends with this statement's transaction, so
+    /// that the next one sees it only where somebody left a transaction open, and it would not commit.
+    Ready for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('client_connection_check_interval', '500', false), \
+     set_config('atomic_phases.left_open', 'yes', true)"
+}
+
+statement! {
     /// The same with the phase's writes in it, as one statement that is a transaction by itself. The
     /// lock timeout bounds the wait for the row only: the server makes the row first, then answers,
-    /// which gives the session its own back, and then executes what the answer has no use for. That the
-    /// server looks after its client holds from the next statement of the session on, and stays: for an
-    /// application's own pool, which does not begin with it.
+    /// which gives the session its own back, and then executes what the answer has no use for.
     CreateJoined<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { lock_timeout: String, row: BornRow<'a>, writes: JoinedWrites<'a> },
     "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
-     set_config('client_connection_check_interval', '500', false), \
      set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
      set_config('lock_timeout', ", lock_timeout, ", true)), atomic_phases_key AS (", {row},
     " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
      RETURNING advanced_at, expires_at)", {writes}, " SELECT max(advanced_at), max(expires_at), \
-     CASE WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
+     CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
+     THEN ('left open: ' || count(*))::integer \
+     WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
      current_setting('atomic_phases.lock_timeout'), true)) \
      ELSE ('atomic_phases:exists:' || count(*))::integer END FROM atomic_phases_key"
 }
@@ -425,7 +433,8 @@ statement! {
     /// The same with the phase's writes in it, as one statement that is a transaction by itself.
     AdvanceJoined<'a> for Pg, rows Integer, { next: NextState<'a>, writes: JoinedWrites<'a> },
     "WITH atomic_phases_key AS (", {next}, " RETURNING 1)", {writes},
-    " SELECT CASE WHEN count(*) = 1 THEN 1 \
+    " SELECT CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
+     THEN ('left open: ' || count(*))::integer WHEN count(*) = 1 THEN 1 \
      ELSE ('atomic_phases:fenced:' || count(*))::integer END FROM atomic_phases_key"
 }
 

@@ -53,19 +53,20 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.ends) {
             return Ok(Creation::Refused(Refusal::LeftTransaction));
         }
-        let began = Instant::now();
         // To delete a row and to insert its successor takes two statements.
         let joins = row.replaces.is_none() && self.joins(Isolation::ReadCommitted, writes);
         if joins {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
+            // Behind the wait for a connection, which is not one for the row.
+            let began = Instant::now();
             let create = sql::CreateJoined {
                 lock_timeout: row.lock_wait.as_millis().max(1).to_string(),
                 row: sql::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
             let create = self.joined(create, writes);
-            let answer = joined::send::<_, sql::Made>(conn, create).await;
+            let answer = joined::send::<_, sql::Made>(conn, self.is_ours, create).await;
             let refused_as_one = is_refused_as_one(&answer);
             match tx.created(answer, began, row.lock_wait) {
                 Creation::Failed(_) if refused_as_one => {}
@@ -133,7 +134,7 @@ impl<P: Pool> Postgres<P> {
                 writes: JoinedWrites::new(guard, writes),
             };
             let advance = self.joined(advance, writes);
-            let answer = joined::send::<_, i32>(conn, advance).await;
+            let answer = joined::send::<_, i32>(conn, self.is_ours, advance).await;
             let refused_as_one = is_refused_as_one(&answer);
             match tx.advanced(answer) {
                 Commit::Failed(_) if refused_as_one => {}
