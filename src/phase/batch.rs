@@ -25,6 +25,9 @@ use crate::store::Store;
 /// with `$1` in it, a phase with an isolation level of its own), or that the server refuses as one (a
 /// table with a rule), is sent in turn, too.
 ///
+/// A part does not see the key's own row as the engine is about to write it, and a statement trigger of
+/// a table that two parts insert into fires once, for both.
+///
 /// As the *first* phase of a request it also saves the round trip of the reservation: the key's row
 /// travels along with the statements. Two duplicates that come at the same moment may then both
 /// compute their statements; only those of one are executed (G10). So compute, and touch nothing else.
