@@ -327,3 +327,58 @@ const ZOO: &str = "
   CREATE TABLE times (a timestamptz, b timestamptz, c timestamptz);
   CREATE TABLE defs (a int DEFAULT 7);
 ";
+
+/// A foreign phase in which the application leaves a transaction open, on the connection that the
+/// engine will write the result on; and what was durable when the next phase ran.
+#[derive(Clone)]
+struct Careless {
+    pool: DeadPool,
+    aside: Postgres,
+    seen: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Leaves;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Left;
+
+#[atomic_phases(name = "leaves", version = 1, app = Careless)]
+impl Leaves {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+        batch.add(diesel::sql_query("INSERT INTO steps VALUES ('k', 'begun')"));
+        Ok(Begun)
+    }
+
+    #[phase(foreign(idempotent), commit)]
+    async fn called(&self, call: ForeignCall, app: &Careless) -> PhaseResult<Left, ForeignError> {
+        let left = call.make(async |_| {
+            app.pool.get().await.unwrap().batch_execute("BEGIN").await.unwrap();
+            Ok::<_, ForeignError>(Left)
+        });
+        left.await
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        _batch: &mut Batch<'_, Postgres>,
+        app: &Careless,
+    ) -> PhaseResult<Reply> {
+        let point = app.aside.text("SELECT recovery_point FROM atomic_phases_keys").await;
+        *app.seen.lock().unwrap() = point;
+        Ok(Reply::new(204))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_a_transaction_that_was_left_open_does_not_swallow_a_foreign_result() {
+    let db = Postgres::fresh().await;
+    let shared = its_own_pool(&db, 1);
+    let seen = std::sync::Arc::default();
+    let app = Careless { pool: shared.pool().clone(), aside: db.clone(), seen };
+    let engine = Engine::builder(shared).app(app.clone()).register::<Leaves>().build().unwrap();
+    finished(engine.execute(&scope(), &key("k"), Leaves).await);
+    assert_eq!(*app.seen.lock().unwrap(), "called");
+}
