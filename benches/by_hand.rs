@@ -115,6 +115,45 @@ fn finish(scope: &str, key: &str, body: &str) -> Cached<6, 3> {
     }
 }
 
+fn begin_as_one(scope: &str, key: &str, ride: &str, audit: &str) -> Cached<7, 7> {
+    let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
+    Cached {
+        text: &[
+            "WITH key AS (INSERT INTO limit_keys (scope, idempotency_key, fingerprint, params, \
+             outputs, recovery_point, token, locked_until, created_at) SELECT ",
+            ", ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'created', 1, t + interval '30 s', t FROM clock_timestamp() AS t \
+             ON CONFLICT DO NOTHING RETURNING 1), \
+             ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES (",
+            ", 2000, '')), audit AS (INSERT INTO bench_audits (id, action) VALUES (",
+            ", 'created')) SELECT count(*) FROM key",
+        ],
+        binds: [scope, key, print, r#"{"user":1,"amount":2000}"#, ride, ride, audit]
+            .map(str::to_owned),
+    }
+}
+
+fn finish_as_one(scope: &str, key: &str, body: &str, ride: &str, charge: &str) -> Cached<8, 7> {
+    Cached {
+        text: &[
+            "WITH key AS (UPDATE limit_keys SET recovery_point = 'finished', locked_until = NULL, \
+             response_status = 201, response_body = convert_to(",
+            ", 'UTF8') WHERE scope = ",
+            " AND idempotency_key = ",
+            " AND token = 1 AND recovery_point = 'created' RETURNING 1), \
+             ride AS (UPDATE bench_rides SET charge = ",
+            " WHERE id = ",
+            "), job AS (INSERT INTO limit_jobs (scope, name, args) SELECT ",
+            ", 'receipt', convert_to(",
+            ", 'UTF8')) SELECT count(*) FROM key",
+        ],
+        binds: [body, scope, key, charge, ride, scope, "2000"].map(str::to_owned),
+    }
+}
+
 type Answer = (String, String, Option<i16>, Option<Vec<u8>>);
 
 /// A program by hand on the pool of `store`.
@@ -205,6 +244,25 @@ impl ByHand {
             commit().execute(&mut &*lent)
         )
         .unwrap();
+    }
+
+    /// The same with each transaction as one statement.
+    pub async fn fresh_as_one(self) {
+        let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
+        let ride = Uuid::new_v4().to_string();
+        let lent = self.lent().await;
+        read(scope, &key).execute(&mut &*lent).await.unwrap();
+        drop(lent);
+        let lent = self.lent().await;
+        let audit = Uuid::new_v4().to_string();
+        begin_as_one(scope, &key, &ride, &audit).execute(&mut &*lent).await.unwrap();
+        drop(lent);
+
+        let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
+
+        let lent = self.lent().await;
+        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
+        finish_as_one(scope, &key, &body, &ride, charge).execute(&mut &*lent).await.unwrap();
     }
 
     pub async fn replay(self, key: String) {

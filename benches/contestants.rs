@@ -42,8 +42,8 @@ pub fn ride(cached: bool) -> postgres::Ride {
     postgres::Ride { user: 1, amount: 2000, cached }
 }
 
-pub fn batch_ride(cached: bool) -> postgres::BatchRide {
-    postgres::BatchRide { user: 1, amount: 2000, cached }
+pub fn batch_ride(independent: bool) -> postgres::BatchRide {
+    postgres::BatchRide { user: 1, amount: 2000, independent }
 }
 
 pub fn sqlite_ride() -> sqlite::Ride {
@@ -51,7 +51,7 @@ pub fn sqlite_ride() -> sqlite::Ride {
 }
 
 pub fn sqlite_batch_ride() -> sqlite::BatchRide {
-    sqlite::BatchRide { user: 1, amount: 2000, cached: true }
+    sqlite::BatchRide { user: 1, amount: 2000, independent: true }
 }
 
 pub fn scope_of(number: u64) -> Scope {

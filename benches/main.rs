@@ -83,8 +83,15 @@ async fn main() {
     text += &report::section(
         "Fresh request of three phases",
         &samples,
-        &["plain diesel", "cached update", "batch", "batch, cached update"],
-        &["limit2", "limit2_pipe", "by hand", "by hand, pipelined"],
+        &["plain diesel", "cached update", "batch", "batch, independent"],
+        &[
+            "limit2",
+            "limit2_pipe",
+            "limit2_one",
+            "by hand",
+            "by hand, pipelined",
+            "by hand, as one",
+        ],
     );
     text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
     if options.only_main {
@@ -108,7 +115,7 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
     let cpu = || server.cpu();
     for round in 0..plan.rounds {
         for &c in &plan.at_once {
-            for script in ["limit2", "limit2_pipe", "select1"] {
+            for script in ["limit2", "limit2_pipe", "limit2_one", "select1"] {
                 samples.add(script, c, round, yardstick::run(server, script, c, plan.seconds));
             }
             let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(false))).await;
@@ -120,11 +127,15 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
             samples.add("batch", c, round, figures);
             let work = fresh(&engine, batch_ride(true));
             let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("batch, cached update", c, round, figures);
+            samples.add("batch, independent", c, round, figures);
             let floor = by_hand.clone();
             let work = move || floor.clone().fresh_pipelined();
             let figures = for_a_while(c, plan.length(), &cpu, work).await;
             samples.add("by hand, pipelined", c, round, figures);
+            let floor = by_hand.clone();
+            let work = move || floor.clone().fresh_as_one();
+            let figures = for_a_while(c, plan.length(), &cpu, work).await;
+            samples.add("by hand, as one", c, round, figures);
             let floor = by_hand.clone();
             let work = move || floor.clone().fresh();
             let figures = for_a_while(c, plan.length(), &cpu, work).await;
@@ -153,7 +164,7 @@ async fn costs(server: &Server) -> String {
             "| {name} | {commits:.2} | {statements:.1} | {trips:.1} | {wal:.0} | {hot:.3} |"
         );
     };
-    for script in ["limit2", "limit2_pipe", "select1"] {
+    for script in ["limit2", "limit2_pipe", "limit2_one", "select1"] {
         let run = async |port| yardstick::exactly(port, script, REQUESTS);
         add(script, counts::of(server, REQUESTS, "limit_keys", run).await);
     }
@@ -161,9 +172,9 @@ async fn costs(server: &Server) -> String {
         let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride(cached))).await;
         add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     }
-    for (name, cached) in [("batch", false), ("batch, cached update", true)] {
+    for (name, independent) in [("batch", false), ("batch, independent", true)] {
         let run = async |port| {
-            serially(REQUESTS, fresh(&open(port, 1).await, batch_ride(cached))).await;
+            serially(REQUESTS, fresh(&open(port, 1).await, batch_ride(independent))).await;
         };
         add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     }
@@ -297,7 +308,7 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();
-    let names = ["limit2_pipe", "by hand, pipelined", "batch, cached update", "plain diesel"];
+    let names = ["limit2_pipe", "by hand, as one", "batch, independent", "plain diesel"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
     std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
     let replay = plot::ratios(

@@ -141,8 +141,8 @@ macro_rules! requests {
             pub struct BatchRide {
                 pub user: i64,
                 pub amount: i64,
-                /// Whether the update is the cached one; else it is plain diesel.
-                pub cached: bool,
+                /// Whether the two inserts of the first phase are independent; else in order.
+                pub independent: bool,
             }
 
             #[atomic_phases(name = "bench.batch", version = 1)]
@@ -158,7 +158,11 @@ macro_rules! requests {
                     let row = (r::id.eq(ride.clone()), r::amount.eq(self.amount), r::charge.eq(""));
                     batch.add(diesel::insert_into(r::table).values(row));
                     let row = (a::id.eq(audit), a::action.eq("created"));
-                    batch.add_independent(diesel::insert_into(a::table).values(row));
+                    let audit = diesel::insert_into(a::table).values(row);
+                    match self.independent {
+                        true => batch.add_independent(audit),
+                        false => batch.add(audit),
+                    }
                     Ok(Created { ride })
                 }
 
@@ -180,11 +184,7 @@ macro_rules! requests {
                 ) -> PhaseResult<Reply> {
                     use bench_rides as r;
                     let (ride, charge) = (created.ride.clone(), charged.charge.clone());
-                    if self.cached {
-                        batch.add(SetCharge { ride, charge });
-                    } else {
-                        batch.add(diesel::update(r::table.find(ride)).set(r::charge.eq(charge)));
-                    }
+                    batch.add(diesel::update(r::table.find(ride)).set(r::charge.eq(charge)));
                     batch.stage_job("receipt", &self.amount)?;
                     Ok(Reply::json(201, &(created, charged))?)
                 }

@@ -325,11 +325,22 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     observe::lost(self.definition.name);
                     return Ok(Break(Ended::Lost));
                 }
-                Commit::Unknown(error) => match self.resolve(&moved, error).await? {
-                    Fate::Applied => return self.arrive(moved),
-                    Fate::Lost => return Ok(Break(Ended::Lost)),
-                    Fate::NotApplied => self.outputs.truncate(index),
-                },
+                Commit::Unknown(error) => {
+                    let cause = store_failed(phase, &error);
+                    match self.resolve(&moved, error).await? {
+                        Fate::Applied => return self.arrive(moved),
+                        Fate::Lost => return Ok(Break(Ended::Lost)),
+                        // Bounded too: a statement may end its connection each time (G17).
+                        Fate::NotApplied => {
+                            self.outputs.truncate(index);
+                            if self.reruns >= self.core.settings.max_reruns {
+                                return self.halt(cause, None).await;
+                            }
+                            self.reruns += 1;
+                            self.pause().await;
+                        }
+                    }
+                }
                 Commit::Failed(error) => {
                     self.outputs.truncate(index);
                     if !self.may_rerun_store(phase, &error) {

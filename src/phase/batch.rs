@@ -11,14 +11,29 @@ use crate::store::Store;
 /// What a local phase writes, handed over instead of executed: for a phase that needs no answer of
 /// the database, the fastest form there is.
 ///
-/// The engine sends `BEGIN`, the recovery point, these statements in order, and `COMMIT` in one round
-/// trip. All that a [`Tx`](crate::Tx) promises holds: everything commits together or not at all (G4),
-/// fenced (G3). A statement that fails fails the phase, as an error that the phase returns does; a
-/// phase that wants to look at an answer, the number of rows or a unique violation say, takes a `Tx`.
+/// The engine sends the recovery point, these statements and the staged jobs in one round trip. All
+/// that a [`Tx`](crate::Tx) promises holds: everything commits together or not at all (G4), fenced
+/// (G3). A statement that fails fails the phase, as an error that the phase returns does; a phase that
+/// wants to look at an answer, the number of rows or a unique violation say, takes a `Tx`.
+///
+/// | statements | PostgreSQL is sent |
+/// |---|---|
+/// | none, one, or several of which all behind the first were [added as independent](Self::add_independent) | one statement, of which they are the parts: `WITH …, part AS (INSERT …) SELECT …` |
+/// | several, [added](Self::add) in order | `BEGIN`, the recovery point, each in turn, `COMMIT` |
+///
+/// A statement that cannot be a part (a `SELECT`, one with a `WITH` or a comment of its own, a `sql_query`
+/// with `$1` in it, a phase with an isolation level of its own), or that the server refuses as one (a
+/// table with a rule), is sent in turn, too.
+///
+/// A part does not see the key's own row as the engine is about to write it, and a statement trigger of
+/// a table that two parts insert into fires once, for both.
 ///
 /// As the *first* phase of a request it also saves the round trip of the reservation: the key's row
 /// travels along with the statements. Two duplicates that come at the same moment may then both
 /// compute their statements; only those of one are executed (G10). So compute, and touch nothing else.
+///
+/// The first 256 different texts that an engine sees are prepared once for each connection, those of an
+/// `UPDATE` or of an insert of several rows, which diesel itself prepares anew each time, too.
 ///
 /// A statement owns its values, because it is sent after the phase has returned:
 ///
@@ -60,19 +75,16 @@ impl<'b, S: Store> Batch<'b, S> {
         Self { statements, staging }
     }
 
-    /// Adds a statement: an insert, an update, a delete of diesel, or a type of your own.
+    /// Adds a statement: an insert, an update, a delete of diesel, or a type of your own. It sees what
+    /// the statements before it did.
     ///
     /// Added, not executed: where rustc misses `DerefMut` for `Batch`, a statement is executed on it
     /// (`.execute(batch).await?`), and either becomes `batch.add(statement)` or wants a
-    /// [`Tx`](crate::Tx), if its answer is needed.
+    /// [`Tx`](crate::Tx), if its answer is needed. A raw `COMMIT` or `ROLLBACK` is refused, and fails the
+    /// phase.
     ///
     /// On SQLite several rows are several statements, as diesel does it there itself: add an insert for
     /// each, where PostgreSQL takes one with `.values(rows)`.
-    ///
-    /// On PostgreSQL a statement whose text is the same each time is prepared once for each
-    /// connection; of diesel's own that is an insert of one row without optional columns. An `UPDATE`
-    /// of diesel's is prepared anew each time, one more round trip: a
-    /// type with a static query id of yours avoids it (the guide is in `docs/bench.md`).
     pub fn add<Q>(&mut self, statement: Q)
     where
         Q: QueryFragment<<S::Connection as AsyncConnectionCore>::Backend>
@@ -84,14 +96,14 @@ impl<'b, S: Store> Batch<'b, S> {
         self.statements.all.push(S::statement(statement));
     }
 
-    /// Adds a statement that is independent of the others: it neither sees nor changes a row that
-    /// another one of this batch writes, nor does a trigger of it. To insert into two tables is the
-    /// common case; a foreign key between them is fine, for it is looked at in the end.
+    /// Adds a statement that is independent of the others in this batch: it need not see what they do,
+    /// and they need not see what it does, nor need their triggers. Inserts into several tables are the
+    /// common case, and a foreign key between them is fine: it is looked at in the end.
     ///
-    /// Where all behind the first are independent, PostgreSQL is sent one statement, of which these are
-    /// the parts (`WITH … AS (INSERT …)`), instead of a transaction of several: about half the work.
-    /// Two parts that change the same row are one too many: PostgreSQL then executes either.
-    /// SQLite executes them in order, as if they had been [added](Self::add).
+    /// PostgreSQL is then sent one statement instead of a transaction of several, which is about half the
+    /// work. Its parts see what was there before it: an update of a row that another part inserts finds
+    /// no row, and of two parts that change one row only one does. [Add](Self::add) such in order. SQLite
+    /// executes both kinds in order.
     pub fn add_independent<Q>(&mut self, statement: Q)
     where
         Q: QueryFragment<<S::Connection as AsyncConnectionCore>::Backend>

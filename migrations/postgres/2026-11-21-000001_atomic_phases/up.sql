@@ -1,3 +1,8 @@
+-- What becomes of a request. A type and not a CHECK, which PostgreSQL reads anew from its stored form at
+-- each write.
+CREATE TYPE atomic_phases_status AS ENUM
+    ('pending', 'in_progress', 'failed_retryable', 'completed', 'unknown', 'dead_letter');
+
 -- One row for each idempotency key: how far its request came, and its answer.
 -- Times are the database's clock. No index names a column that changes while a request runs its
 -- usual way, so that its updates stay HOT.
@@ -10,8 +15,7 @@ CREATE TABLE atomic_phases_keys (
     definition_version integer     NOT NULL,
     phases_hash        text        NOT NULL,
     fingerprint        text        NOT NULL,
-    status             text        NOT NULL CHECK (status IN
-        ('pending', 'in_progress', 'failed_retryable', 'completed', 'unknown', 'dead_letter')),
+    status             atomic_phases_status NOT NULL,
     -- Name of the last committed phase; 'started' before the first, 'finished' after the last.
     recovery_point     varchar(50) NOT NULL,
     -- The at-most-once phase whose call may be under way.

@@ -29,6 +29,10 @@ pub struct Statement {
     pub(super) alone: bool,
     /// Whether it can be a part of another statement.
     pub(super) joins: bool,
+    /// Whether it changes rows and returns none: it stays valid whatever becomes of its table. Where a
+    /// column is added to what a prepared statement returns, it is an error for as long as it is kept
+    /// ("cached plan must not change result type").
+    lasts: bool,
 }
 
 impl Statement {
@@ -50,6 +54,7 @@ impl Statement {
             ends: is_of_a_transaction(&text),
             alone: asked.0,
             joins: is_a_part(&text),
+            lasts: writes(&text) && !text.to_ascii_lowercase().contains("returning"),
             query: Box::new(query),
             text,
         }
@@ -57,7 +62,8 @@ impl Statement {
 
     /// The statement by itself.
     pub(super) fn to_send<'s>(&'s self, texts: &Texts) -> Sent<'s> {
-        Sent { query: &*self.query, cached: self.is_constant || texts.admits(&self.text) }
+        let cached = self.is_constant || (self.lasts && texts.admits(&self.text));
+        Sent { query: &*self.query, cached }
     }
 
     /// The statement as a part of another.
@@ -85,15 +91,43 @@ impl PgMetadataLookup for Asked {
 /// Whether a text can stand in parentheses behind `WITH … AS`: it writes, it is one statement to its
 /// end, it numbers no binds by itself, and the engine's tables are none of its business.
 fn is_a_part(text: &str) -> bool {
-    let word = text.split_ascii_whitespace().next().unwrap_or_default();
-    let writes = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| word.eq_ignore_ascii_case(verb));
+    let lower = text.to_ascii_lowercase();
     let mut numbers = text.split('$').skip(1).filter_map(|behind| {
         let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
         behind[..digits].parse::<usize>().ok()
     });
-    writes
-        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| text.contains(stop))
+    writes(text)
+        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| lower.contains(stop))
         && numbers.all(|number| number >= FIRST_BIND)
+        && is_closed(text)
+}
+
+fn writes(text: &str) -> bool {
+    let word = text.split_ascii_whitespace().next().unwrap_or_default();
+    ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| word.eq_ignore_ascii_case(verb))
+}
+
+/// Whether each parenthesis and each quote of a text is closed in it, and none is closed that it did not
+/// open: a text that is no statement by itself must not become one in the engine's parentheses. What
+/// takes a parser to tell (a backslash, a quote of dollars) counts as open.
+fn is_closed(text: &str) -> bool {
+    let (mut depth, mut quote) = (0_usize, None);
+    for (at, letter) in text.char_indices() {
+        match (quote, letter) {
+            (_, '\\') => return false,
+            (Some(open), _) if letter == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '(') => depth += 1,
+            (None, ')') if depth == 0 => return false,
+            (None, ')') => depth -= 1,
+            (None, '$') if !text[at + 1..].starts_with(|digit: char| digit.is_ascii_digit()) => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    depth == 0 && quote.is_none()
 }
 
 /// A statement on its way, which the connection may keep prepared.
@@ -150,10 +184,12 @@ impl Texts {
         known
     }
 
-    /// Whether the server accepts the statements as one, as far as is known.
+    /// Whether there is room for these statements as one, and the server takes them, as far as is known.
     pub(super) fn join(&self, text: &impl Hash) -> bool {
+        let admitted = self.admits(text);
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.get(&self.hasher.hash_one(text)).is_none_or(|&times| times < Self::MOST_REFUSALS)
+        let times = refused.get(&self.hasher.hash_one(text));
+        admitted && times.is_none_or(|&times| times < Self::MOST_REFUSALS)
     }
 
     /// Whether the server accepted them this time.
@@ -180,9 +216,12 @@ mod tests {
 
     #[test]
     fn what_can_be_a_part_of_another_statement() {
-        for sql in
-            ["INSERT INTO a VALUES (1)", " update a SET b = '$' RETURNING b", "DELETE FROM a"]
-        {
+        for sql in [
+            "INSERT INTO a VALUES (1)",
+            " update a SET b = '$' RETURNING b",
+            "DELETE FROM a",
+            "INSERT INTO \"a(\" VALUES (')', 'it''s')",
+        ] {
             assert!(Statement::of(sql_query(sql)).joins, "{sql}");
         }
         for sql in [
@@ -193,6 +232,13 @@ mod tests {
             "INSERT INTO a VALUES (1) -- the end",
             "INSERT INTO a VALUES (1) /* the end",
             "UPDATE atomic_phases_keys SET status = 'completed'",
+            "UPDATE ATOMIC_PHASES_KEYS SET status = 'completed'",
+            // Not one statement, and two in the parentheses of another.
+            "INSERT INTO a VALUES (1)), x AS (DELETE FROM b WHERE (true)",
+            "INSERT INTO a VALUES ('(')), x AS (DELETE FROM b WHERE (')' = ')')",
+            "INSERT INTO a VALUES ('1",
+            "INSERT INTO a VALUES (E'\\'), x AS (DELETE FROM b WHERE (true) --')",
+            "INSERT INTO a VALUES ($x$)), x AS (DELETE FROM b WHERE (1 = 1)$x$)",
             "",
         ] {
             assert!(!Statement::of(sql_query(sql)).joins, "{sql}");

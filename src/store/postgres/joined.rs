@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::hash::Hash;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
@@ -15,6 +16,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
+use futures_util::future::{OptionFuture, join};
 
 use super::handed::Statement;
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
@@ -27,11 +29,12 @@ use crate::store::{Guard, Writes};
 const MOST_PARTS: usize = 32;
 const MOST_BINDS: usize = 10_000;
 
-/// A joined statement, whose text depends on the phase.
-pub(super) struct Joined<T> {
-    statement: T,
-    cached: bool,
-}
+/// A server that does not take writes as one says so before it executes them: at once. What takes
+/// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
+const REFUSED_WITHIN: Duration = Duration::from_millis(250);
+
+/// A joined statement, whose text depends on the phase, and is one of those that a connection keeps.
+struct Joined<T>(T);
 
 impl<T> QueryId for Joined<T> {
     type QueryId = ();
@@ -45,11 +48,11 @@ impl<T: Query> Query for Joined<T> {
 
 impl<T: QueryFragment<Pg>> QueryFragment<Pg> for Joined<T> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.statement.walk_ast(out)
+        self.0.walk_ast(out)
     }
 
     fn is_safe_to_cache_prepared(&self, _: &Pg) -> QueryResult<bool> {
-        Ok(self.cached)
+        Ok(true)
     }
 }
 
@@ -68,15 +71,22 @@ impl<'a> JoinedWrites<'a> {
 
 impl QueryFragment<Pg> for JoinedWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        for (position, statement) in self.statements.iter().enumerate() {
-            out.push_sql(&format!(", atomic_phases_{position} AS ("));
-            statement.walk(out.reborrow())?;
-            out.push_sql(")");
-        }
-        for (position, job) in self.jobs.iter().enumerate() {
-            out.push_sql(&format!(", atomic_phases_job_{position} AS ("));
+        // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
+        // stands last: rows are locked in the order in which the same writes in turn lock them, and a
+        // sequence counts in the order of the batch.
+        for (position, job) in self.jobs.iter().enumerate().rev() {
+            out.push_sql(", atomic_phases_job_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
             job.walk_ast(out.reborrow())?;
             out.push_sql(", atomic_phases_key)");
+        }
+        for (position, statement) in self.statements.iter().enumerate().rev() {
+            out.push_sql(", atomic_phases_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
+            statement.walk(out.reborrow())?;
+            out.push_sql(")");
         }
         Ok(())
     }
@@ -94,10 +104,6 @@ impl<P: Pool> Postgres<P> {
             && self.texts.join(&identity(writes))
     }
 
-    pub(super) fn joined<T>(&self, statement: T, writes: &Writes<'_, Self>) -> Joined<T> {
-        Joined { statement, cached: self.texts.admits(&identity(writes)) }
-    }
-
     /// Whether the server took the writes as one statement, this time.
     pub(super) fn learn(&self, writes: &Writes<'_, Self>, taken: bool) {
         self.texts.joined(&identity(writes), taken);
@@ -111,47 +117,56 @@ fn identity<'w, P: Pool>(writes: &'w Writes<'_, Postgres<P>>) -> impl Hash + 'w 
 
 /// Sends a joined statement and waits for its one row. The server commits before it says that it is
 /// ready for the next statement, and for that diesel-async waits.
+/// `None` where the server does not take the writes as one statement: then nothing was executed.
 pub(super) fn send<S, T>(
     mut conn: &AsyncPgConnection,
-    statement: Joined<S>,
-) -> impl Future<Output = Answer<T>> + Send
+    is_ours: bool,
+    statement: S,
+) -> impl Future<Output = Option<Answer<T>>> + Send
 where
     S: Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
-    let sent = AsyncConnectionCore::load(&mut conn, statement);
+    let began = Instant::now();
+    let ready = (!is_ours).then(|| sql::Ready {}.execute(&mut conn));
+    let sent = AsyncConnectionCore::load(&mut conn, Joined(statement));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
+        // Polled, and so sent, in this order. Where the first fails, the second tells.
+        let rows = async { join(OptionFuture::from(ready), rows).await.1 };
         let error = match answered(rows).await {
             Ok(rows) => {
-                return match rows.as_slice() {
+                return Some(match rows.as_slice() {
                     [told] => T::build_from_row(told).map_or_else(
                         |error| Answer::Lost(Error::DeserializationError(error)),
                         |told| Answer::Commit(told, Ok(0)),
                     ),
                     _ => Answer::Lost(Error::NotFound),
-                };
+                });
             }
             Err(error) => error,
         };
         if is_of_the_client(&error) {
-            return Answer::NotSent(error);
+            return Some(Answer::NotSent(error));
         }
         // An error undoes the statement, but for one that ends the connection: that may come behind
         // the commit. Whoever is told so has no connection any more.
         let undone = is_of_the_server(&error)
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
-        if undone { Answer::Refused { error, reusable: true } } else { Answer::Lost(error) }
+        match undone {
+            true if is_refused_as_one(&error) && began.elapsed() < REFUSED_WITHIN => None,
+            true => Some(Answer::Refused { error, reusable: true }),
+            false => Some(Answer::Lost(error)),
+        }
     }
 }
 
 /// Whether the server may have refused a joined statement for being one: a part of it that changes a
 /// table with a rule, say, or what a server of another make does not do.
-pub(super) fn is_refused_as_one<T>(answer: &Answer<T>) -> bool {
+fn is_refused_as_one(error: &Error) -> bool {
     matches!(
-        answer,
-        Answer::Refused { error: Error::DatabaseError(DatabaseErrorKind::Unknown, about), .. }
-            if !about.message().contains(sql::MARK)
+        error,
+        Error::DatabaseError(DatabaseErrorKind::Unknown, about) if !about.message().contains(sql::MARK)
     )
 }

@@ -177,7 +177,7 @@ statement! {
      definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
+    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
@@ -224,7 +224,7 @@ statement! {
      locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms,
+    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, ", to, ", 1, 1, t + ", lease_ms,
     " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
     ", ", response_headers, ", ", response_body
@@ -273,20 +273,28 @@ statement! {
 }
 
 statement! {
+    /// In front of a joined statement, on a connection of an application's pool: from the next statement
+    /// on the server looks after its client. And a mark that ends with this statement's transaction, so
+    /// that the next one sees it only where somebody left a transaction open, and it would not commit.
+    Ready for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('client_connection_check_interval', '500', false), \
+     set_config('atomic_phases.left_open', 'yes', true)"
+}
+
+statement! {
     /// The same with the phase's writes in it, as one statement that is a transaction by itself. The
     /// lock timeout bounds the wait for the row only: the server makes the row first, then answers,
-    /// which gives the session its own back, and then executes what the answer has no use for. That the
-    /// server looks after its client holds from the next statement of the session on, and stays: for an
-    /// application's own pool, which does not begin with it.
+    /// which gives the session its own back, and then executes what the answer has no use for.
     CreateJoined<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { lock_timeout: String, row: BornRow<'a>, writes: JoinedWrites<'a> },
     "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
-     set_config('client_connection_check_interval', '500', false), \
      set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
      set_config('lock_timeout', ", lock_timeout, ", true)), atomic_phases_key AS (", {row},
     " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
      RETURNING advanced_at, expires_at)", {writes}, " SELECT max(advanced_at), max(expires_at), \
-     CASE WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
+     CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
+     THEN ('left open: ' || count(*))::integer \
+     WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
      current_setting('atomic_phases.lock_timeout'), true)) \
      ELSE ('atomic_phases:exists:' || count(*))::integer END FROM atomic_phases_key"
 }
@@ -314,7 +322,7 @@ statement! {
      expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
      attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status::text = ", from,
     " AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= clock_timestamp(), true)) RETURNING ", [COLUMNS]
 }
@@ -337,36 +345,28 @@ impl<'a> TakeOver<'a> {
 }
 
 statement! {
-    /// The next state of a row, guarded by lease token and recovery point (G3, G6).
+    /// The next state of a row.
     NextState<'a> for Pg, rows sql_types::Untyped,
     {
-        status: &'a str, to: &'a str, phases_hash: &'a str,
-        outputs: Option<&'a [u8]>, open_intent: Option<&'a str>, lease_ms: Option<i64>,
-        due_ms: Option<i64>, held: bool, resolution: Option<&'a str>, settled: bool,
+        status: &'a str, to: &'a str, phases_hash: &'a str, outputs: Option<&'a [u8]>,
+        open_intent: Option<&'a str>, lease_ms: Option<i64>, due_ms: Option<i64>, held: bool,
         response_status: Option<i16>, response_headers: Option<&'a [u8]>,
-        response_body: Option<&'a [u8]>, scope: &'a str, key: &'a str, request_id: Uuid,
-        token: i64, from: &'a str,
+        response_body: Option<&'a [u8]>,
     },
-    "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
-    ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
-    " THEN advanced_at ELSE clock_timestamp() END, phases_hash = ", phases_hash,
-    ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
+    "UPDATE atomic_phases_keys SET status = ", status, "::atomic_phases_status, recovery_point = ",
+    to, ", phases_hash = ", phases_hash, ", outputs = coalesce(", outputs,
+    ", outputs), open_intent = ", open_intent,
     ", locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond'",
     // While it runs, the workers hear of it only once it is slow.
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL \
      OR created_at < clock_timestamp() - interval '5 seconds' \
      THEN clock_timestamp() + ", due_ms, " * interval '1 millisecond' END",
-    ", resolution = coalesce(", resolution, ", resolution), \
-     reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
     ", response_status = ", response_status, ", response_headers = ", response_headers,
-    ", response_body = ", response_body,
-    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
-    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+    ", response_body = ", response_body
 }
 
 impl<'a> NextState<'a> {
-    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+    pub(super) fn new(change: &Change<'a>) -> Self {
         Self {
             status: change.status.as_str(),
             to: change.recovery_point,
@@ -376,11 +376,24 @@ impl<'a> NextState<'a> {
             lease_ms: change.lease().map(millis),
             due_ms: change.due().map(millis),
             held: change.status == Status::InProgress,
-            resolution: change.resolution,
-            settled: change.resolution.is_some(),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| &*response.headers),
             response_body: change.response.and_then(|response| response.body.as_deref()),
+        }
+    }
+}
+
+statement! {
+    /// Lease token and recovery point guard the row (G3, G6).
+    Guarded<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str },
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+}
+
+impl<'a> Guarded<'a> {
+    fn new(guard: &Guard<'a>) -> Self {
+        Self {
             scope: guard.scope.as_str(),
             key: guard.key.as_str(),
             request_id: guard.request_id,
@@ -391,16 +404,50 @@ impl<'a> NextState<'a> {
 }
 
 statement! {
-    /// In a transaction of its own: the number of rows tells.
-    Write<'a> for Pg, rows sql_types::Untyped, { next: NextState<'a> }, {next}
+    /// Between phases, in a transaction of its own: the number of rows tells. The recovery point may
+    /// stay, and there may be a word about an outcome that was unknown.
+    Write<'a> for Pg, rows sql_types::Untyped,
+    {
+        next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
+        guarded: Guarded<'a>,
+    },
+    {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
+    ", resolution), reconciles = CASE WHEN ", settled,
+    " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
+    " THEN attempts ELSE forgiven_attempts END", {guarded}
+}
+
+impl<'a> Write<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+        Self {
+            next: NextState::new(change),
+            to: change.recovery_point,
+            resolution: change.resolution,
+            settled: change.resolution.is_some(),
+            guarded: Guarded::new(guard),
+        }
+    }
+}
+
+statement! {
+    /// The commit of a phase, which always moves the recovery point.
+    Moved<'a> for Pg, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
+    {next}, ", advanced_at = clock_timestamp()", {guarded}
+}
+
+impl<'a> Moved<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+        Self { next: NextState::new(change), guarded: Guarded::new(guard) }
+    }
 }
 
 statement! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
     /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
     /// our mark through a server of any language.
-    Advance<'a> for Pg, rows Integer, { next: NextState<'a> },
-    "WITH advanced AS (", {next},
+    Advance<'a> for Pg, rows Integer, { moved: Moved<'a> },
+    "WITH advanced AS (", {moved},
     " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
      SELECT CASE WHEN count(*) = 1 THEN 1 \
      WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
@@ -412,8 +459,8 @@ statement! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg, rows Integer, { next: NextState<'a> },
-    "WITH advanced AS (", {next},
+    AdvanceFirst<'a> for Pg, rows Integer, { moved: Moved<'a> },
+    "WITH advanced AS (", {moved},
     " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
      SELECT CASE WHEN count(*) = 1 THEN 1 \
      WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
@@ -423,9 +470,10 @@ statement! {
 
 statement! {
     /// The same with the phase's writes in it, as one statement that is a transaction by itself.
-    AdvanceJoined<'a> for Pg, rows Integer, { next: NextState<'a>, writes: JoinedWrites<'a> },
-    "WITH atomic_phases_key AS (", {next}, " RETURNING 1)", {writes},
-    " SELECT CASE WHEN count(*) = 1 THEN 1 \
+    AdvanceJoined<'a> for Pg, rows Integer, { moved: Moved<'a>, writes: JoinedWrites<'a> },
+    "WITH atomic_phases_key AS (", {moved}, " RETURNING 1)", {writes},
+    " SELECT CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
+     THEN ('left open: ' || count(*))::integer WHEN count(*) = 1 THEN 1 \
      ELSE ('atomic_phases:fenced:' || count(*))::integer END FROM atomic_phases_key"
 }
 

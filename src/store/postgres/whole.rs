@@ -19,7 +19,7 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 
-use super::joined::{self, JoinedWrites, is_refused_as_one};
+use super::joined::{self, JoinedWrites};
 use super::lent::Lent;
 use super::{
     IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost,
@@ -53,27 +53,23 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.ends) {
             return Ok(Creation::Refused(Refusal::LeftTransaction));
         }
-        let began = Instant::now();
         // To delete a row and to insert its successor takes two statements.
         let joins = row.replaces.is_none() && self.joins(Isolation::ReadCommitted, writes);
         if joins {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
+            // Behind the wait for a connection, which is not one for the row.
+            let began = Instant::now();
             let create = sql::CreateJoined {
                 lock_timeout: row.lock_wait.as_millis().max(1).to_string(),
                 row: sql::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
-            let create = self.joined(create, writes);
-            let answer = joined::send::<_, sql::Made>(conn, create).await;
-            let refused_as_one = is_refused_as_one(&answer);
-            match tx.created(answer, began, row.lock_wait) {
-                Creation::Failed(_) if refused_as_one => {}
-                creation => {
-                    self.learn(writes, true);
-                    return Ok(creation);
-                }
+            if let Some(answer) = joined::send::<_, sql::Made>(conn, self.is_ours, create).await {
+                self.learn(writes, true);
+                return Ok(tx.created(answer, began, row.lock_wait));
             }
+            tx.0.give_back();
         }
         let creation = self.create_in_turn(row, created_at, change, writes).await;
         if joins && matches!(creation, Ok(Creation::Done { .. })) {
@@ -129,19 +125,14 @@ impl<P: Pool> Postgres<P> {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
             let advance = sql::AdvanceJoined {
-                next: sql::NextState::new(guard, change),
+                moved: sql::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
-            let advance = self.joined(advance, writes);
-            let answer = joined::send::<_, i32>(conn, advance).await;
-            let refused_as_one = is_refused_as_one(&answer);
-            match tx.advanced(answer) {
-                Commit::Failed(_) if refused_as_one => {}
-                commit => {
-                    self.learn(writes, true);
-                    return Ok(commit);
-                }
+            if let Some(answer) = joined::send::<_, i32>(conn, self.is_ours, advance).await {
+                self.learn(writes, true);
+                return Ok(tx.advanced(answer));
             }
+            tx.0.give_back();
         }
         let commit = self.advance_in_turn(isolation, guard, change, writes).await;
         if joins && matches!(commit, Ok(Commit::Done)) {
@@ -161,7 +152,7 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.0.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn);
-        let advance = sql::AdvanceFirst { next: sql::NextState::new(guard, change) };
+        let advance = sql::AdvanceFirst { moved: sql::Moved::new(guard, change) };
         let advance = advance.load::<i32>(&mut &*conn);
         let head = async {
             let (begun, set, advanced) = join3(begin, set, advance).await;
