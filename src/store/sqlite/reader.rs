@@ -7,10 +7,9 @@
 use std::sync::{Arc, Mutex};
 
 use diesel::connection::SimpleConnection;
-use diesel::sql_types::Text;
 use diesel::{Connection, RunQueryDsl, SqliteConnection};
 
-use super::statements::{Look, SqliteGlance};
+use super::statements::{LoggedFile, Look, SqliteGlance};
 
 #[derive(Clone)]
 pub(super) struct Reader(Option<Arc<Mutex<SqliteConnection>>>);
@@ -22,9 +21,7 @@ impl Reader {
     }
 
     fn open(writer: &mut SqliteConnection, path: &str) -> Option<SqliteConnection> {
-        let shared = "SELECT file FROM pragma_database_list, pragma_journal_mode \
-            WHERE name = 'main' AND file <> '' AND journal_mode = 'wal'";
-        diesel::dsl::sql::<Text>(shared).get_result::<String>(writer).ok()?;
+        LoggedFile {}.get_result::<String>(writer).ok()?;
         let mut reader = SqliteConnection::establish(path).ok()?;
         reader.batch_execute("PRAGMA query_only = ON; PRAGMA busy_timeout = 0").ok()?;
         Some(reader)

@@ -176,6 +176,13 @@ impl Read {
 }
 
 statement! {
+    /// The file of the database, where there is one with a write-ahead log.
+    LoggedFile for Db, rows Text, {},
+    "SELECT file FROM pragma_database_list, pragma_journal_mode \
+     WHERE name = 'main' AND file <> '' AND journal_mode = 'wal'"
+}
+
+statement! {
     /// Makes room for a new life of a key whose request is finished and expired.
     DeleteExpired for Db, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8> },
