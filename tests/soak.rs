@@ -3,9 +3,10 @@
 //! answers; a provider that drops connections after the effect. In the end everything heals, every
 //! key is settled, and the provider's ledgers are compared with the answers.
 //!
-//! `cargo test --test soak` runs a short one. A schedule is repeated by its seed:
+//! `sh tests/run` runs a short one. A schedule is repeated by its seed:
 //!
 //! ```sh
+//! cargo build --release --features http,axum,reqwest --example rocket_rides
 //! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 \
 //!     cargo test --release --features http,axum,reqwest --test soak -- --nocapture
 //! ```
