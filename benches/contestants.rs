@@ -13,6 +13,7 @@ use crate::chains::{One, Six, Three, Twelve};
 use crate::load::{Figures, for_a_while};
 use crate::requests::{App, postgres, sqlite};
 use crate::server::{Server, url};
+use crate::yardstick;
 
 /// One request on its way.
 type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -87,6 +88,64 @@ pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
         })
     }
 }
+
+/// Those who are compared with each other, on one server.
+pub struct Field<'s> {
+    server: &'s Server,
+    engine: PgEngine,
+    by_hand: ByHand,
+}
+
+impl<'s> Field<'s> {
+    pub const NAMES: [&'static str; 13] = [
+        "limit2",
+        "limit2_pipe",
+        "limit2_one",
+        "select1",
+        "plain diesel",
+        "cached update",
+        "batch",
+        "batch, independent",
+        "by hand, pipelined",
+        "by hand, as one",
+        "by hand",
+        "replay",
+        "replay by hand",
+    ];
+
+    pub async fn open(server: &'s Server, connections: usize) -> Self {
+        let engine = open(server.port(), connections).await;
+        answer_some(&engine).await;
+        let by_hand = ByHand::on(engine.store());
+        Self { server, engine, by_hand }
+    }
+
+    /// One of [`NAMES`](Self::NAMES), with so many requests at once.
+    pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
+        let (engine, floor) = (&self.engine, self.by_hand.clone());
+        let work: Box<dyn Start> = match name {
+            "plain diesel" => Box::new(fresh(engine, ride(false))),
+            "cached update" => Box::new(fresh(engine, ride(true))),
+            "batch" => Box::new(fresh(engine, batch_ride(false))),
+            "batch, independent" => Box::new(fresh(engine, batch_ride(true))),
+            "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
+            "by hand, pipelined" => {
+                Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
+            }
+            "by hand, as one" => Box::new(move || Box::pin(floor.clone().fresh_as_one()) as Work),
+            "replay" => Box::new(replay(engine)),
+            "replay by hand" => Box::new(replay_by_hand(&floor)),
+            script => return yardstick::run(self.server, script, at_once, length.as_secs()),
+        };
+        let work: Arc<dyn Start> = Arc::from(work);
+        for_a_while(at_once, length, &|| self.server.cpu(), move || work()).await
+    }
+}
+
+/// Begins one request.
+trait Start: Fn() -> Work + Send + Sync {}
+
+impl<F: Fn() -> Work + Send + Sync> Start for F {}
 
 fn replay_scope() -> Scope {
     Scope::new("replay").unwrap()

@@ -26,9 +26,7 @@ use clap::Parser;
 
 use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
-use crate::contestants::{
-    answer_some, batch_ride, contended, fresh, open, replay, replay_by_hand, ride,
-};
+use crate::contestants::{Field, batch_ride, contended, fresh, open, replay, ride};
 use crate::embedded::Embedded;
 use crate::load::for_a_while;
 use crate::options::{Options, Plan};
@@ -49,8 +47,8 @@ async fn main() {
     let mut samples = Samples::default();
     if options.only_sqlite {
         match options.profile {
-            true => println!("{:?}", Embedded::open().await.batch(8, PROFILED).await),
-            false => println!("{}", on_sqlite(&plan, &mut samples).await),
+            Some(_) => println!("{:?}", Embedded::open().await.batch(8, PROFILED).await),
+            None => println!("{}", on_sqlite(&plan, &mut samples).await),
         }
         return;
     }
@@ -58,13 +56,13 @@ async fn main() {
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
-    if options.profile {
-        let work = fresh(&open(server.port(), plan.pool).await, batch_ride(true));
+    if let Some(name) = &options.profile {
         if let Some(sql) = &options.before {
             server.sql(sql).await;
         }
-        let figures = for_a_while(8, PROFILED, &|| server.cpu(), work).await;
-        println!("{figures:?}");
+        let field = Field::open(&server, plan.pool).await;
+        let length = options.seconds.map_or(PROFILED, Duration::from_secs);
+        println!("{:?}", field.run(name, plan.at_once[0], length).await);
         return;
     }
     if let Some(other) = &options.beside {
@@ -109,42 +107,12 @@ async fn main() {
 
 /// Every contestant once in each round, one after the other.
 async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
-    let engine = open(server.port(), plan.pool).await;
-    answer_some(&engine).await;
-    let by_hand = ByHand::on(engine.store());
-    let cpu = || server.cpu();
+    let field = Field::open(server, plan.pool).await;
     for round in 0..plan.rounds {
         for &c in &plan.at_once {
-            for script in ["limit2", "limit2_pipe", "limit2_one", "select1"] {
-                samples.add(script, c, round, yardstick::run(server, script, c, plan.seconds));
+            for name in Field::NAMES {
+                samples.add(name, c, round, field.run(name, c, plan.length()).await);
             }
-            let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(false))).await;
-            samples.add("plain diesel", c, round, figures);
-            let figures = for_a_while(c, plan.length(), &cpu, fresh(&engine, ride(true))).await;
-            samples.add("cached update", c, round, figures);
-            let work = fresh(&engine, batch_ride(false));
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("batch", c, round, figures);
-            let work = fresh(&engine, batch_ride(true));
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("batch, independent", c, round, figures);
-            let floor = by_hand.clone();
-            let work = move || floor.clone().fresh_pipelined();
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("by hand, pipelined", c, round, figures);
-            let floor = by_hand.clone();
-            let work = move || floor.clone().fresh_as_one();
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("by hand, as one", c, round, figures);
-            let floor = by_hand.clone();
-            let work = move || floor.clone().fresh();
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("by hand", c, round, figures);
-            let figures = for_a_while(c, plan.length(), &cpu, replay(&engine)).await;
-            samples.add("replay", c, round, figures);
-            let work = replay_by_hand(&by_hand);
-            let figures = for_a_while(c, plan.length(), &cpu, work).await;
-            samples.add("replay by hand", c, round, figures);
         }
     }
 }

@@ -17,9 +17,9 @@ pub struct Options {
     /// Only the embedded store beside rusqlite, which needs no server; writes no file.
     #[arg(long)]
     pub only_sqlite: bool,
-    /// Only fresh requests, for ten seconds: for a profiler.
+    /// Only this contestant, for ten seconds, at the first of `--at-once`: for a profiler.
     #[arg(long)]
-    pub profile: bool,
+    pub profile: Option<String>,
     /// Only the workers, on a large table; writes docs/bench/workers.md.
     #[arg(long)]
     pub workers: bool,
