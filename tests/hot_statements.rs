@@ -77,7 +77,7 @@ fn parts(sql: &str) -> Vec<String> {
     let ours = inside.filter(|part| tables.iter().any(|table| part.contains(table)));
     // The one row of the key's part, or none, is what it has to do with the others.
     ours.map(|part| {
-        part.replace(", atomic_phases_key", "").replace(" FROM atomic_phases_begun", "")
+        part.replace(" FROM atomic_phases_key", "").replace(" FROM atomic_phases_begun", "")
     })
     .collect()
 }

@@ -139,7 +139,7 @@ struct Attempt<S: Store, A> {
     scope: Scope,
     key: IdempotencyKey,
     definition: Definition,
-    phases_hash: String,
+    phases_hash: Arc<str>,
     fingerprint: Fingerprint,
     given: Box<dyn Asking>,
     decode: Decode<S, A>,
@@ -171,7 +171,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             return span.in_scope(|| self.answered(outcome));
         }
         let settling = tracing::Instrument::instrument(self.settle(Some(row)), span);
-        tokio::spawn(carried!(settling)).await.unwrap_or(Err(ExecuteError::TaskLost))
+        // Boxed, because tokio moves a task's future about several times, and this one is large.
+        tokio::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
     /// The answer, where the row says it and nothing has to be done.
@@ -438,7 +439,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         Run {
             core: self.core.clone(),
             definition: self.definition,
-            phases_hash: self.phases_hash.clone(),
+            phases_hash: None,
             request,
             context: RequestContext {
                 scope: self.scope.clone(),

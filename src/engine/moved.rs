@@ -97,7 +97,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Change {
             status: moved.status,
             recovery_point: &moved.point,
-            phases_hash: &self.phases_hash,
+            phases_hash: self.phases_hash.as_deref(),
             outputs: moved.outputs.as_deref(),
             open_intent: moved.intent.as_deref(),
             hold: moved.hold,

@@ -1,6 +1,7 @@
 //! [`Registry`]: the definitions that this process can run, by name and version.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::definition::{Definition, Phases, RequestDefinition};
 use crate::store::Store;
@@ -11,7 +12,7 @@ pub(super) type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store, A> {
     pub(crate) definition: Definition,
-    pub(crate) phases_hash: String,
+    pub(crate) phases_hash: Arc<str>,
     pub(crate) decode: Decode<S, A>,
 }
 
@@ -27,7 +28,7 @@ impl<S: Store, A> Registry<S, A> {
         let definition = R::DEFINITION;
         let entry = Entry {
             definition,
-            phases_hash: definition.phases_hash(),
+            phases_hash: definition.phases_hash().into(),
             decode: |json| {
                 serde_json::from_slice::<R>(json).map(|r| Box::new(r) as Box<dyn Phases<S, A>>)
             },

@@ -106,7 +106,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let run = Run {
             core: self.clone(),
             definition: entry.definition,
-            phases_hash: entry.phases_hash.clone(),
+            phases_hash: Some(entry.phases_hash.clone()),
             request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: row.fingerprint.clone(),

@@ -556,7 +556,8 @@ pub struct Guard<'a> {
 pub struct Change<'a> {
     pub(crate) status: Status,
     pub(crate) recovery_point: &'a str,
-    pub(crate) phases_hash: &'a str,
+    /// Where the row's may be another: the process that created it may have known other phases.
+    pub(crate) phases_hash: Option<&'a str>,
     pub(crate) outputs: Option<&'a [u8]>,
     pub(crate) open_intent: Option<&'a str>,
     /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the

@@ -598,7 +598,7 @@ impl<P: Pool> PgTransaction<P> {
         let conn = self.0.shared()?;
         let jobs = futures_util::future::join_all(
             jobs.iter()
-                .map(|job| sql::InsertJob { job: sql::NewJob::new(guard, job) })
+                .map(|job| sql::InsertJob::new(guard, job))
                 .map(|insert| insert.execute(&mut &*conn)),
         );
         let advance =

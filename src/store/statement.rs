@@ -25,11 +25,12 @@ where
 
 /// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in
 /// which a field's name stands where its value is bound, `[NAME]` where a text of that name stands,
-/// and `{field}` where a part of a statement stands that was declared on its own.
+/// and `{field}` where a part of a statement stands that was declared on its own. `for Pg as varying`:
+/// the text of such a part is not always the same, so the cache goes by the text.
 macro_rules! statement {
     (
         $(#[$doc:meta])*
-        $name:ident $(<$life:lifetime>)? for $backend:ty, rows $row:ty,
+        $name:ident $(<$life:lifetime>)? for $backend:ty $(as $varies:ident)?, rows $row:ty,
         { $($field:ident: $type:ty),* $(,)? },
         $($part:tt),* $(,)?
     ) => {
@@ -38,7 +39,7 @@ macro_rules! statement {
 
         impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
             type QueryId = statement!(@static $name $($life)?);
-            const HAS_STATIC_QUERY_ID: bool = true;
+            const HAS_STATIC_QUERY_ID: bool = statement!(@is_static $($varies)?);
         }
 
         impl $(<$life>)? diesel::query_builder::QueryFragment<$backend> for $name $(<$life>)? {
@@ -58,6 +59,8 @@ macro_rules! statement {
         impl<$($life,)? Conn> diesel::RunQueryDsl<Conn> for $name $(<$life>)? {}
         impl<$($life,)? Conn> diesel::RunQueryDsl<Conn> for &$name $(<$life>)? {}
     };
+    (@is_static) => { true };
+    (@is_static varying) => { false };
     (@static $name:ident) => { $name };
     (@static $name:ident $life:lifetime) => { $name<'static> };
     (@part $out:ident, $self:ident, $text:literal) => { $out.push_sql($text) };

@@ -1,8 +1,10 @@
 //! [`Statement`]: what a phase handed over, until it is sent.
 
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, PoisonError};
-use std::{collections::HashMap, fmt};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use diesel::QueryResult;
 use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
@@ -18,6 +20,11 @@ const FIRST_BIND: usize = 1000;
 /// A statement of a phase, to be sent later.
 pub struct Statement {
     query: Box<dyn QueryFragment<Pg> + Send>,
+    about: Arc<About>,
+}
+
+/// What can be told of a statement by its text.
+pub(super) struct About {
     text: String,
     pub(super) binds: usize,
     /// Whether its text is the same each time, as far as diesel knows.
@@ -35,34 +42,36 @@ pub struct Statement {
     lasts: bool,
 }
 
+/// What is known of the statements whose text is the same each time: those to which diesel gives a
+/// static query id, as many as the program has.
+static KNOWN: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
+
 impl Statement {
     pub(super) fn of<Q>(query: Q) -> Self
     where
-        Q: QueryFragment<Pg> + Send + 'static,
+        Q: QueryFragment<Pg> + QueryId + Send + 'static,
     {
-        let mut asked = Asked(false);
-        let mut text = PgQueryBuilder::default();
-        (1..FIRST_BIND).for_each(|_| text.push_bind_param_value_only());
-        // What has no SQL form is told again when it is to be sent, as that statement's error.
-        let mut binds = RawBytesBindCollector::new();
-        let _ = query.collect_binds(&mut binds, &mut asked, &Pg);
-        let _ = query.to_sql(&mut text, &Pg);
-        let (text, binds) = (text.finish(), binds.binds.len());
-        Self {
-            binds,
-            is_constant: query.is_safe_to_cache_prepared(&Pg).unwrap_or(false),
-            ends: is_of_a_transaction(&text),
-            alone: asked.0,
-            joins: is_a_part(&text),
-            lasts: writes(&text) && !text.to_ascii_lowercase().contains("returning"),
-            query: Box::new(query),
-            text,
-        }
+        // diesel's own rule for keeping a statement prepared by its type.
+        let is_constant = query.is_safe_to_cache_prepared(&Pg).unwrap_or(false);
+        let id = Q::query_id().filter(|_| is_constant);
+        let known = id
+            .and_then(|id| KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned());
+        let about = known.unwrap_or_else(|| {
+            let (about, has_form) = About::of(&query, is_constant);
+            let about = Arc::new(about);
+            if let Some(id) = id.filter(|_| has_form) {
+                let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+                known.insert(id, about.clone());
+            }
+            about
+        });
+        Self { query: Box::new(query), about }
     }
 
     /// The statement by itself.
     pub(super) fn to_send<'s>(&'s self, texts: &Texts) -> Sent<'s> {
-        let cached = self.is_constant || (self.lasts && texts.admits(&self.text));
+        let about = self.about();
+        let cached = about.is_constant || (about.lasts && texts.admits(&about.text));
         Sent { query: &*self.query, cached }
     }
 
@@ -70,11 +79,39 @@ impl Statement {
     pub(super) fn walk<'s>(&'s self, out: AstPass<'_, 's, Pg>) -> QueryResult<()> {
         self.query.walk_ast(out)
     }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+}
+
+impl About {
+    /// And whether the statement has an SQL form, with these values. What has none is told again when it
+    /// is to be sent, as that statement's error.
+    fn of(query: &impl QueryFragment<Pg>, is_constant: bool) -> (Self, bool) {
+        let mut asked = Asked(false);
+        let mut text = PgQueryBuilder::default();
+        (1..FIRST_BIND).for_each(|_| text.push_bind_param_value_only());
+        let mut binds = RawBytesBindCollector::new();
+        let bound = query.collect_binds(&mut binds, &mut asked, &Pg);
+        let told = query.to_sql(&mut text, &Pg);
+        let (text, binds) = (text.finish(), binds.binds.len());
+        let about = Self {
+            binds,
+            is_constant,
+            ends: is_of_a_transaction(&text),
+            alone: asked.0,
+            joins: is_a_part(&text),
+            lasts: writes(&text) && !text.to_ascii_lowercase().contains("returning"),
+            text,
+        };
+        (about, bound.and(told).is_ok())
+    }
 }
 
 impl Hash for Statement {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.about.text.hash(state);
     }
 }
 
@@ -222,7 +259,7 @@ mod tests {
             "DELETE FROM a",
             "INSERT INTO \"a(\" VALUES (')', 'it''s')",
         ] {
-            assert!(Statement::of(sql_query(sql)).joins, "{sql}");
+            assert!(Statement::of(sql_query(sql)).about().joins, "{sql}");
         }
         for sql in [
             "SELECT pg_notify('a', 'b')",
@@ -241,13 +278,13 @@ mod tests {
             "INSERT INTO a VALUES ($x$)), x AS (DELETE FROM b WHERE (1 = 1)$x$)",
             "",
         ] {
-            assert!(!Statement::of(sql_query(sql)).joins, "{sql}");
+            assert!(!Statement::of(sql_query(sql)).about().joins, "{sql}");
         }
         // Whose bind has a number of the application's: in another statement it would be another's.
         let numbered = sql_query("INSERT INTO a VALUES ($1)").bind::<Integer, _>(1);
-        assert!(!Statement::of(numbered).joins);
+        assert!(!Statement::of(numbered).about().joins);
         let literal = diesel::dsl::sql::<Integer>("DELETE FROM a WHERE b = ").bind::<Integer, _>(1);
-        assert!(Statement::of(literal).joins, "diesel numbers this one");
+        assert!(Statement::of(literal).about().joins, "diesel numbers this one");
     }
 
     #[test]

@@ -59,12 +59,12 @@ impl<T: QueryFragment<Pg>> QueryFragment<Pg> for Joined<T> {
 /// The phase's part of it.
 pub(super) struct JoinedWrites<'a> {
     statements: &'a [Statement],
-    jobs: Vec<sql::NewJob<'a>>,
+    jobs: Vec<sql::JoinedJob<'a>>,
 }
 
 impl<'a> JoinedWrites<'a> {
     pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
-        let jobs = writes.jobs.iter().map(|job| sql::NewJob::new(guard, job)).collect();
+        let jobs = writes.jobs.iter().map(|job| sql::JoinedJob::new(guard, job)).collect();
         Self { statements: &writes.statements.all, jobs }
     }
 }
@@ -79,7 +79,7 @@ impl QueryFragment<Pg> for JoinedWrites<'_> {
             out.push_sql(&position.to_string());
             out.push_sql(" AS (");
             job.walk_ast(out.reborrow())?;
-            out.push_sql(", atomic_phases_key)");
+            out.push_sql(")");
         }
         for (position, statement) in self.statements.iter().enumerate().rev() {
             out.push_sql(", atomic_phases_");
@@ -99,8 +99,8 @@ impl<P: Pool> Postgres<P> {
         isolation == Isolation::ReadCommitted
             && (all.len() < 2 || !writes.statements.in_order)
             && all.len() + writes.jobs.len() <= MOST_PARTS
-            && all.iter().map(|statement| statement.binds).sum::<usize>() <= MOST_BINDS
-            && all.iter().all(|statement| statement.joins)
+            && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MOST_BINDS
+            && all.iter().all(|statement| statement.about().joins)
             && self.texts.join(&identity(writes))
     }
 

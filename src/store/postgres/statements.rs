@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
+use diesel::pg::data_types::PgInterval;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
 use diesel::sql_types::{
-    BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid,
+    BigInt, Binary, Bool, HasSqlType, Integer, Interval, Nullable, SmallInt, Text, Timestamptz,
+    Uuid as SqlUuid,
 };
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
@@ -18,8 +21,8 @@ use super::joined::JoinedWrites;
 use crate::definition::Isolation;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
-use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
+use crate::store::statement::{Bind, push_bind, statement};
+use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status, StoredResponse};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -37,6 +40,8 @@ bind! {
     i64 => BigInt,
     i32 => Integer,
     DateTime<Utc> => Timestamptz,
+    i16 => SmallInt,
+    PgInterval => Interval,
     Option<i16> => Nullable<SmallInt>,
     Uuid => SqlUuid,
     &[u8] => Binary,
@@ -209,50 +214,134 @@ impl<'a> Reserve<'a> {
     }
 }
 
+/// The row as its first phase leaves it, from the time `t`. It names what there is, and nothing else:
+/// each bind and each column costs, here and on the server. So its text depends on what it holds.
+pub(super) struct BornRow<'a> {
+    known: BornKnown<'a>,
+    status: Status,
+    lease: Option<PgInterval>,
+    created_at: DateTime<Utc>,
+    retention: PgInterval,
+    params: &'a [u8],
+    context: Option<&'a [u8]>,
+    outputs: Option<&'a [u8]>,
+    response: Option<Response<'a>>,
+}
+
 statement! {
-    /// The row as its first phase leaves it, from the time `t`.
-    BornRow<'a> for Pg, rows sql_types::Untyped,
+    /// What each row begins with.
+    BornKnown<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
-        phases_hash: &'a str, fingerprint: &'a str, status: &'a str, to: &'a str,
-        lease_ms: Option<i64>, created_at: DateTime<Utc>, retention_ms: i64, params: &'a [u8],
-        context: Option<&'a [u8]>, outputs: Option<&'a [u8]>, response_status: Option<i16>,
-        response_headers: Option<&'a [u8]>, response_body: Option<&'a [u8]>,
+        phases_hash: &'a str, fingerprint: &'a str, to: &'a str,
     },
-    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
-     response_status, response_headers, response_body) \
-     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, ", to, ", 1, 1, t + ", lease_ms,
-    " * interval '1 millisecond', t, ", created_at, ", t + ", retention_ms,
-    " * interval '1 millisecond', ", params, ", ", context, ", ", outputs, ", ", response_status,
-    ", ", response_headers, ", ", response_body
+    scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ", phases_hash, ", ",
+    fingerprint, ", ", to, ", 1, 1, "
 }
 
 impl<'a> BornRow<'a> {
     pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
         Self {
-            scope: row.scope.as_str(),
-            key: row.key.as_str(),
-            request_id: row.request_id,
-            definition: row.definition,
-            version: row.version.cast_signed(),
-            phases_hash: row.phases_hash,
-            fingerprint: row.fingerprint,
-            status: change.status.as_str(),
-            to: change.recovery_point,
-            lease_ms: change.lease().map(millis),
+            known: BornKnown {
+                scope: row.scope.as_str(),
+                key: row.key.as_str(),
+                request_id: row.request_id,
+                definition: row.definition,
+                version: row.version.cast_signed(),
+                phases_hash: row.phases_hash,
+                fingerprint: row.fingerprint,
+                to: change.recovery_point,
+            },
+            status: change.status,
+            lease: change.lease().map(interval),
             created_at,
-            retention_ms: millis(row.retention),
+            retention: interval(row.retention),
             params: row.params,
             context: row.context,
             outputs: change.outputs,
-            response_status: change.response.map(|response| response.status.cast_signed()),
-            response_headers: change.response.map(|response| &*response.headers),
-            response_body: change.response.and_then(|response| response.body.as_deref()),
+            response: change.response.map(Response::new),
         }
     }
+}
+
+impl QueryFragment<Pg> for BornRow<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+             definition_version, phases_hash, fingerprint, recovery_point, lease_token, attempts, \
+             status, advanced_at, created_at, expires_at, params",
+        );
+        let named = [
+            (self.lease.is_some(), ", locked_until"),
+            (self.context.is_some(), ", context"),
+            (self.outputs.is_some(), ", outputs"),
+            (self.response.is_some(), ", response_status, response_headers, response_body"),
+        ];
+        named
+            .iter()
+            .filter(|(is_there, _)| *is_there)
+            .for_each(|(_, columns)| out.push_sql(columns));
+        out.push_sql(") SELECT ");
+        self.known.walk_ast(out.reborrow())?;
+        push_status(&mut out, self.status);
+        out.push_sql(", t, ");
+        push_bind(&mut out, &self.created_at)?;
+        out.push_sql(", t + ");
+        push_bind(&mut out, &self.retention)?;
+        push_next(&mut out, ", ", Some(&self.params))?;
+        push_next(&mut out, ", t + ", self.lease.as_ref())?;
+        push_next(&mut out, ", ", self.context.as_ref())?;
+        push_next(&mut out, ", ", self.outputs.as_ref())?;
+        if let Some(response) = &self.response {
+            push_next(&mut out, ", ", Some(&response.status))?;
+            push_next(&mut out, ", ", Some(&response.headers))?;
+            push_next(&mut out, ", ", Some(&response.body))?;
+        }
+        Ok(())
+    }
+}
+
+/// A stored reply; its body is `None` where it was over the cap.
+struct Response<'a> {
+    status: i16,
+    headers: &'a [u8],
+    body: Option<&'a [u8]>,
+}
+
+impl<'a> Response<'a> {
+    fn new(response: &'a StoredResponse) -> Self {
+        Self {
+            status: response.status.cast_signed(),
+            headers: &response.headers,
+            body: response.body.as_deref(),
+        }
+    }
+}
+
+fn interval(length: Duration) -> PgInterval {
+    PgInterval::from_microseconds(millis(length).saturating_mul(1000))
+}
+
+/// As a literal: the server then reads it once, when it prepares the statement.
+fn push_status(out: &mut AstPass<'_, '_, Pg>, status: Status) {
+    out.push_sql("'");
+    out.push_sql(status.as_str());
+    out.push_sql("'");
+}
+
+/// A value, if there is one, behind `text`.
+fn push_next<'b, T>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    text: &'static str,
+    value: Option<&'b T>,
+) -> QueryResult<()>
+where
+    Pg: HasSqlType<T::Sql>,
+    T: Bind<Pg> + ToSql<T::Sql, Pg>,
+{
+    let Some(value) = value else { return Ok(()) };
+    out.push_sql(text);
+    push_bind(out, value)
 }
 
 statement! {
@@ -261,15 +350,15 @@ statement! {
     /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
     /// this inserts nothing and ends the connection, before the server reads them.
-    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    Create<'a> for Pg as varying, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a> },
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t \
      WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT max(advanced_at), max(expires_at), CASE WHEN count(*) = 1 THEN 1 \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
-     THEN ('atomic_phases:exists:' || count(*))::integer \
-     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM made"
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:exists' \
+     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+     FROM (SELECT 1) AS one LEFT JOIN made ON true"
 }
 
 statement! {
@@ -281,22 +370,59 @@ statement! {
      set_config('atomic_phases.left_open', 'yes', true)"
 }
 
-statement! {
-    /// The same with the phase's writes in it, as one statement that is a transaction by itself. The
-    /// lock timeout bounds the wait for the row only: the server makes the row first, then answers,
-    /// which gives the session its own back, and then executes what the answer has no use for.
-    CreateJoined<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
-    { lock_timeout: String, row: BornRow<'a>, writes: JoinedWrites<'a> },
-    "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
-     set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
-     set_config('lock_timeout', ", lock_timeout, ", true)), atomic_phases_key AS (", {row},
-    " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
-     RETURNING advanced_at, expires_at)", {writes}, " SELECT max(advanced_at), max(expires_at), \
-     CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
-     THEN ('left open: ' || count(*))::integer \
-     WHEN count(*) = 1 THEN length(set_config('lock_timeout', \
-     current_setting('atomic_phases.lock_timeout'), true)) \
-     ELSE ('atomic_phases:exists:' || count(*))::integer END FROM atomic_phases_key"
+/// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock
+/// timeout bounds the wait for the row only: the server makes the row first, then answers, which gives
+/// the session its own back, and then executes what the answer has no use for.
+pub(super) struct CreateJoined<'a> {
+    /// Whether the session is one that the engine opened: its lock timeout is the default, and no
+    /// transaction is left open on it.
+    pub(super) is_ours: bool,
+    pub(super) lock_wait: Duration,
+    pub(super) row: BornRow<'a>,
+    pub(super) writes: JoinedWrites<'a>,
+}
+
+impl Query for CreateJoined<'_> {
+    type SqlType = (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer);
+}
+
+impl QueryFragment<Pg> for CreateJoined<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t");
+        if !self.is_ours {
+            out.push_sql(
+                ", set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true)",
+            );
+        }
+        out.push_sql(", set_config('lock_timeout', '");
+        out.push_sql(&self.lock_wait.as_millis().max(1).to_string());
+        out.push_sql("', true)), atomic_phases_key AS (");
+        self.row.walk_ast(out.reborrow())?;
+        out.push_sql(
+            " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
+             RETURNING idempotency_key, request_id, advanced_at, expires_at)",
+        );
+        self.writes.walk_ast(out.reborrow())?;
+        out.push_sql(" SELECT advanced_at, expires_at, CASE ");
+        push_left_open(&mut out, self.is_ours);
+        out.push_sql("WHEN advanced_at IS NULL THEN 'atomic_phases:exists' ELSE length(set_config('lock_timeout', ");
+        out.push_sql(match self.is_ours {
+            true => "NULL",
+            false => "current_setting('atomic_phases.lock_timeout')",
+        });
+        out.push_sql(", true))::text END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
+        Ok(())
+    }
+}
+
+/// On a session of an application's: the mark of [`Ready`] is an error where the statement would not
+/// commit.
+fn push_left_open(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
+    if !is_ours {
+        out.push_sql(
+            "WHEN current_setting('atomic_phases.left_open', true) = 'yes' THEN 'left open' ",
+        );
+    }
 }
 
 pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
@@ -344,42 +470,67 @@ impl<'a> TakeOver<'a> {
     }
 }
 
-statement! {
-    /// The next state of a row.
-    NextState<'a> for Pg, rows sql_types::Untyped,
-    {
-        status: &'a str, to: &'a str, phases_hash: &'a str, outputs: Option<&'a [u8]>,
-        open_intent: Option<&'a str>, lease_ms: Option<i64>, due_ms: Option<i64>, held: bool,
-        response_status: Option<i16>, response_headers: Option<&'a [u8]>,
-        response_body: Option<&'a [u8]>,
-    },
-    "UPDATE atomic_phases_keys SET status = ", status, "::atomic_phases_status, recovery_point = ",
-    to, ", phases_hash = ", phases_hash, ", outputs = coalesce(", outputs,
-    ", outputs), open_intent = ", open_intent,
-    ", locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond'",
-    // While it runs, the workers hear of it only once it is slow.
-    ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL \
-     OR created_at < clock_timestamp() - interval '5 seconds' \
-     THEN clock_timestamp() + ", due_ms, " * interval '1 millisecond' END",
-    ", response_status = ", response_status, ", response_headers = ", response_headers,
-    ", response_body = ", response_body
+/// The next state of a row: what changes, and nothing else. So its text depends on what it holds.
+pub(super) struct NextState<'a> {
+    status: Status,
+    to: &'a str,
+    phases_hash: Option<&'a str>,
+    outputs: Option<&'a [u8]>,
+    open_intent: Option<&'a str>,
+    lease: Option<PgInterval>,
+    due: Option<PgInterval>,
+    response: Option<Response<'a>>,
 }
 
 impl<'a> NextState<'a> {
     pub(super) fn new(change: &Change<'a>) -> Self {
         Self {
-            status: change.status.as_str(),
+            status: change.status,
             to: change.recovery_point,
             phases_hash: change.phases_hash,
             outputs: change.outputs,
             open_intent: change.open_intent,
-            lease_ms: change.lease().map(millis),
-            due_ms: change.due().map(millis),
-            held: change.status == Status::InProgress,
-            response_status: change.response.map(|response| response.status.cast_signed()),
-            response_headers: change.response.map(|response| &*response.headers),
-            response_body: change.response.and_then(|response| response.body.as_deref()),
+            lease: change.lease().map(interval),
+            due: change.due().map(interval),
+            response: change.response.map(Response::new),
         }
+    }
+}
+
+impl QueryFragment<Pg> for NextState<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("UPDATE atomic_phases_keys SET status = ");
+        push_status(&mut out, self.status);
+        push_next(&mut out, ", recovery_point = ", Some(&self.to))?;
+        push_next(&mut out, ", phases_hash = ", self.phases_hash.as_ref())?;
+        push_next(&mut out, ", outputs = ", self.outputs.as_ref())?;
+        match &self.open_intent {
+            None => out.push_sql(", open_intent = NULL"),
+            intent => push_next(&mut out, ", open_intent = ", intent.as_ref())?,
+        }
+        match &self.lease {
+            None => out.push_sql(", locked_until = NULL"),
+            lease => push_next(&mut out, ", locked_until = clock_timestamp() + ", lease.as_ref())?,
+        }
+        match &self.due {
+            None => out.push_sql(", run_after = NULL"),
+            // While it runs, the workers hear of it only once it is slow.
+            due if self.lease.is_some() => {
+                out.push_sql(
+                    ", run_after = CASE WHEN run_after IS NOT NULL \
+                     OR created_at < clock_timestamp() - interval '5 seconds'",
+                );
+                push_next(&mut out, " THEN clock_timestamp() + ", due.as_ref())?;
+                out.push_sql(" END");
+            }
+            due => push_next(&mut out, ", run_after = clock_timestamp() + ", due.as_ref())?,
+        }
+        if let Some(response) = &self.response {
+            push_next(&mut out, ", response_status = ", Some(&response.status))?;
+            push_next(&mut out, ", response_headers = ", Some(&response.headers))?;
+            push_next(&mut out, ", response_body = ", Some(&response.body))?;
+        }
+        Ok(())
     }
 }
 
@@ -406,7 +557,7 @@ impl<'a> Guarded<'a> {
 statement! {
     /// Between phases, in a transaction of its own: the number of rows tells. The recovery point may
     /// stay, and there may be a word about an outcome that was unknown.
-    Write<'a> for Pg, rows sql_types::Untyped,
+    Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
         guarded: Guarded<'a>,
@@ -432,7 +583,7 @@ impl<'a> Write<'a> {
 
 statement! {
     /// The commit of a phase, which always moves the recovery point.
-    Moved<'a> for Pg, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
+    Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
     {next}, ", advanced_at = clock_timestamp()", {guarded}
 }
 
@@ -446,45 +597,63 @@ statement! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
     /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
     /// our mark through a server of any language.
-    Advance<'a> for Pg, rows Integer, { moved: Moved<'a> },
+    Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
     "WITH advanced AS (", {moved},
-    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
-     SELECT CASE WHEN count(*) = 1 THEN 1 \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
-     THEN ('atomic_phases:fenced:' || count(*))::integer \
-     ELSE ('atomic_phases:left:' || count(*))::integer END FROM advanced"
+    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
+     ELSE 'atomic_phases:left' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
 statement! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg, rows Integer, { moved: Moved<'a> },
+    AdvanceFirst<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
     "WITH advanced AS (", {moved},
-    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING 1) \
-     SELECT CASE WHEN count(*) = 1 THEN 1 \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' \
-     THEN ('atomic_phases:fenced:' || count(*))::integer \
-     ELSE pg_terminate_backend(pg_backend_pid())::integer END FROM advanced"
+    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
+     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+     FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
-statement! {
-    /// The same with the phase's writes in it, as one statement that is a transaction by itself.
-    AdvanceJoined<'a> for Pg, rows Integer, { moved: Moved<'a>, writes: JoinedWrites<'a> },
-    "WITH atomic_phases_key AS (", {moved}, " RETURNING 1)", {writes},
-    " SELECT CASE WHEN current_setting('atomic_phases.left_open', true) = 'yes' \
-     THEN ('left open: ' || count(*))::integer WHEN count(*) = 1 THEN 1 \
-     ELSE ('atomic_phases:fenced:' || count(*))::integer END FROM atomic_phases_key"
+/// The same with the phase's writes in it, as one statement that is a transaction by itself.
+pub(super) struct AdvanceJoined<'a> {
+    /// As in [`CreateJoined`].
+    pub(super) is_ours: bool,
+    pub(super) moved: Moved<'a>,
+    pub(super) writes: JoinedWrites<'a>,
+}
+
+impl Query for AdvanceJoined<'_> {
+    type SqlType = Integer;
+}
+
+impl QueryFragment<Pg> for AdvanceJoined<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("WITH atomic_phases_key AS (");
+        self.moved.walk_ast(out.reborrow())?;
+        out.push_sql(" RETURNING idempotency_key, request_id, advanced_at)");
+        self.writes.walk_ast(out.reborrow())?;
+        out.push_sql(" SELECT CASE ");
+        push_left_open(&mut out, self.is_ours);
+        out.push_sql(
+            "WHEN advanced_at IS NULL THEN 'atomic_phases:fenced' ELSE '1' END::integer \
+             FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
+        );
+        Ok(())
+    }
 }
 
 /// What each mark of the engine's begins with.
 pub(super) const MARK: &str = "atomic_phases:";
 /// What [`Create`] raises where the key has a row.
-pub(super) const MARK_EXISTS: &str = "atomic_phases:exists:";
+pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
 /// What [`Advance`] raises where the lease is somebody else's.
-pub(super) const MARK_FENCED: &str = "atomic_phases:fenced:";
+pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";
 /// What [`Advance`] raises outside of the transaction that the engine began.
-pub(super) const MARK_LEFT: &str = "atomic_phases:left:";
+pub(super) const MARK_LEFT: &str = "atomic_phases:left";
 
 statement! {
     /// Extends the lease while its holder lives.
@@ -514,31 +683,48 @@ impl<'a> Renew<'a> {
 }
 
 statement! {
-    /// A staged job, at the time `t`.
-    NewJob<'a> for Pg, rows sql_types::Untyped,
+    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
+    /// COMMIT of the phase it would be committed by itself (G18).
+    InsertJob<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
         name: &'a str, args: &'a [u8],
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
      name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id,
-    ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t"
+    ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
 }
 
-statement! {
-    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
-    /// COMMIT of the phase it would be committed by itself (G18).
-    InsertJob<'a> for Pg, rows sql_types::Untyped, { job: NewJob<'a> },
-    {job}, " WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
-}
-
-impl<'a> NewJob<'a> {
+impl<'a> InsertJob<'a> {
     pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
         Self {
             scope: guard.scope.as_str(),
             job_id: job.id,
             key: guard.key.as_str(),
             request_id: guard.request_id,
+            position: job.position,
+            name: &job.name,
+            args: &job.args,
+        }
+    }
+}
+
+statement! {
+    /// A staged job as a part of a joined statement: its request is that of the row. The scope says by
+    /// itself for which shard it is.
+    JoinedJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8] },
+    "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
+     name, args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
+    ", ", position, ", ", name, ", ", args, ", advanced_at, advanced_at FROM atomic_phases_key"
+}
+
+impl<'a> JoinedJob<'a> {
+    pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
+        Self {
+            scope: guard.scope.as_str(),
+            job_id: job.id,
             position: job.position,
             name: &job.name,
             args: &job.args,

@@ -50,7 +50,7 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
     ) -> Result<Creation, StoreError> {
-        if writes.statements.all.iter().any(|statement| statement.ends) {
+        if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Creation::Refused(Refusal::LeftTransaction));
         }
         // To delete a row and to insert its successor takes two statements.
@@ -61,7 +61,8 @@ impl<P: Pool> Postgres<P> {
             // Behind the wait for a connection, which is not one for the row.
             let began = Instant::now();
             let create = sql::CreateJoined {
-                lock_timeout: row.lock_wait.as_millis().max(1).to_string(),
+                is_ours: self.is_ours,
+                lock_wait: row.lock_wait,
                 row: sql::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
@@ -117,7 +118,7 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit, StoreError> {
-        if writes.statements.all.iter().any(|statement| statement.ends) {
+        if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
         let joins = self.joins(isolation, writes);
@@ -125,6 +126,7 @@ impl<P: Pool> Postgres<P> {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
             let advance = sql::AdvanceJoined {
+                is_ours: self.is_ours,
                 moved: sql::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
@@ -172,14 +174,15 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Answer<H> {
         let statements = &writes.statements.all;
-        let alone = statements.iter().any(|statement| statement.alone);
+        let alone = statements.iter().any(|statement| statement.about().alone);
         let statements = statements.iter().map(|statement| {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.texts))
         });
-        let jobs = writes.jobs.iter().map(|job| {
-            sql::InsertJob { job: sql::NewJob::new(guard, job) }.execute(&mut &*conn).boxed()
-        });
+        let jobs = writes
+            .jobs
+            .iter()
+            .map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn).boxed());
         let mut written: Vec<MaybeDone<Executed<'_>>> =
             statements.chain(jobs).map(maybe_done).collect();
         let mut head = pin!(maybe_done(head));

@@ -320,7 +320,7 @@ statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
     Write for Db, rows sql_types::Untyped,
     {
-        status: String, to: String, phases_hash: String,
+        status: String, to: String, phases_hash: Option<String>,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
         due_ms: Option<i64>, held: bool, resolution: Option<String>, settled: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
@@ -329,8 +329,8 @@ statement! {
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
     ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
-    " THEN advanced_at ELSE ", [NOW], " END, phases_hash = ", phases_hash,
-    ", outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
+    " THEN advanced_at ELSE ", [NOW], " END, phases_hash = coalesce(", phases_hash,
+    ", phases_hash), outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
     ", locked_until = ", [NOW], " + ", lease_ms,
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
@@ -347,7 +347,7 @@ impl Write {
         Self {
             status: change.status.as_str().to_owned(),
             to: change.recovery_point.to_owned(),
-            phases_hash: change.phases_hash.to_owned(),
+            phases_hash: change.phases_hash.map(str::to_owned),
             outputs: change.outputs.map(<[u8]>::to_vec),
             open_intent: change.open_intent.map(str::to_owned),
             lease_ms: change.lease().map(millis),
