@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use atomic_phases::*;
 use diesel::connection::InstrumentationEvent;
+use diesel::{ExpressionMethods, QueryDsl};
 use support::db::{pg, url_of};
 use support::*;
 
@@ -89,7 +90,8 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     // an update in plain diesel, too.
     let proxy = support::proxy::Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
-    let engine = Engine::builder(store).app(app).register::<Hop>().build().unwrap();
+    let engine =
+        Engine::builder(store).app(app).register::<Hop>().register::<Touch>().build().unwrap();
     let head = ["SELECT request_id, definition,"];
     let in_turn = [
         "BEGIN ISOLATION LEVEL",
@@ -117,12 +119,47 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         assert_eq!(sent(), [&head[..], sql].concat(), "{form:?}");
         assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
         assert_eq!(proxy.turns() - turns, 3, "{form:?}: round trips");
+
+        let (before, turns) = (look().await, proxy.turns());
+        sent();
+        let call = engine.call(&scope(), &key(&format!("new-{form:?}")), Hop(form));
+        finished(call.expect_new().execute().await);
+        assert_eq!(sent(), sql, "{form:?}: without the look");
+        assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
+        assert_eq!(proxy.turns() - turns, 2, "{form:?}: round trips of a key that is new");
         proxy.answer_slowly(0);
     }
+
+    // An update of plain diesel in a `Tx` is prepared once, and then costs the one round trip.
+    finished(engine.execute(&scope(), &key("warm-touch"), Touch).await);
+    proxy.answer_slowly(10);
+    let turns = proxy.turns();
+    finished(engine.execute(&scope(), &key("touch"), Touch).await);
+    assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
 }
 
 fn port_of(url: &str) -> u16 {
     url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
+}
+
+diesel::table! {
+    #[sql_name = "rides"]
+    ride_rows (id) { id -> Text, amount -> BigInt, }
+}
+
+/// One phase with a transaction.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Touch;
+
+#[atomic_phases(name = "touch", version = 1)]
+impl Touch {
+    #[phase]
+    async fn touched(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        use diesel_async::RunQueryDsl;
+        let row = ride_rows::table.filter(ride_rows::id.eq("nobody's"));
+        diesel::update(row).set(ride_rows::amount.eq(1)).execute(tx).await?;
+        Ok(Reply::new(200))
+    }
 }
 
 /// Local, foreign, local; and no answer of the database is needed.

@@ -17,7 +17,7 @@ use super::run::{Ended, Run, jitter};
 use super::stored::unreadable;
 use super::{Call, Core};
 use crate::codec::CodecError;
-use crate::config::OnDuplicate;
+use crate::config::{OnDuplicate, Quota};
 use crate::definition::{Definition, Phases, RequestDefinition, STARTED};
 use crate::fingerprint::{
     Fingerprint, FingerprintVersion, RequestOrigin, fingerprint, fingerprint_like,
@@ -73,6 +73,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         let context = self.context?;
         within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
         let on_duplicate = self.on_duplicate;
+        let has_quota = self.core.settings.quota != Quota::default();
         Ok(Attempt {
             core: self.core,
             scope: self.scope,
@@ -84,6 +85,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             decode,
             context,
             background,
+            looks_first: !self.expects_new || has_quota,
             request_id: new_request_id(),
             patience: match on_duplicate {
                 OnDuplicate::Answer => None,
@@ -146,6 +148,8 @@ struct Attempt<S: Store, A> {
     context: Option<Box<RawValue>>,
     /// Whether to store it and leave the work to the workers.
     background: bool,
+    /// Whether to look at the key before it is reserved.
+    looks_first: bool,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
     /// after a commit that got no answer.
     request_id: Uuid,
@@ -162,7 +166,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     async fn detached(self) -> Result<Outcome, ExecuteError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
-        let look = self.core.store.look(&self.scope, &self.key);
+        let look = async {
+            match self.looks_first {
+                true => self.core.store.look(&self.scope, &self.key).await,
+                false => Ok(None),
+            }
+        };
         let (mut row, told) = match tracing::Instrument::instrument(look, span.clone()).await {
             Ok(row) => (row, None),
             Err(error) => (None, Some(Err(error.into()))),

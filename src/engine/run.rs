@@ -414,7 +414,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let began = Instant::now();
         let ended = match writing {
             Writing::Open(tx) => {
-                let mut tx = Tx::new(tx.connection()?, &mut staging);
+                let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
                 let running = inside!(phase.name, self.request.run_local(index, &mut tx, &scene));
                 let running = AssertUnwindSafe(running).catch_unwind();
                 running.instrument(observe::phase(phase.name)).await

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::phase::PhaseError;
-use crate::store::Store;
+use crate::store::{ByText, Store};
 
 /// The transaction of a local phase: what you write in it, the phase's output and the next recovery
 /// point commit together or not at all (G4).
@@ -34,6 +34,7 @@ use crate::store::Store;
 /// # }
 /// ```
 pub struct Tx<'c, S: Store> {
+    store: &'c S,
     conn: &'c mut S::Connection,
     staging: &'c mut Staging,
 }
@@ -90,8 +91,8 @@ impl Staging {
 }
 
 impl<'c, S: Store> Tx<'c, S> {
-    pub(crate) fn new(conn: &'c mut S::Connection, staging: &'c mut Staging) -> Self {
-        Self { conn, staging }
+    pub(crate) fn new(store: &'c S, conn: &'c mut S::Connection, staging: &'c mut Staging) -> Self {
+        Self { store, conn, staging }
     }
 
     /// The connection itself, for code that is typed on it.
@@ -158,6 +159,9 @@ impl<S: Store> AsyncConnectionCore for Tx<'_, S> {
     where
         T: QueryFragment<Self::Backend> + QueryId + 'query,
     {
-        self.conn.execute_returning_count(source)
+        match self.store.keeps(&source) {
+            true => self.conn.execute_returning_count(ByText { query: source, kept: true }),
+            false => self.conn.execute_returning_count(source),
+        }
     }
 }

@@ -29,6 +29,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 
 pub(crate) use self::due::{Created, Due, JobAt, JobRow};
+pub(crate) use self::statement::ByText;
 
 /// A database that keeps the rows of idempotency keys.
 ///
@@ -55,6 +56,17 @@ pub trait Store: Clone + Send + Sync + 'static {
             + QueryId
             + Send
             + 'static;
+
+    /// Whether to keep a statement of a [`Tx`](crate::Tx) prepared that diesel would prepare anew each
+    /// time.
+    #[doc(hidden)]
+    fn keeps(
+        &self,
+        query: &impl QueryFragment<<Self::Connection as AsyncConnectionCore>::Backend>,
+    ) -> bool {
+        let _ = query;
+        false
+    }
 
     /// Applies the migrations that are missing. Safe to call from several processes at once.
     ///

@@ -271,6 +271,10 @@ impl<P: Pool> Store for Postgres<P> {
         Statement::of(query)
     }
 
+    fn keeps(&self, query: &impl QueryFragment<Pg>) -> bool {
+        handed::keeps(query, &self.texts)
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         // Two processes that start at once may both find a migration missing; the loser's CREATE
         // fails, and its second look finds nothing to do.

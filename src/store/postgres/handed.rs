@@ -11,7 +11,7 @@ use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 
-use crate::store::statement::is_of_a_transaction;
+use crate::store::statement::{ByText, is_of_a_transaction};
 
 /// The first number that diesel gives a bind when a statement's text is looked at: a lower one in it
 /// is a number that the application wrote.
@@ -69,10 +69,10 @@ impl Statement {
     }
 
     /// The statement by itself.
-    pub(super) fn to_send<'s>(&'s self, texts: &Texts) -> Sent<'s> {
+    pub(super) fn to_send(&self, texts: &Texts) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
         let about = self.about();
-        let cached = about.is_constant || (about.lasts && texts.admits(&about.text));
-        Sent { query: &*self.query, cached }
+        let kept = about.is_constant || (about.lasts && texts.admits(&about.text));
+        ByText { query: &*self.query, kept }
     }
 
     /// The statement as a part of another.
@@ -102,7 +102,7 @@ impl About {
             ends: is_of_a_transaction(&text),
             alone: asked.0,
             joins: is_a_part(&text),
-            lasts: writes(&text) && !text.to_ascii_lowercase().contains("returning"),
+            lasts: lasts(&text),
             text,
         };
         (about, bound.and(told).is_ok())
@@ -144,6 +144,22 @@ fn writes(text: &str) -> bool {
     ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| word.eq_ignore_ascii_case(verb))
 }
 
+/// Whether a statement changes rows and returns none.
+fn lasts(text: &str) -> bool {
+    writes(text) && !text.to_ascii_lowercase().contains("returning")
+}
+
+/// Whether a connection may keep a statement prepared that diesel would prepare anew.
+pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &Texts) -> bool {
+    if query.is_safe_to_cache_prepared(&Pg).unwrap_or(true) {
+        return false;
+    }
+    let mut text = PgQueryBuilder::default();
+    let told = query.to_sql(&mut text, &Pg).is_ok();
+    let text = text.finish();
+    told && lasts(&text) && texts.admits(&text)
+}
+
 /// Whether each parenthesis and each quote of a text is closed in it, and none is closed that it did not
 /// open: a text that is no statement by itself must not become one in the engine's parentheses. What
 /// takes a parser to tell (a backslash, a quote of dollars) counts as open.
@@ -165,28 +181,6 @@ fn is_closed(text: &str) -> bool {
         }
     }
     depth == 0 && quote.is_none()
-}
-
-/// A statement on its way, which the connection may keep prepared.
-pub(super) struct Sent<'s> {
-    query: &'s (dyn QueryFragment<Pg> + Send),
-    cached: bool,
-}
-
-impl QueryId for Sent<'_> {
-    type QueryId = ();
-    // What stands behind it differs; the cache then goes by the text.
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl QueryFragment<Pg> for Sent<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.query.walk_ast(out)
-    }
-
-    fn is_safe_to_cache_prepared(&self, _: &Pg) -> QueryResult<bool> {
-        Ok(self.cached)
-    }
 }
 
 /// The texts that phases handed over so far.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
@@ -22,6 +22,7 @@ use super::handed::Statement;
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
 use super::{Pool, Postgres, answered, is_refused_by_server, sql};
 use crate::definition::Isolation;
+use crate::store::statement::ByText;
 use crate::store::{Guard, Writes};
 
 /// Most parts of a joined statement, and most binds in it: a statement that long has no round trip to
@@ -32,29 +33,6 @@ const MOST_BINDS: usize = 10_000;
 /// A server that does not take writes as one says so before it executes them: at once. What takes
 /// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
-
-/// A joined statement, whose text depends on the phase, and is one of those that a connection keeps.
-struct Joined<T>(T);
-
-impl<T> QueryId for Joined<T> {
-    type QueryId = ();
-    // The cache goes by the text.
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T: Query> Query for Joined<T> {
-    type SqlType = T::SqlType;
-}
-
-impl<T: QueryFragment<Pg>> QueryFragment<Pg> for Joined<T> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.0.walk_ast(out)
-    }
-
-    fn is_safe_to_cache_prepared(&self, _: &Pg) -> QueryResult<bool> {
-        Ok(true)
-    }
-}
 
 /// The phase's part of it.
 pub(super) struct JoinedWrites<'a> {
@@ -129,7 +107,7 @@ where
 {
     let began = Instant::now();
     let ready = (!is_ours).then(|| sql::Ready {}.execute(&mut conn));
-    let sent = AsyncConnectionCore::load(&mut conn, Joined(statement));
+    let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
         // Polled, and so sent, in this order. Where the first fails, the second tells.
