@@ -33,7 +33,7 @@ pub async fn alone(case: &str, port: u16, plan: &Plan) {
             for_a_while(AT_ONCE, length, &no_server, work).await
         }
         _ => {
-            let work = fresh(&open(port, plan.pool).await, ride(true));
+            let work = fresh(&open(port, plan.pool).await, ride());
             for_a_while(AT_ONCE, length, &no_server, work).await
         }
     };

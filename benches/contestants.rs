@@ -39,8 +39,8 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
         .unwrap()
 }
 
-pub fn ride(cached: bool) -> postgres::Ride {
-    postgres::Ride { user: 1, amount: 2000, cached }
+pub fn ride() -> postgres::Ride {
+    postgres::Ride { user: 1, amount: 2000 }
 }
 
 pub fn batch_ride(independent: bool) -> postgres::BatchRide {
@@ -48,7 +48,7 @@ pub fn batch_ride(independent: bool) -> postgres::BatchRide {
 }
 
 pub fn sqlite_ride() -> sqlite::Ride {
-    sqlite::Ride { user: 1, amount: 2000, cached: true }
+    sqlite::Ride { user: 1, amount: 2000 }
 }
 
 pub fn sqlite_batch_ride() -> sqlite::BatchRide {
@@ -72,12 +72,28 @@ pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
     engine: &Engine<S, App>,
     request: R,
 ) -> impl Fn() -> Work + Clone + Send + use<S, R> {
+    runs(engine, request, |call| call)
+}
+
+/// The same, and the engine is told that it is new.
+pub fn new<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
+    engine: &Engine<S, App>,
+    request: R,
+) -> impl Fn() -> Work + Clone + Send + use<S, R> {
+    runs(engine, request, Call::expect_new)
+}
+
+fn runs<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
+    engine: &Engine<S, App>,
+    request: R,
+    with: fn(Call<S, App, R>) -> Call<S, App, R>,
+) -> impl Fn() -> Work + Clone + Send + use<S, R> {
     let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
     move || {
         let (engine, request) = (engine.clone(), request.clone());
         let scope = scope_of(next.fetch_add(1, Ordering::Relaxed));
         Box::pin(async move {
-            match engine.execute(&scope, &new_key(), request).await {
+            match with(engine.call(&scope, &new_key(), request)).execute().await {
                 Ok(Outcome::Finished(_)) => {}
                 // The engine's errors keep the database's words to themselves.
                 Err(ExecuteError::Unavailable(StoreError::Database { doing, error })) => {
@@ -97,18 +113,19 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
         "select1",
-        "plain diesel",
-        "cached update",
+        "tx",
         "batch",
         "batch, independent",
+        "batch, new key",
+        "by hand",
         "by hand, pipelined",
         "by hand, as one",
-        "by hand",
+        "by hand, new key",
         "replay",
         "replay by hand",
     ];
@@ -124,15 +141,20 @@ impl<'s> Field<'s> {
     pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
         let (engine, floor) = (&self.engine, self.by_hand.clone());
         let work: Box<dyn Start> = match name {
-            "plain diesel" => Box::new(fresh(engine, ride(false))),
-            "cached update" => Box::new(fresh(engine, ride(true))),
+            "tx" => Box::new(fresh(engine, ride())),
             "batch" => Box::new(fresh(engine, batch_ride(false))),
             "batch, independent" => Box::new(fresh(engine, batch_ride(true))),
+            "batch, new key" => Box::new(new(engine, batch_ride(true))),
             "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }
-            "by hand, as one" => Box::new(move || Box::pin(floor.clone().fresh_as_one()) as Work),
+            "by hand, as one" => {
+                Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
+            }
+            "by hand, new key" => {
+                Box::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)
+            }
             "replay" => Box::new(replay(engine)),
             "replay by hand" => Box::new(replay_by_hand(&floor)),
             script => return yardstick::run(self.server, script, at_once, length.as_secs()),
@@ -154,7 +176,7 @@ fn replay_scope() -> Scope {
 /// The keys that [`replay`] asks for.
 pub async fn answer_some(engine: &PgEngine) {
     for number in 0..ANSWERED {
-        engine.execute(&replay_scope(), &key_of(number), ride(true)).await.unwrap();
+        engine.execute(&replay_scope(), &key_of(number), ride()).await.unwrap();
     }
 }
 
@@ -164,7 +186,7 @@ pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + use<> {
         let engine = engine.clone();
         let key = key_of(next.fetch_add(7, Ordering::Relaxed) % ANSWERED);
         Box::pin(async move {
-            match engine.execute(&replay_scope(), &key, ride(true)).await {
+            match engine.execute(&replay_scope(), &key, ride()).await {
                 Ok(Outcome::Finished(finished)) if finished.replayed => {}
                 other => panic!("not replayed: {other:?}"),
             }
@@ -194,7 +216,7 @@ pub async fn contended(
         let (engine, scope) = (engine.clone(), scope.clone());
         let key = key_of(next.fetch_add(1, Ordering::Relaxed) / concurrent as u64);
         async move {
-            let call = engine.call(&scope, &key, ride(true));
+            let call = engine.call(&scope, &key, ride());
             match call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(10))).execute().await {
                 Ok(Outcome::Finished(_)) => {}
                 other => panic!("not finished: {other:?}"),

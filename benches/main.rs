@@ -26,7 +26,7 @@ use clap::Parser;
 
 use crate::by_hand::ByHand;
 use crate::chains::{One, Six, Three, Twelve};
-use crate::contestants::{Field, batch_ride, contended, fresh, open, replay, ride};
+use crate::contestants::{Field, batch_ride, contended, fresh, new, open, replay, ride};
 use crate::embedded::Embedded;
 use crate::load::for_a_while;
 use crate::options::{Options, Plan};
@@ -81,7 +81,7 @@ async fn main() {
     text += &report::section(
         "Fresh request of three phases",
         &samples,
-        &["plain diesel", "cached update", "batch", "batch, independent"],
+        &["tx", "batch", "batch, independent", "batch, new key"],
         &[
             "limit2",
             "limit2_pipe",
@@ -89,6 +89,7 @@ async fn main() {
             "by hand",
             "by hand, pipelined",
             "by hand, as one",
+            "by hand, new key",
         ],
     );
     text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
@@ -136,16 +137,18 @@ async fn costs(server: &Server) -> String {
         let run = async |port| yardstick::exactly(port, script, REQUESTS);
         add(script, counts::of(server, REQUESTS, "limit_keys", run).await);
     }
-    for (name, cached) in [("plain diesel", false), ("cached update", true)] {
-        let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride(cached))).await;
-        add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
-    }
+    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride())).await;
+    add("tx", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     for (name, independent) in [("batch", false), ("batch, independent", true)] {
         let run = async |port| {
             serially(REQUESTS, fresh(&open(port, 1).await, batch_ride(independent))).await;
         };
         add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     }
+    let run = async |port| {
+        serially(REQUESTS, new(&open(port, 1).await, batch_ride(true))).await;
+    };
+    add("batch, new key", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, One)).await;
     add("1 phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
     let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Six)).await;
@@ -276,7 +279,7 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();
-    let names = ["limit2_pipe", "by hand, as one", "batch, independent", "plain diesel"];
+    let names = ["limit2_pipe", "by hand, as one", "batch, new key", "batch, independent", "tx"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
     std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
     let replay = plot::ratios(

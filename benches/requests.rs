@@ -6,12 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
-use diesel::{QueryResult, RunQueryDsl};
-
 diesel::table! { bench_rides (id) { id -> Text, amount -> BigInt, charge -> Text, } }
 diesel::table! { bench_audits (id) { id -> Text, action -> Text, } }
 
@@ -32,33 +26,6 @@ impl App {
     }
 }
 
-/// The update of the last phase, prepared once for each connection: diesel prepares its own UPDATEs
-/// anew each time, because their text may differ. A type with a static query id promises that this
-/// one's does not.
-pub struct SetCharge {
-    pub ride: String,
-    pub charge: String,
-}
-
-impl QueryId for SetCharge {
-    type QueryId = Self;
-    const HAS_STATIC_QUERY_ID: bool = true;
-}
-
-impl<DB: Backend> QueryFragment<DB> for SetCharge
-where
-    String: ToSql<Text, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE bench_rides SET charge = ");
-        out.push_bind_param::<Text, String>(&self.charge)?;
-        out.push_sql(" WHERE id = ");
-        out.push_bind_param::<Text, String>(&self.ride)
-    }
-}
-
-impl<Conn> RunQueryDsl<Conn> for SetCharge {}
-
 macro_rules! requests {
     ($module:ident, $store:ty) => {
         pub mod $module {
@@ -67,15 +34,13 @@ macro_rules! requests {
             use diesel_async::RunQueryDsl;
             use serde::{Deserialize, Serialize};
 
-            use super::{App, SetCharge, bench_audits, bench_rides};
+            use super::{App, bench_audits, bench_rides};
 
             /// Three phases: local, foreign, local.
             #[derive(Clone, Serialize, Deserialize)]
             pub struct Ride {
                 pub user: i64,
                 pub amount: i64,
-                /// Whether the update is the cached one; else it is plain diesel.
-                pub cached: bool,
             }
 
             #[derive(Serialize, Deserialize)]
@@ -120,16 +85,12 @@ macro_rules! requests {
                     created: &Created,
                     charged: &Charged,
                 ) -> PhaseResult<Reply> {
+                    use bench_rides as r;
                     let (ride, charge) = (&created.ride, &charged.charge);
-                    if self.cached {
-                        let (ride, charge) = (ride.clone(), charge.clone());
-                        SetCharge { ride, charge }.execute(tx).await?;
-                    } else {
-                        diesel::update(bench_rides::table.find(ride))
-                            .set(bench_rides::charge.eq(charge))
-                            .execute(tx)
-                            .await?;
-                    }
+                    diesel::update(r::table.find(ride))
+                        .set(r::charge.eq(charge))
+                        .execute(tx)
+                        .await?;
                     tx.stage_job("receipt", &self.amount)?;
                     Ok(Reply::json(201, &(created, charged))?)
                 }
