@@ -4,6 +4,7 @@
 //! enough to follow one key through a log and not enough to use it (G19).
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -23,14 +24,14 @@ pub const MAX_KEY_LENGTH: usize = 255;
 /// # Ok::<(), atomic_phases::InvalidKey>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct IdempotencyKey(String);
+pub struct IdempotencyKey(Arc<str>);
 
 /// Who a key belongs to: a tenant, an account, a user. Two scopes never see each other's keys (G16).
 ///
 /// 1 to 255 bytes of text without control characters. Take it from the authenticated caller, never
 /// from the request body.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Scope(String);
+pub struct Scope(Arc<str>);
 
 /// Why a string is no [`IdempotencyKey`] or no [`Scope`]. The text itself is never repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +72,7 @@ impl IdempotencyKey {
         const WHAT: &str = "idempotency key";
         let key = checked_length(key.into(), WHAT)?;
         match key.bytes().position(|byte| !byte.is_ascii_graphic()) {
-            None => Ok(Self(key)),
+            None => Ok(Self(key.into())),
             Some(at) => {
                 Err(InvalidKey::Character { what: WHAT, at, allowed: "visible ASCII ('!' to '~')" })
             }
@@ -86,7 +87,7 @@ impl IdempotencyKey {
 
     /// A key that is valid by how this crate made it.
     pub(crate) fn made_here(key: String) -> Self {
-        Self(key)
+        Self(key.into())
     }
 
     /// The key as the client sent it.
@@ -105,7 +106,7 @@ impl Scope {
         const WHAT: &str = "scope";
         let scope = checked_length(scope.into(), WHAT)?;
         match scope.char_indices().find(|(_, c)| c.is_control()) {
-            None => Ok(Self(scope)),
+            None => Ok(Self(scope.into())),
             Some((at, _)) => {
                 Err(InvalidKey::Character { what: WHAT, at, allowed: "printable text" })
             }
@@ -116,7 +117,7 @@ impl Scope {
     /// shares one name space of keys.
     #[must_use]
     pub fn single_tenant() -> Self {
-        Self("-".to_owned())
+        Self("-".into())
     }
 
     /// The scope's text.
@@ -150,19 +151,24 @@ impl std::str::FromStr for Scope {
 
 impl fmt::Debug for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IdempotencyKey(#{})", short_hash(&self.0))
+        write!(f, "IdempotencyKey(#{})", ShortHash(&self.0))
     }
 }
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope(#{})", short_hash(&self.0))
+        write!(f, "Scope(#{})", ShortHash(&self.0))
     }
 }
 
-/// The first eight hex digits of the text's SHA-256: how a key appears in logs.
-pub(crate) fn short_hash(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes())[..4])
+/// The first eight hex digits of the text's SHA-256: how a key appears in logs. Computed when it is
+/// printed, which most often nobody does.
+pub(crate) struct ShortHash<'a>(pub(crate) &'a str);
+
+impl fmt::Display for ShortHash<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&Sha256::digest(self.0.as_bytes())[..4]))
+    }
 }
 
 /// Lower-case hex.

@@ -10,7 +10,7 @@ use tracing::{Span, debug, debug_span, warn};
 
 use crate::definition::Definition;
 use crate::engine::{ExecuteError, FailureCause, Outcome};
-use crate::key::{IdempotencyKey, Scope, short_hash};
+use crate::key::{IdempotencyKey, Scope, ShortHash};
 
 /// `count!("reserve.created", definition)`, and `count!("ttl_pruned", by n)`: a counter
 /// `api.idempotency.….count`.
@@ -76,8 +76,8 @@ pub(crate) fn request(definition: &Definition, scope: &Scope, key: &IdempotencyK
         "atomic_phases.request",
         definition = definition.name,
         version = definition.version,
-        scope = %short_hash(scope.as_str()),
-        key = %short_hash(key.as_str()),
+        scope = %ShortHash(scope.as_str()),
+        key = %ShortHash(key.as_str()),
     )
 }
 
@@ -145,8 +145,8 @@ pub(crate) fn resolved(definition: &'static str, phase: &'static str) {
 pub(crate) fn driven(scope: &Scope, key: &IdempotencyKey) -> Span {
     debug_span!(
         "atomic_phases.driven",
-        scope = %short_hash(scope.as_str()),
-        key = %short_hash(key.as_str()),
+        scope = %ShortHash(scope.as_str()),
+        key = %ShortHash(key.as_str()),
     )
 }
 

@@ -142,9 +142,9 @@ fn port_of(url: &str) -> u16 {
     url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
 }
 
-diesel::table! {
-    #[sql_name = "rides"]
-    ride_rows (id) { id -> Text, amount -> BigInt, }
+#[allow(missing_docs)]
+mod schema {
+    diesel::table! { rides (id) { id -> Text, amount -> BigInt, } }
 }
 
 /// One phase with a transaction.
@@ -156,8 +156,8 @@ impl Touch {
     #[phase]
     async fn touched(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
         use diesel_async::RunQueryDsl;
-        let row = ride_rows::table.filter(ride_rows::id.eq("nobody's"));
-        diesel::update(row).set(ride_rows::amount.eq(1)).execute(tx).await?;
+        use schema::rides as r;
+        diesel::update(r::table.find("nobody's")).set(r::amount.eq(1)).execute(tx).await?;
         Ok(Reply::new(200))
     }
 }

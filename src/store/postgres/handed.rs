@@ -2,9 +2,10 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
 
 use diesel::QueryResult;
 use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
@@ -26,6 +27,8 @@ pub struct Statement {
 /// What can be told of a statement by its text.
 pub(super) struct About {
     text: String,
+    /// Of the text.
+    hash: u64,
     pub(super) binds: usize,
     /// Whether its text is the same each time, as far as diesel knows.
     is_constant: bool,
@@ -103,6 +106,7 @@ impl About {
             alone: asked.0,
             joins: is_a_part(&text),
             lasts: lasts(&text),
+            hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(&text),
             text,
         };
         (about, bound.and(told).is_ok())
@@ -111,7 +115,7 @@ impl About {
 
 impl Hash for Statement {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.about.text.hash(state);
+        self.about.hash.hash(state);
     }
 }
 
@@ -205,31 +209,46 @@ impl Texts {
 
     /// Whether there is room for the text on each connection.
     pub(super) fn admits(&self, text: &(impl Hash + ?Sized)) -> bool {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = self.hasher.hash_one(text);
-        let known = refused.contains_key(&text);
-        if !known && refused.len() < Self::MOST_TEXTS {
-            refused.insert(text, 0);
-            return true;
-        }
-        known
+        self.known(self.hasher.hash_one(text)).is_some()
     }
 
-    /// Whether there is room for these statements as one, and the server takes them, as far as is known.
-    pub(super) fn join(&self, text: &impl Hash) -> bool {
-        let admitted = self.admits(text);
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = refused.get(&self.hasher.hash_one(text));
-        admitted && times.is_none_or(|&times| times < Self::MOST_REFUSALS)
+    /// These statements as one, where there is room for them and the server takes them, as far as is
+    /// known.
+    pub(super) fn join(&self, text: &impl Hash) -> Option<Trial> {
+        let text = self.hasher.hash_one(text);
+        let refused = self.known(text).filter(|&times| times < Self::MOST_REFUSALS)?;
+        Some(Trial { text, refused })
     }
 
     /// Whether the server accepted them this time.
-    pub(super) fn joined(&self, text: &impl Hash, accepted: bool) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(times) = refused.get_mut(&self.hasher.hash_one(text)) {
-            *times = if accepted { 0 } else { times.saturating_add(1) };
+    pub(super) fn joined(&self, trial: Trial, accepted: bool) {
+        let times = if accepted { 0 } else { trial.refused.saturating_add(1) };
+        if times != trial.refused {
+            self.refused().insert(trial.text, times);
         }
     }
+
+    /// How often in a row it was refused; `None` where there is no room for it.
+    fn known(&self, text: u64) -> Option<u8> {
+        let mut refused = self.refused();
+        let has_room = refused.len() < Self::MOST_TEXTS;
+        match refused.entry(text) {
+            Entry::Occupied(times) => Some(*times.get()),
+            Entry::Vacant(new) if has_room => Some(*new.insert(0)),
+            Entry::Vacant(_) => None,
+        }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashMap<u64, u8>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Statements that are tried as one.
+#[derive(Clone, Copy)]
+pub(super) struct Trial {
+    text: u64,
+    refused: u8,
 }
 
 impl fmt::Debug for Texts {
@@ -296,14 +315,13 @@ mod tests {
         let texts = Texts::new();
         assert!(texts.admits(&"a"));
         for _ in 0..Texts::MOST_REFUSALS - 1 {
-            texts.joined(&"a", false);
+            texts.joined(texts.join(&"a").unwrap(), false);
         }
-        texts.joined(&"a", true);
+        texts.joined(texts.join(&"a").unwrap(), true);
         for _ in 0..Texts::MOST_REFUSALS {
-            assert!(texts.join(&"a"), "in a row");
-            texts.joined(&"a", false);
+            texts.joined(texts.join(&"a").expect("in a row"), false);
         }
-        assert!(!texts.join(&"a"));
-        assert!(texts.join(&"b"));
+        assert!(texts.join(&"a").is_none());
+        assert!(texts.join(&"b").is_some());
     }
 }

@@ -6,7 +6,6 @@
 //! The engine's part raises where the row is not ours, which undoes the others.
 
 use std::future::Future;
-use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
@@ -18,7 +17,7 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join};
 
-use super::handed::Statement;
+use super::handed::{Statement, Trial};
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
 use super::{Pool, Postgres, answered, is_refused_by_server, sql};
 use crate::definition::Isolation;
@@ -71,26 +70,17 @@ impl QueryFragment<Pg> for JoinedWrites<'_> {
 }
 
 impl<P: Pool> Postgres<P> {
-    /// Whether these writes go as one statement, as far as can be told without the server.
-    pub(super) fn joins(&self, isolation: Isolation, writes: &Writes<'_, Self>) -> bool {
+    /// These writes as one statement, if they can go so, as far as can be told without the server.
+    pub(super) fn joins(&self, isolation: Isolation, writes: &Writes<'_, Self>) -> Option<Trial> {
         let all = &writes.statements.all;
-        isolation == Isolation::ReadCommitted
+        let can = isolation == Isolation::ReadCommitted
             && (all.len() < 2 || !writes.statements.in_order)
             && all.len() + writes.jobs.len() <= MOST_PARTS
             && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MOST_BINDS
-            && all.iter().all(|statement| statement.about().joins)
-            && self.texts.join(&identity(writes))
+            && all.iter().all(|statement| statement.about().joins);
+        // What tells its text from others.
+        can.then(|| self.texts.join(&(all, writes.jobs.len()))).flatten()
     }
-
-    /// Whether the server took the writes as one statement, this time.
-    pub(super) fn learn(&self, writes: &Writes<'_, Self>, taken: bool) {
-        self.texts.joined(&identity(writes), taken);
-    }
-}
-
-/// What tells a joined statement's text from others.
-fn identity<'w, P: Pool>(writes: &'w Writes<'_, Postgres<P>>) -> impl Hash + 'w {
-    (&writes.statements.all, writes.jobs.len())
 }
 
 /// Sends a joined statement and waits for its one row. The server commits before it says that it is

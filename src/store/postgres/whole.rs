@@ -54,8 +54,11 @@ impl<P: Pool> Postgres<P> {
             return Ok(Creation::Refused(Refusal::LeftTransaction));
         }
         // To delete a row and to insert its successor takes two statements.
-        let joins = row.replaces.is_none() && self.joins(Isolation::ReadCommitted, writes);
-        if joins {
+        let trial = match row.replaces {
+            None => self.joins(Isolation::ReadCommitted, writes),
+            Some(_) => None,
+        };
+        if let Some(trial) = trial {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
             // Behind the wait for a connection, which is not one for the row.
@@ -67,14 +70,14 @@ impl<P: Pool> Postgres<P> {
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
             if let Some(answer) = joined::send::<_, sql::Made>(conn, self.is_ours, create).await {
-                self.learn(writes, true);
+                self.texts.joined(trial, true);
                 return Ok(tx.created(answer, began, row.lock_wait));
             }
             tx.0.give_back();
         }
         let creation = self.create_in_turn(row, created_at, change, writes).await;
-        if joins && matches!(creation, Ok(Creation::Done { .. })) {
-            self.learn(writes, false);
+        if let (Some(trial), Ok(Creation::Done { .. })) = (trial, &creation) {
+            self.texts.joined(trial, false);
         }
         creation
     }
@@ -121,8 +124,8 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
-        let joins = self.joins(isolation, writes);
-        if joins {
+        let trial = self.joins(isolation, writes);
+        if let Some(trial) = trial {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
             let advance = sql::AdvanceJoined {
@@ -131,14 +134,14 @@ impl<P: Pool> Postgres<P> {
                 writes: JoinedWrites::new(guard, writes),
             };
             if let Some(answer) = joined::send::<_, i32>(conn, self.is_ours, advance).await {
-                self.learn(writes, true);
+                self.texts.joined(trial, true);
                 return Ok(tx.advanced(answer));
             }
             tx.0.give_back();
         }
         let commit = self.advance_in_turn(isolation, guard, change, writes).await;
-        if joins && matches!(commit, Ok(Commit::Done)) {
-            self.learn(writes, false);
+        if let (Some(trial), Ok(Commit::Done)) = (trial, &commit) {
+            self.texts.joined(trial, false);
         }
         commit
     }
