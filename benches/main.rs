@@ -57,10 +57,10 @@ async fn main() {
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
     if let Some(name) = &options.profile {
+        let field = Field::open(&server, plan.pool).await;
         if let Some(sql) = &options.before {
             server.sql(sql).await;
         }
-        let field = Field::open(&server, plan.pool).await;
         let length = options.seconds.map_or(PROFILED, Duration::from_secs);
         println!("{:?}", field.run(name, plan.at_once[0], length).await);
         return;
