@@ -1,5 +1,9 @@
 //! Measures the engine beside pgbench, on a server of its own: see `benches/run`.
 
+// As a service may have it that cares what a request costs. By hand has it, too.
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod abandoned;
 mod beside;
 mod by_hand;
@@ -11,6 +15,7 @@ mod large;
 mod load;
 mod options;
 mod plot;
+mod profile;
 mod report;
 mod requests;
 mod samples;
@@ -63,6 +68,15 @@ async fn main() {
         }
         let length = options.seconds.map_or(PROFILED, Duration::from_secs);
         println!("{:?}", field.run(name, plan.at_once[0], length).await);
+        return;
+    }
+    if options.profiles {
+        let field = Field::open(&server, plan.pool).await;
+        let length = options.seconds.map_or(PROFILED, Duration::from_secs);
+        let text = profile::measure(&field, length).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("profile.md"), &text).unwrap();
+        println!("{text}");
         return;
     }
     if let Some(other) = &options.beside {

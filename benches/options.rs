@@ -20,6 +20,9 @@ pub struct Options {
     /// Only this contestant, for ten seconds, at the first of `--at-once`: for a profiler.
     #[arg(long)]
     pub profile: Option<String>,
+    /// Only where the time of some contestants goes; writes docs/bench/profile.md. See `sh benches/profile`.
+    #[arg(long)]
+    pub profiles: bool,
     /// Only the workers, on a large table; writes docs/bench/workers.md.
     #[arg(long)]
     pub workers: bool,

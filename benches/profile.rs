@@ -1,0 +1,198 @@
+//! Where the processor time of a request goes, by `perf`: the engine beside the same statements by hand,
+//! and a replay beside one SELECT.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::contestants::Field;
+use crate::load::Figures;
+
+/// Who is looked at, and with how many at once.
+const CONTESTANTS: [(&str, usize); 12] = [
+    ("limit2_one", 32),
+    ("by hand, as one", 32),
+    ("by hand, new key", 32),
+    ("batch, independent", 32),
+    ("batch, new key", 32),
+    ("limit2_one", 8),
+    ("by hand, new key", 8),
+    ("batch, new key", 8),
+    ("select1", 32),
+    ("replay by hand", 32),
+    ("replay", 32),
+    ("tx", 32),
+];
+
+/// A part of the time, known by what the names of its functions begin with, or what library they are in.
+struct Part {
+    name: &'static str,
+    libraries: &'static [&'static str],
+    functions: &'static [&'static str],
+}
+
+const fn part(
+    name: &'static str,
+    libraries: &'static [&'static str],
+    functions: &'static [&'static str],
+) -> Part {
+    Part { name, libraries, functions }
+}
+
+/// What is in none of them is inlined, or the standard library's.
+const OF_THE_CLIENT: [Part; 6] = [
+    part("kernel", &["[kernel", "[vdso"], &[]),
+    part("memory", &[], &["mi_", "_mi_", "__mem", "malloc", "free", "realloc", "__rust"]),
+    part("tokio", &[], &["tokio::", "mio::", "parking_lot"]),
+    part(
+        "driver",
+        &["libpq", "libc.so"],
+        &["diesel", "tokio_postgres", "postgres_", "deadpool", "bytes", "futures", "tokio_util"],
+    ),
+    part(
+        "engine",
+        &[],
+        &["atomic_phases", "serde", "sha2", "uuid", "tracing", "itoa", "chrono", "core::hash"],
+    ),
+    part("bench", &["pgbench"], &["bench::"]),
+];
+
+const OF_THE_SERVER: [Part; 4] = [
+    part("kernel", &["[kernel", "[vdso"], &[]),
+    part("log", &[], &["XLog", "xlog", "CopyXLog", "pg_comp_crc", "pg_crc"]),
+    part(
+        "rows and indexes",
+        &[],
+        &[
+            "heap",
+            "_bt",
+            "bt",
+            "Buffer",
+            "ReadBuffer",
+            "LockBuffer",
+            "PinBuffer",
+            "index_",
+            "toast",
+            "pglz",
+        ],
+    ),
+    part("libc", &["libc.so"], &[]),
+];
+
+/// Looks at each, and writes a table.
+pub async fn measure(field: &Field<'_>, length: Duration) -> String {
+    let mut out = "# Where the processor time goes\n\nWritten by `sh benches/profile`; `../bench.md` says what \
+         it means. Microseconds of processor time for each request: what the bench counts, divided as \
+         `perf` sampled it. A function is known by its name, so what the compiler put into another \
+         counts as that.\n"
+        .to_owned();
+    let mut client = Table::new(&OF_THE_CLIENT);
+    let mut server = Table::new(&OF_THE_SERVER);
+    for (name, at_once) in CONTESTANTS {
+        let perf = record(length);
+        let figures = field.run(name, at_once, length).await;
+        let samples = report(perf);
+        let of_the_server = |program: &str| program.starts_with("postgres");
+        let of_the_client = |program: &str| {
+            ["tokio-rt", "bench", "pgbench"].iter().any(|name| program.starts_with(name))
+        };
+        let of = |whose: &dyn Fn(&str) -> bool| {
+            samples.iter().filter(|sample| whose(&sample.program)).collect::<Vec<_>>()
+        };
+        let Figures { client_cpu, server_cpu, per_second, .. } = figures;
+        client.add(name, at_once, per_second, client_cpu, &of(&of_the_client));
+        server.add(name, at_once, per_second, server_cpu, &of(&of_the_server));
+    }
+    let _ = write!(out, "\n## Client\n\n{}\n## Server\n\n{}", client.text(), server.text());
+    out
+}
+
+/// One line of `perf report`.
+struct Sample {
+    share: f64,
+    program: String,
+    library: String,
+    function: String,
+}
+
+struct Perf {
+    process: std::process::Child,
+    file: tempfile::TempPath,
+}
+
+/// Looks at the whole machine behind the warm-up.
+fn record(length: Duration) -> Perf {
+    let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let sh = format!(
+        "sleep {}; exec perf record -q -a -F 1999 -o {} -- sleep {}",
+        (length / 3).as_secs_f64(),
+        file.display(),
+        (length / 2).as_secs_f64()
+    );
+    let process = Command::new("sh").args(["-c", &sh]).spawn().unwrap();
+    Perf { process, file }
+}
+
+fn report(mut perf: Perf) -> Vec<Sample> {
+    assert!(perf.process.wait().unwrap().success(), "perf could not record");
+    let out = Command::new("perf")
+        .args(["report", "--stdio", "--no-children", "--sort", "comm,dso,symbol", "-t", ";", "-i"])
+        .arg(&*perf.file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut fields = line.splitn(4, ';').map(str::trim);
+        let share = fields.next()?.trim_end_matches('%').parse().ok()?;
+        let (program, library) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        // Behind the mark of where it runs: `[.] name`.
+        let function = fields.next()?.get(4..)?.trim_start_matches(['<', '&']).to_owned();
+        Some(Sample { share, program, library, function })
+    });
+    samples.collect()
+}
+
+struct Table {
+    parts: &'static [Part],
+    rows: String,
+}
+
+impl Table {
+    fn new(parts: &'static [Part]) -> Self {
+        Self { parts, rows: String::new() }
+    }
+
+    fn add(&mut self, name: &str, at_once: usize, per_second: f64, cpu: f64, samples: &[&Sample]) {
+        let whole: f64 = samples.iter().map(|sample| sample.share).sum();
+        assert!(whole > 0.0, "perf has seen nothing of {name}");
+        let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+        for sample in samples {
+            let part = self.parts.iter().find(|part| part.has(sample));
+            *shares.entry(part.map_or("", |part| part.name)).or_default() += sample.share;
+        }
+        let _ = write!(self.rows, "| {name} | {at_once} | {per_second:.0} | {cpu:.0} |");
+        for part in self.parts.iter().map(|part| part.name).chain([""]) {
+            let share = shares.get(part).copied().unwrap_or_default() / whole;
+            let _ = write!(self.rows, " {:.0} |", share * cpu);
+        }
+        self.rows.push('\n');
+    }
+
+    fn text(&self) -> String {
+        let names: Vec<&str> = self.parts.iter().map(|part| part.name).collect();
+        format!(
+            "| | at once | requests/s | all | {} | other |\n|---|---|---|---|---|{}\n{}",
+            names.join(" | "),
+            "---|".repeat(names.len()),
+            self.rows
+        )
+    }
+}
+
+impl Part {
+    fn has(&self, sample: &Sample) -> bool {
+        self.functions.iter().any(|name| sample.function.starts_with(name))
+            || self.libraries.iter().any(|name| sample.library.starts_with(name))
+    }
+}
