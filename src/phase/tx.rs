@@ -19,6 +19,10 @@ use crate::store::{ByText, Store};
 /// savepoint (`tx.conn().transaction(..)`) is the way to survive an expected error. A phase that looks
 /// at no answer is faster with a [`Batch`](crate::Batch).
 ///
+/// On PostgreSQL a statement that is [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is
+/// prepared once for each connection, an `UPDATE` too, which diesel by itself prepares anew each time (the
+/// first 256 different texts that an engine sees). On [`conn`](Self::conn) diesel's own rule holds.
+///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod example {
 /// use atomic_phases::{PhaseResult, Sqlite, Tx};
