@@ -72,7 +72,7 @@ pub fn fresh<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
     engine: &Engine<S, App>,
     request: R,
 ) -> impl Fn() -> Work + Clone + Send + use<S, R> {
-    runs(engine, request, |call| call)
+    runs(engine, request, false)
 }
 
 /// The same, and the engine is told that it is new.
@@ -80,20 +80,22 @@ pub fn new<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
     engine: &Engine<S, App>,
     request: R,
 ) -> impl Fn() -> Work + Clone + Send + use<S, R> {
-    runs(engine, request, Call::expect_new)
+    runs(engine, request, true)
 }
 
 fn runs<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
     engine: &Engine<S, App>,
     request: R,
-    with: fn(Call<S, App, R>) -> Call<S, App, R>,
+    is_new: bool,
 ) -> impl Fn() -> Work + Clone + Send + use<S, R> {
     let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
     move || {
         let (engine, request) = (engine.clone(), request.clone());
         let scope = scope_of(next.fetch_add(1, Ordering::Relaxed));
         Box::pin(async move {
-            match with(engine.call(&scope, &new_key(), request)).execute().await {
+            let call = engine.call(&scope, &new_key(), request);
+            let call = if is_new { call.expect_new() } else { call };
+            match call.execute().await {
                 Ok(Outcome::Finished(_)) => {}
                 // The engine's errors keep the database's words to themselves.
                 Err(ExecuteError::Unavailable(StoreError::Database { doing, error })) => {

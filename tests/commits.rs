@@ -496,11 +496,15 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
 /// H12: `now()` is the transaction's start. No statement of the store uses it.
 #[test]
 fn h12_the_clock_is_clock_timestamp() {
-    let source = include_str!("../src/store/postgres/statements.rs");
-    let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-    assert!(code.clone().any(|line| line.contains("clock_timestamp()")));
-    for line in code {
-        assert!(!line.contains("now()") && !line.contains("CURRENT_TIMESTAMP"), "{line}");
+    for source in [
+        include_str!("../src/store/postgres/statements.rs"),
+        include_str!("../src/store/postgres/moves.rs"),
+    ] {
+        let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        assert!(code.clone().any(|line| line.contains("clock_timestamp()")));
+        for line in code {
+            assert!(!line.contains("now()") && !line.contains("CURRENT_TIMESTAMP"), "{line}");
+        }
     }
 }
 

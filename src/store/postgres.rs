@@ -1,11 +1,12 @@
 //! [`Postgres`]: the production store, on diesel-async.
 //!
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
-//! would hide which of body, commit and rollback failed (H8). `statements` holds the SQL.
+//! would hide which of body, commit and rollback failed (H8). `statements` and `moves` hold the SQL.
 
 mod handed;
 mod joined;
 mod lent;
+mod moves;
 mod pool;
 mod statements;
 mod whole;
@@ -224,7 +225,7 @@ impl<P: Pool> Postgres<P> {
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
     /// transaction open: in a pool of the application's that may be, and then only COMMIT commits it.
     async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<usize, StoreError> {
-        let write = sql::Write::new(guard, change);
+        let write = moves::Write::new(guard, change);
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
@@ -602,11 +603,11 @@ impl<P: Pool> PgTransaction<P> {
         let conn = self.0.shared()?;
         let jobs = futures_util::future::join_all(
             jobs.iter()
-                .map(|job| sql::InsertJob::new(guard, job))
+                .map(|job| moves::InsertJob::new(guard, job))
                 .map(|insert| insert.execute(&mut &*conn)),
         );
         let advance =
-            sql::Advance { moved: sql::Moved::new(guard, change) }.load::<i32>(&mut &*conn);
+            moves::Advance { moved: moves::Moved::new(guard, change) }.load::<i32>(&mut &*conn);
         let commit = sql::CommitTx {}.execute(&mut &*conn);
         let sent = answered(async {
             let (jobs, (advanced, committed)) = join(jobs, join(advance, commit)).await;
@@ -669,9 +670,9 @@ fn refused(error: Error) -> Commit {
         Error::DatabaseError(_, about) => about.message(),
         _ => "",
     };
-    if message.contains(sql::MARK_FENCED) {
+    if message.contains(moves::MARK_FENCED) {
         Commit::Fenced
-    } else if message.contains(sql::MARK_LEFT) {
+    } else if message.contains(moves::MARK_LEFT) {
         Commit::Refused(Refusal::LeftTransaction)
     } else if message.contains("current transaction is aborted") {
         Commit::Refused(Refusal::SwallowedError)

@@ -19,7 +19,7 @@ use futures_util::future::{OptionFuture, join};
 
 use super::handed::{Statement, Trial};
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
-use super::{Pool, Postgres, answered, is_refused_by_server, sql};
+use super::{Pool, Postgres, answered, is_refused_by_server, moves, sql};
 use crate::definition::Isolation;
 use crate::store::statement::ByText;
 use crate::store::{Guard, Writes};
@@ -36,12 +36,12 @@ const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// The phase's part of it.
 pub(super) struct JoinedWrites<'a> {
     statements: &'a [Statement],
-    jobs: Vec<sql::JoinedJob<'a>>,
+    jobs: Vec<moves::JoinedJob<'a>>,
 }
 
 impl<'a> JoinedWrites<'a> {
     pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
-        let jobs = writes.jobs.iter().map(|job| sql::JoinedJob::new(guard, job)).collect();
+        let jobs = writes.jobs.iter().map(|job| moves::JoinedJob::new(guard, job)).collect();
         Self { statements: &writes.statements.all, jobs }
     }
 }
@@ -96,7 +96,7 @@ where
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
     let began = Instant::now();
-    let ready = (!is_ours).then(|| sql::Ready {}.execute(&mut conn));
+    let ready = (!is_ours).then(|| moves::Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
@@ -135,6 +135,6 @@ where
 fn is_refused_as_one(error: &Error) -> bool {
     matches!(
         error,
-        Error::DatabaseError(DatabaseErrorKind::Unknown, about) if !about.message().contains(sql::MARK)
+        Error::DatabaseError(DatabaseErrorKind::Unknown, about) if !about.message().contains(moves::MARK)
     )
 }

@@ -22,7 +22,7 @@ use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, may
 use super::joined::{self, JoinedWrites};
 use super::lent::Lent;
 use super::{
-    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost,
+    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost, moves,
     refused, sql,
 };
 use crate::definition::Isolation;
@@ -63,13 +63,13 @@ impl<P: Pool> Postgres<P> {
             let conn = tx.0.shared()?;
             // Behind the wait for a connection, which is not one for the row.
             let began = Instant::now();
-            let create = sql::CreateJoined {
+            let create = moves::CreateJoined {
                 is_ours: self.is_ours,
                 lock_wait: row.lock_wait,
-                row: sql::BornRow::new(row, created_at, change),
+                row: moves::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
-            if let Some(answer) = joined::send::<_, sql::Made>(conn, self.is_ours, create).await {
+            if let Some(answer) = joined::send::<_, moves::Made>(conn, self.is_ours, create).await {
                 self.texts.joined(trial, true);
                 return Ok(tx.created(answer, began, row.lock_wait));
             }
@@ -99,8 +99,8 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let create = sql::Create { row: sql::BornRow::new(row, created_at, change) };
-        let create = create.load::<sql::Made>(&mut &*conn);
+        let create = moves::Create { row: moves::BornRow::new(row, created_at, change) };
+        let create = create.load::<moves::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
         let reset = sql::ResetLockTimeout {}.execute(&mut &*conn);
         let head = async {
@@ -128,9 +128,9 @@ impl<P: Pool> Postgres<P> {
         if let Some(trial) = trial {
             let tx = PgTransaction(Lent::of(&self.pool).await?);
             let conn = tx.0.shared()?;
-            let advance = sql::AdvanceJoined {
+            let advance = moves::AdvanceJoined {
                 is_ours: self.is_ours,
-                moved: sql::Moved::new(guard, change),
+                moved: moves::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
             if let Some(answer) = joined::send::<_, i32>(conn, self.is_ours, advance).await {
@@ -157,7 +157,7 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.0.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn);
-        let advance = sql::AdvanceFirst { moved: sql::Moved::new(guard, change) };
+        let advance = moves::AdvanceFirst { moved: moves::Moved::new(guard, change) };
         let advance = advance.load::<i32>(&mut &*conn);
         let head = async {
             let (begun, set, advanced) = join3(begin, set, advance).await;
@@ -185,7 +185,7 @@ impl<P: Pool> Postgres<P> {
         let jobs = writes
             .jobs
             .iter()
-            .map(|job| sql::InsertJob::new(guard, job).execute(&mut &*conn).boxed());
+            .map(|job| moves::InsertJob::new(guard, job).execute(&mut &*conn).boxed());
         let mut written: Vec<MaybeDone<Executed<'_>>> =
             statements.chain(jobs).map(maybe_done).collect();
         let mut head = pin!(maybe_done(head));
@@ -238,7 +238,7 @@ impl<P: Pool> Postgres<P> {
 }
 
 impl<P: Pool> PgTransaction<P> {
-    fn created(self, answer: Answer<sql::Made>, began: Instant, lock_wait: Duration) -> Creation {
+    fn created(self, answer: Answer<moves::Made>, began: Instant, lock_wait: Duration) -> Creation {
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {
@@ -304,5 +304,5 @@ pub(super) fn is_of_the_client(error: &Error) -> bool {
 
 /// Whether another row has the key.
 fn is_taken(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(_, about) if about.message().contains(sql::MARK_EXISTS))
+    matches!(error, Error::DatabaseError(_, about) if about.message().contains(moves::MARK_EXISTS))
 }

@@ -1,0 +1,470 @@
+//! What a phase's commit writes: the row as its first phase leaves it, its next states, and the jobs.
+//!
+//! That there is no row to write, or another one, has to be an error, so that what travels behind it
+//! comes to nothing: the cast of a text that is no number raises one, and carries the engine's mark
+//! through a server of any language.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::pg::Pg;
+use diesel::pg::data_types::PgInterval;
+use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::serialize::ToSql;
+use diesel::sql_types::{self, HasSqlType, Integer, Nullable, Timestamptz};
+use uuid::Uuid;
+
+use super::joined::JoinedWrites;
+use crate::phase::StagedJob;
+use crate::store::row::millis;
+use crate::store::statement::{Bind, push_bind, statement};
+use crate::store::{Change, Guard, NewRow, Status, StoredResponse};
+
+/// The row as its first phase leaves it, from the time `t`. It names what there is, and nothing else:
+/// each bind and each column costs, here and on the server. So its text depends on what it holds.
+pub(super) struct BornRow<'a> {
+    known: BornKnown<'a>,
+    status: Status,
+    lease: Option<PgInterval>,
+    created_at: DateTime<Utc>,
+    retention: PgInterval,
+    params: &'a [u8],
+    context: Option<&'a [u8]>,
+    outputs: Option<&'a [u8]>,
+    response: Option<Response<'a>>,
+}
+
+statement! {
+    /// What each row begins with.
+    BornKnown<'a> for Pg, rows sql_types::Untyped,
+    {
+        scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
+        phases_hash: &'a str, fingerprint: &'a str, to: &'a str,
+    },
+    scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ", phases_hash, ", ",
+    fingerprint, ", ", to, ", 1, 1, "
+}
+
+impl<'a> BornRow<'a> {
+    pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
+        Self {
+            known: BornKnown {
+                scope: row.scope.as_str(),
+                key: row.key.as_str(),
+                request_id: row.request_id,
+                definition: row.definition,
+                version: row.version.cast_signed(),
+                phases_hash: row.phases_hash,
+                fingerprint: row.fingerprint,
+                to: change.recovery_point,
+            },
+            status: change.status,
+            lease: change.lease().map(interval),
+            created_at,
+            retention: interval(row.retention),
+            params: row.params,
+            context: row.context,
+            outputs: change.outputs,
+            response: change.response.map(Response::new),
+        }
+    }
+}
+
+impl QueryFragment<Pg> for BornRow<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+             definition_version, phases_hash, fingerprint, recovery_point, lease_token, attempts, \
+             status, advanced_at, created_at, expires_at, params",
+        );
+        let named = [
+            (self.lease.is_some(), ", locked_until"),
+            (self.context.is_some(), ", context"),
+            (self.outputs.is_some(), ", outputs"),
+            (self.response.is_some(), ", response_status, response_headers, response_body"),
+        ];
+        named
+            .iter()
+            .filter(|(is_there, _)| *is_there)
+            .for_each(|(_, columns)| out.push_sql(columns));
+        out.push_sql(") SELECT ");
+        self.known.walk_ast(out.reborrow())?;
+        push_status(&mut out, self.status);
+        out.push_sql(", t, ");
+        push_bind(&mut out, &self.created_at)?;
+        out.push_sql(", t + ");
+        push_bind(&mut out, &self.retention)?;
+        push_next(&mut out, ", ", Some(&self.params))?;
+        push_next(&mut out, ", t + ", self.lease.as_ref())?;
+        push_next(&mut out, ", ", self.context.as_ref())?;
+        push_next(&mut out, ", ", self.outputs.as_ref())?;
+        if let Some(response) = &self.response {
+            push_next(&mut out, ", ", Some(&response.status))?;
+            push_next(&mut out, ", ", Some(&response.headers))?;
+            push_next(&mut out, ", ", Some(&response.body))?;
+        }
+        Ok(())
+    }
+}
+
+/// A stored reply; its body is `None` where it was over the cap.
+struct Response<'a> {
+    status: i16,
+    headers: &'a [u8],
+    body: Option<&'a [u8]>,
+}
+
+impl<'a> Response<'a> {
+    fn new(response: &'a StoredResponse) -> Self {
+        Self {
+            status: response.status.cast_signed(),
+            headers: &response.headers,
+            body: response.body.as_deref(),
+        }
+    }
+}
+
+fn interval(length: Duration) -> PgInterval {
+    PgInterval::from_microseconds(millis(length).saturating_mul(1000))
+}
+
+/// As a literal: the server then reads it once, when it prepares the statement.
+fn push_status(out: &mut AstPass<'_, '_, Pg>, status: Status) {
+    out.push_sql("'");
+    out.push_sql(status.as_str());
+    out.push_sql("'");
+}
+
+/// A value, if there is one, behind `text`.
+fn push_next<'b, T>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    text: &'static str,
+    value: Option<&'b T>,
+) -> QueryResult<()>
+where
+    Pg: HasSqlType<T::Sql>,
+    T: Bind<Pg> + ToSql<T::Sql, Pg>,
+{
+    let Some(value) = value else { return Ok(()) };
+    out.push_sql(text);
+    push_bind(out, value)
+}
+
+statement! {
+    /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
+    /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`]), and
+    /// not a unique violation, for which the server writes the key into its log (G19).
+    /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
+    /// this inserts nothing and ends the connection, before the server reads them.
+    Create<'a> for Pg as varying, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    { row: BornRow<'a> },
+    "WITH made AS (", {row}, " FROM clock_timestamp() AS t \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:exists' \
+     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+     FROM (SELECT 1) AS one LEFT JOIN made ON true"
+}
+
+statement! {
+    /// In front of a joined statement, on a connection of an application's pool: from the next statement
+    /// on the server looks after its client. And a mark that ends with this statement's transaction, so
+    /// that the next one sees it only where somebody left a transaction open, and it would not commit.
+    Ready for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('client_connection_check_interval', '500', false), \
+     set_config('atomic_phases.left_open', 'yes', true)"
+}
+
+/// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock
+/// timeout bounds the wait for the row only: the server makes the row first, then answers, which gives
+/// the session its own back, and then executes what the answer has no use for.
+pub(super) struct CreateJoined<'a> {
+    /// Whether the session is one that the engine opened: its lock timeout is the default, and no
+    /// transaction is left open on it.
+    pub(super) is_ours: bool,
+    pub(super) lock_wait: Duration,
+    pub(super) row: BornRow<'a>,
+    pub(super) writes: JoinedWrites<'a>,
+}
+
+impl Query for CreateJoined<'_> {
+    type SqlType = (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer);
+}
+
+impl QueryFragment<Pg> for CreateJoined<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t");
+        if !self.is_ours {
+            out.push_sql(
+                ", set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true)",
+            );
+        }
+        out.push_sql(", set_config('lock_timeout', '");
+        out.push_sql(&self.lock_wait.as_millis().max(1).to_string());
+        out.push_sql("', true)), atomic_phases_key AS (");
+        self.row.walk_ast(out.reborrow())?;
+        out.push_sql(
+            " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
+             RETURNING idempotency_key, request_id, advanced_at, expires_at)",
+        );
+        self.writes.walk_ast(out.reborrow())?;
+        out.push_sql(" SELECT advanced_at, expires_at, CASE ");
+        push_left_open(&mut out, self.is_ours);
+        out.push_sql("WHEN advanced_at IS NULL THEN 'atomic_phases:exists' ELSE length(set_config('lock_timeout', ");
+        out.push_sql(match self.is_ours {
+            true => "NULL",
+            false => "current_setting('atomic_phases.lock_timeout')",
+        });
+        out.push_sql(", true))::text END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
+        Ok(())
+    }
+}
+
+/// On a session of an application's: the mark of [`Ready`] is an error where the statement would not
+/// commit.
+fn push_left_open(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
+    if !is_ours {
+        out.push_sql(
+            "WHEN current_setting('atomic_phases.left_open', true) = 'yes' THEN 'left open' ",
+        );
+    }
+}
+
+pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
+
+/// The next state of a row: what changes, and nothing else. So its text depends on what it holds.
+pub(super) struct NextState<'a> {
+    status: Status,
+    to: &'a str,
+    phases_hash: Option<&'a str>,
+    outputs: Option<&'a [u8]>,
+    open_intent: Option<&'a str>,
+    lease: Option<PgInterval>,
+    due: Option<PgInterval>,
+    response: Option<Response<'a>>,
+}
+
+impl<'a> NextState<'a> {
+    pub(super) fn new(change: &Change<'a>) -> Self {
+        Self {
+            status: change.status,
+            to: change.recovery_point,
+            phases_hash: change.phases_hash,
+            outputs: change.outputs,
+            open_intent: change.open_intent,
+            lease: change.lease().map(interval),
+            due: change.due().map(interval),
+            response: change.response.map(Response::new),
+        }
+    }
+}
+
+impl QueryFragment<Pg> for NextState<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("UPDATE atomic_phases_keys SET status = ");
+        push_status(&mut out, self.status);
+        push_next(&mut out, ", recovery_point = ", Some(&self.to))?;
+        push_next(&mut out, ", phases_hash = ", self.phases_hash.as_ref())?;
+        push_next(&mut out, ", outputs = ", self.outputs.as_ref())?;
+        match &self.open_intent {
+            None => out.push_sql(", open_intent = NULL"),
+            intent => push_next(&mut out, ", open_intent = ", intent.as_ref())?,
+        }
+        match &self.lease {
+            None => out.push_sql(", locked_until = NULL"),
+            lease => push_next(&mut out, ", locked_until = clock_timestamp() + ", lease.as_ref())?,
+        }
+        match &self.due {
+            None => out.push_sql(", run_after = NULL"),
+            // While it runs, the workers hear of it only once it is slow.
+            due if self.lease.is_some() => {
+                out.push_sql(
+                    ", run_after = CASE WHEN run_after IS NOT NULL \
+                     OR created_at < clock_timestamp() - interval '5 seconds'",
+                );
+                push_next(&mut out, " THEN clock_timestamp() + ", due.as_ref())?;
+                out.push_sql(" END");
+            }
+            due => push_next(&mut out, ", run_after = clock_timestamp() + ", due.as_ref())?,
+        }
+        if let Some(response) = &self.response {
+            push_next(&mut out, ", response_status = ", Some(&response.status))?;
+            push_next(&mut out, ", response_headers = ", Some(&response.headers))?;
+            push_next(&mut out, ", response_body = ", Some(&response.body))?;
+        }
+        Ok(())
+    }
+}
+
+statement! {
+    /// Lease token and recovery point guard the row (G3, G6).
+    Guarded<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str },
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+}
+
+impl<'a> Guarded<'a> {
+    fn new(guard: &Guard<'a>) -> Self {
+        Self {
+            scope: guard.scope.as_str(),
+            key: guard.key.as_str(),
+            request_id: guard.request_id,
+            token: guard.lease_token,
+            from: guard.recovery_point,
+        }
+    }
+}
+
+statement! {
+    /// Between phases, in a transaction of its own: the number of rows tells. The recovery point may
+    /// stay, and there may be a word about an outcome that was unknown.
+    Write<'a> for Pg as varying, rows sql_types::Untyped,
+    {
+        next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
+        guarded: Guarded<'a>,
+    },
+    {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
+    ", resolution), reconciles = CASE WHEN ", settled,
+    " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
+    " THEN attempts ELSE forgiven_attempts END", {guarded}
+}
+
+impl<'a> Write<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+        Self {
+            next: NextState::new(change),
+            to: change.recovery_point,
+            resolution: change.resolution,
+            settled: change.resolution.is_some(),
+            guarded: Guarded::new(guard),
+        }
+    }
+}
+
+statement! {
+    /// The commit of a phase, which always moves the recovery point.
+    Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
+    {next}, ", advanced_at = clock_timestamp()", {guarded}
+}
+
+impl<'a> Moved<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
+        Self { next: NextState::new(change), guarded: Guarded::new(guard) }
+    }
+}
+
+statement! {
+    /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
+    /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
+    /// our mark through a server of any language.
+    Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
+    "WITH advanced AS (", {moved},
+    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
+     ELSE 'atomic_phases:left' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+}
+
+statement! {
+    /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
+    /// failed, they must not come to run by themselves: it ends the connection, before the server
+    /// reads them.
+    AdvanceFirst<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
+    "WITH advanced AS (", {moved},
+    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
+     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
+     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+     FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+}
+
+/// The same with the phase's writes in it, as one statement that is a transaction by itself.
+pub(super) struct AdvanceJoined<'a> {
+    /// As in [`CreateJoined`].
+    pub(super) is_ours: bool,
+    pub(super) moved: Moved<'a>,
+    pub(super) writes: JoinedWrites<'a>,
+}
+
+impl Query for AdvanceJoined<'_> {
+    type SqlType = Integer;
+}
+
+impl QueryFragment<Pg> for AdvanceJoined<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("WITH atomic_phases_key AS (");
+        self.moved.walk_ast(out.reborrow())?;
+        out.push_sql(" RETURNING idempotency_key, request_id, advanced_at)");
+        self.writes.walk_ast(out.reborrow())?;
+        out.push_sql(" SELECT CASE ");
+        push_left_open(&mut out, self.is_ours);
+        out.push_sql(
+            "WHEN advanced_at IS NULL THEN 'atomic_phases:fenced' ELSE '1' END::integer \
+             FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
+        );
+        Ok(())
+    }
+}
+
+/// What each mark of the engine's begins with.
+pub(super) const MARK: &str = "atomic_phases:";
+/// What [`Create`] raises where the key has a row.
+pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
+/// What [`Advance`] raises where the lease is somebody else's.
+pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";
+/// What [`Advance`] raises outside of the transaction that the engine began.
+pub(super) const MARK_LEFT: &str = "atomic_phases:left";
+
+statement! {
+    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
+    /// COMMIT of the phase it would be committed by itself (G18).
+    InsertJob<'a> for Pg, rows sql_types::Untyped,
+    {
+        scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
+        name: &'a str, args: &'a [u8],
+    },
+    "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
+     name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id,
+    ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
+     WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
+}
+
+impl<'a> InsertJob<'a> {
+    pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
+        Self {
+            scope: guard.scope.as_str(),
+            job_id: job.id,
+            key: guard.key.as_str(),
+            request_id: guard.request_id,
+            position: job.position,
+            name: &job.name,
+            args: &job.args,
+        }
+    }
+}
+
+statement! {
+    /// A staged job as a part of a joined statement: its request is that of the row. The scope says by
+    /// itself for which shard it is.
+    JoinedJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8] },
+    "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
+     name, args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
+    ", ", position, ", ", name, ", ", args, ", advanced_at, advanced_at FROM atomic_phases_key"
+}
+
+impl<'a> JoinedJob<'a> {
+    pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
+        Self {
+            scope: guard.scope.as_str(),
+            job_id: job.id,
+            position: job.position,
+            name: &job.name,
+            args: &job.args,
+        }
+    }
+}
