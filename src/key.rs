@@ -79,7 +79,8 @@ impl IdempotencyKey {
         }
     }
 
-    /// A new key for a new logical request: a version 4 UUID.
+    /// A new key for a new logical request: a version 4 UUID. A call that is the first to use it may
+    /// [say so](crate::Call::expect_new).
     #[must_use]
     pub fn random() -> Self {
         Self::made_here(uuid::Uuid::new_v4().to_string())

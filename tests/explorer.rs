@@ -94,6 +94,7 @@ on_both_stores! {
     a_booking_survives_every_pair_of_crashes,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
     statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor,
+    calls_that_wrongly_expect_a_new_key_survive_as_well,
     statements_that_are_handed_over_survive_two_workers_in_every_order,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
@@ -146,6 +147,16 @@ async fn statements_that_go_as_one_survive_a_crash_at_every_point_and_every_comp
     let report = parcel.crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (16, 0));
+}
+
+async fn calls_that_wrongly_expect_a_new_key_survive_as_well<S: TestDb>(db: S) {
+    shown(&booking(db.clone()).with_calls_that_expect_new().crash_at_every_point().run().await);
+    for form in [Form::InTurn, Form::AsOne] {
+        let parcel = shipping(db.clone(), form).with_calls_that_expect_new();
+        let report = parcel.crash_at_every_point().with_competitor().run().await;
+        shown(&report);
+        assert_eq!((report.points(), report.unknown()), (16, 0));
+    }
 }
 
 async fn statements_that_are_handed_over_survive_two_workers_in_every_order<S: TestDb>(db: S) {

@@ -55,7 +55,9 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     #[doc(hidden)]
     pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
         let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        self.prepare(entered, false)?.settle(None).await
+        let attempt = self.prepare(entered, false)?;
+        let seen = (!attempt.looks_first).then_some(None);
+        attempt.settle(seen).await
     }
 
     /// Everything that can be refused before anything is stored.

@@ -31,6 +31,7 @@ pub struct Explorer<F, R, W> {
     modes: Vec<Mode>,
     pairs: bool,
     switches: usize,
+    expects_new: bool,
     always: Vec<Check<W>>,
     finally: Vec<Check<W>>,
     effects: Option<Effects<W>>,
@@ -55,6 +56,7 @@ where
         modes: Vec::new(),
         pairs: false,
         switches: 0,
+        expects_new: false,
         always: Vec::new(),
         finally: Vec::new(),
         effects: None,
@@ -92,6 +94,13 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     /// a takeover that holds the key by the time that the first, which got no answer, can ask.
     pub fn with_competitor(self) -> Self {
         self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch])
+    }
+
+    /// Each call says that its key is new, as [`Call::expect_new`](crate::Call::expect_new) does: rightly the
+    /// first time, and wrongly in each retry.
+    pub fn with_calls_that_expect_new(mut self) -> Self {
+        self.expects_new = true;
+        self
     }
 
     /// Two workers on the key, one going from point to point while the other stands still, in every
@@ -338,6 +347,7 @@ where
             key: IdempotencyKey::new("explored").map_err(broken)?,
             request: &self.request,
             other: self.other.as_ref(),
+            expects_new: self.expects_new,
             mutant: self.mutant,
             always: &self.always,
             told: Vec::new(),

@@ -20,7 +20,7 @@ use super::mode::Fault;
 use super::plan::{Orders, Plan, Signal};
 use super::points::Point;
 use crate::definition::RequestDefinition;
-use crate::engine::{Engine, ExecuteError, Outcome};
+use crate::engine::{Call, Engine, ExecuteError, Outcome};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
 use crate::store::{KeyRow, Right, Status, Store};
@@ -73,6 +73,7 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     pub(super) key: IdempotencyKey,
     pub(super) request: &'x R,
     pub(super) other: Option<&'x R>,
+    pub(super) expects_new: bool,
     pub(super) mutant: Option<Mutant>,
     pub(super) always: &'x [Check<W>],
     /// What clients were told.
@@ -160,7 +161,7 @@ where
                 Ended::ByWorker
             })),
             None => {
-                let call = engine.call(&scope, &key, copy(self.request)?);
+                let call = self.call(self.request)?;
                 tokio::spawn(plan.clone().around(async move {
                     match call.__execute_in_place().await {
                         Ok(outcome) => Ended::Outcome(outcome),
@@ -372,8 +373,12 @@ where
     /// A call to which nothing happens.
     async fn asked(&self, request: &R) -> Result<Result<Outcome, ExecuteError>, Wrong> {
         let (plan, _signals) = Plan::new(self.orders(Who::Another));
+        Ok(plan.around(self.call(request)?.__execute_in_place()).await)
+    }
+
+    fn call(&self, request: &R) -> Result<Call<S, A, R>, Wrong> {
         let call = self.engine.call(&self.scope, &self.key, copy(request)?);
-        Ok(plan.around(call.__execute_in_place()).await)
+        Ok(if self.expects_new { call.expect_new() } else { call })
     }
 
     pub(super) async fn hold(&self, checks: &[Check<W>]) -> Result<(), Wrong> {
