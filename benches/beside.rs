@@ -27,7 +27,7 @@ pub async fn alone(case: &str, port: u16, plan: &Plan) {
     let length = plan.length();
     let no_server = || 0.0;
     let figures = match case {
-        "sqlite" => Embedded::open().await.engine(AT_ONCE, length).await,
+        "sqlite" => Embedded::open().await.run("sqlite engine", AT_ONCE, length).await,
         "replay" => {
             let work = replay(&open(port, plan.pool).await);
             for_a_while(AT_ONCE, length, &no_server, work).await

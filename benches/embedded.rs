@@ -51,15 +51,23 @@ impl Embedded {
         Self { by_hand: Arc::new(Mutex::new(by_hand)), engine, _folder: folder }
     }
 
-    pub async fn engine(&self, concurrent: usize, length: Duration) -> Figures {
-        for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_ride())).await
+    pub const NAMES: [&'static str; 3] = ["rusqlite", "sqlite engine", "sqlite batch"];
+
+    /// One of [`NAMES`](Self::NAMES), with so many requests at once.
+    pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
+        match name {
+            "sqlite engine" => {
+                for_a_while(at_once, length, &|| 0.0, fresh(&self.engine, sqlite_ride())).await
+            }
+            "sqlite batch" => {
+                for_a_while(at_once, length, &|| 0.0, fresh(&self.engine, sqlite_batch_ride()))
+                    .await
+            }
+            _ => self.by_hand(at_once, length).await,
+        }
     }
 
-    pub async fn batch(&self, concurrent: usize, length: Duration) -> Figures {
-        for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_batch_ride())).await
-    }
-
-    pub async fn by_hand(&self, concurrent: usize, length: Duration) -> Figures {
+    async fn by_hand(&self, concurrent: usize, length: Duration) -> Figures {
         let conn = self.by_hand.clone();
         let work = move || {
             let conn = conn.clone();

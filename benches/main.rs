@@ -52,7 +52,10 @@ async fn main() {
     let mut samples = Samples::default();
     if options.only_sqlite {
         match options.profile {
-            Some(_) => println!("{:?}", Embedded::open().await.batch(8, PROFILED).await),
+            Some(name) => {
+                let embedded = Embedded::open().await;
+                println!("{:?}", embedded.run(&name, plan.at_once[0], PROFILED).await);
+            }
             None => println!("{}", on_sqlite(&plan, &mut samples).await),
         }
         return;
@@ -73,7 +76,7 @@ async fn main() {
     if options.profiles {
         let field = Field::open(&server, plan.pool).await;
         let length = options.seconds.map_or(PROFILED, Duration::from_secs);
-        let text = profile::measure(&field, length).await;
+        let text = profile::measure(&field, &Embedded::open().await, length).await;
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
         std::fs::write(folder.join("profile.md"), &text).unwrap();
         println!("{text}");
@@ -247,9 +250,9 @@ async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
     let embedded = Embedded::open().await;
     for round in 0..plan.rounds {
         for &c in plan.at_once.iter().filter(|c| **c <= 64) {
-            samples.add("rusqlite", c, round, embedded.by_hand(c, plan.length()).await);
-            samples.add("sqlite engine", c, round, embedded.engine(c, plan.length()).await);
-            samples.add("sqlite batch", c, round, embedded.batch(c, plan.length()).await);
+            for name in Embedded::NAMES {
+                samples.add(name, c, round, embedded.run(name, c, plan.length()).await);
+            }
         }
     }
     report::section(

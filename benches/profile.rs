@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::contestants::Field;
+use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// Who is looked at, and with how many at once.
@@ -26,6 +27,7 @@ const CONTESTANTS: [(&str, usize); 12] = [
 ];
 
 /// A part of the time, known by what the names of its functions begin with, or what library they are in.
+#[derive(Clone, Copy)]
 struct Part {
     name: &'static str,
     libraries: &'static [&'static str],
@@ -58,6 +60,23 @@ const OF_THE_CLIENT: [Part; 6] = [
     part("bench", &["pgbench"], &["bench::"]),
 ];
 
+const OF_SQLITE: [Part; 7] = [
+    part("kernel", &["[kernel", "[vdso"], &[]),
+    part(
+        "SQLite",
+        &[],
+        &[
+            "sqlite3", "pager", "wal", "btree", "unix", "vdbe", "balance", "parse", "yy", "page",
+            "pcache",
+        ],
+    ),
+    OF_THE_CLIENT[1],
+    OF_THE_CLIENT[2],
+    part("driver", &["libc.so"], &["diesel", "rusqlite", "futures", "hashlink", "hashbrown"]),
+    OF_THE_CLIENT[4],
+    OF_THE_CLIENT[5],
+];
+
 const OF_THE_SERVER: [Part; 4] = [
     part("kernel", &["[kernel", "[vdso"], &[]),
     part("log", &[], &["XLog", "xlog", "CopyXLog", "pg_comp_crc", "pg_crc"]),
@@ -81,7 +100,7 @@ const OF_THE_SERVER: [Part; 4] = [
 ];
 
 /// Looks at each, and writes a table.
-pub async fn measure(field: &Field<'_>, length: Duration) -> String {
+pub async fn measure(field: &Field<'_>, embedded: &Embedded, length: Duration) -> String {
     let mut out = "# Where the processor time goes\n\nWritten by `sh benches/profile`; `../bench.md` says what \
          it means. Microseconds of processor time for each request: what the bench counts, divided as \
          `perf` sampled it. A function is known by its name, so what the compiler put into another \
@@ -104,7 +123,22 @@ pub async fn measure(field: &Field<'_>, length: Duration) -> String {
         client.add(name, at_once, per_second, client_cpu, &of(&of_the_client));
         server.add(name, at_once, per_second, server_cpu, &of(&of_the_server));
     }
-    let _ = write!(out, "\n## Client\n\n{}\n## Server\n\n{}", client.text(), server.text());
+    let mut own = Table::new(&OF_SQLITE);
+    for name in Embedded::NAMES {
+        let perf = record(length);
+        let figures = embedded.run(name, 1, length).await;
+        let of_it = ["tokio-rt", "bench", "atomic-phases"];
+        let samples = report(perf);
+        let samples: Vec<_> = samples
+            .iter()
+            .filter(|sample| of_it.iter().any(|name| sample.program.starts_with(name)))
+            .collect();
+        own.add(name, 1, figures.per_second, figures.client_cpu, &samples);
+    }
+    let texts = [client.text(), server.text(), own.text()];
+    for (title, text) in ["Client", "Server", "SQLite"].iter().zip(texts) {
+        let _ = write!(out, "\n## {title}\n\n{text}");
+    }
     out
 }
 
