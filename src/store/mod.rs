@@ -3,6 +3,7 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
+mod by_text;
 mod due;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -28,8 +29,8 @@ use crate::error::DbError;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 
+pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{Created, Due, JobAt, JobRow};
-pub(crate) use self::statement::ByText;
 
 /// A database that keeps the rows of idempotency keys.
 ///

@@ -12,7 +12,8 @@ use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 
-use crate::store::statement::{ByText, is_of_a_transaction};
+use crate::store::ByText;
+use crate::store::statement::is_of_a_transaction;
 
 /// The first number that diesel gives a bind when a statement's text is looked at: a lower one in it
 /// is a number that the application wrote.

@@ -21,8 +21,7 @@ use super::handed::{Statement, Trial};
 use super::whole::{Answer, is_of_the_client, is_of_the_server};
 use super::{Pool, Postgres, answered, is_refused_by_server, moves, sql};
 use crate::definition::Isolation;
-use crate::store::statement::ByText;
-use crate::store::{Guard, Writes};
+use crate::store::{ByText, Guard, Writes};
 
 /// Most parts of a joined statement, and most binds in it: a statement that long has no round trip to
 /// save, and PostgreSQL takes 65,535 binds at most.
