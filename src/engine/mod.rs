@@ -177,8 +177,10 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// Says that the key is most likely new, made up for this call, say. The engine then reserves it
     /// without a look at it first: one round trip less.
     ///
-    /// Only a hint: a key that has a row is answered as ever, after one refused statement more. Where the
-    /// scope has a [`Quota`](crate::Quota) it changes nothing, because a replay never counts against it.
+    /// Only a hint: a key that has a row is answered as ever, after one statement more, and a first phase
+    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and left an error in PostgreSQL's log
+    /// (without the key). With a [`Quota`](crate::Quota) it changes nothing, because a replay never counts
+    /// against that.
     pub fn expect_new(mut self) -> Self {
         self.expects_new = true;
         self
