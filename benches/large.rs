@@ -11,10 +11,10 @@ use crate::server::Server;
 pub async fn fill(server: &Server, rows: u64) {
     let sql = format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-         definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
          advanced_at, created_at, expires_at, params, outputs, response_status, response_headers, \
          response_body) SELECT 'tenant-' || n % 100, 'old-' || md5(n::text), gen_random_uuid(), \
-         k.definition, 1, k.phases_hash, k.fingerprint, 'completed', 'finished', 1, 1, t, t, \
+         k.definition, 1, k.phases, k.fingerprint, 'completed', 'finished', 1, 1, t, t, \
          t + interval '24 h', k.params, k.outputs, 201, k.response_headers, k.response_body \
          FROM (SELECT * FROM atomic_phases_keys WHERE status = 'completed' AND definition = 'bench.ride' LIMIT 1) AS k, \
          generate_series(1, {rows}) AS n, \

@@ -3,6 +3,8 @@
 //!
 //! This module decides nothing and touches no database.
 
+mod phase_list;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,9 +12,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 
-use crate::key::hex;
+pub(crate) use self::phase_list::{ListedKind, ListedPhase, PhaseList};
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
 use crate::store::Store;
 
@@ -101,25 +102,6 @@ impl Phase {
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.was.contains(&name)
-    }
-}
-
-impl Definition {
-    /// Hex of the first 16 bytes of SHA-256 over names and kinds in order. Stored with each row;
-    /// where it is equal, a row's phase list needs no further look (G14).
-    #[must_use]
-    pub fn phases_hash(&self) -> String {
-        let mut hash = Sha256::new();
-        for phase in self.phases {
-            hash.update((phase.name.len() as u64).to_be_bytes());
-            hash.update(phase.name);
-            hash.update([match phase.kind {
-                PhaseKind::Local(_) => 0,
-                PhaseKind::Foreign(EffectClass::Idempotent { .. }) => 1,
-                PhaseKind::Foreign(EffectClass::AtMostOnce) => 2,
-            }]);
-        }
-        hex(&hash.finalize()[..16])
     }
 }
 

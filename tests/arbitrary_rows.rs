@@ -123,10 +123,10 @@ fn time(larger: bool) -> BoxedStrategy<Cell> {
 }
 
 const OUTPUTS: &[&str] = &[r#"[["booked",{"id":"ride-1","seen":"then"}]]"#];
-const COLUMNS: [&str; 23] = [
+const COLUMNS: [&str; 25] = [
     "definition",
     "definition_version",
-    "phases_hash",
+    "phases",
     "fingerprint",
     "status",
     "recovery_point",
@@ -136,6 +136,8 @@ const COLUMNS: [&str; 23] = [
     "forgiven_attempts",
     "reconciles",
     "resolution",
+    "reason",
+    "waiting_since",
     "locked_until",
     "run_after",
     "advanced_at",
@@ -184,6 +186,8 @@ fn row(fingerprint: &'static str, larger: bool) -> impl Strategy<Value = Vec<Cel
         number(&[0, 1], larger),
         number(&[0, i32::MAX as i64], larger),
         maybe(any_text(10).prop_map(of_no_matter).boxed()),
+        maybe(any_text(10).prop_map(of_no_matter).boxed()),
+        maybe(time(larger)),
         maybe(time(larger)),
         maybe(time(larger)),
         time(larger),

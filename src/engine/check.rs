@@ -115,7 +115,7 @@ fn stranded<S: Store, A>(registry: &Registry<S, A>, rows: &Standing) -> Option<S
         });
     };
     let point = rows.recovery_point.as_str();
-    let known = *rows.phases_hash == *entry.phases_hash
+    let known = *rows.phases == *entry.phases
         || point == STARTED
         || point == FINISHED
         || entry.definition.phases.iter().any(|phase| phase.is_called(point));

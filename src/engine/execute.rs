@@ -69,7 +69,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             .registry
             .get(name, version)
             .ok_or(ExecuteError::NotRegistered { name, version })?;
-        let (phases_hash, decode) = (entry.phases_hash.clone(), entry.decode);
+        let (phases, decode) = (entry.phases.clone(), entry.decode);
         let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
         let context = self.context?;
@@ -81,7 +81,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             scope: self.scope,
             key: self.key,
             definition,
-            phases_hash,
+            phases,
             fingerprint,
             given: Box::new(Given { origin: self.origin, request: self.request }),
             decode,
@@ -143,7 +143,7 @@ struct Attempt<S: Store, A> {
     scope: Scope,
     key: IdempotencyKey,
     definition: Definition,
-    phases_hash: Arc<str>,
+    phases: Arc<str>,
     fingerprint: Fingerprint,
     given: Box<dyn Asking>,
     decode: Decode<S, A>,
@@ -387,7 +387,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             request_id: self.request_id,
             definition: self.definition.name,
             version: self.definition.version,
-            phases_hash: &self.phases_hash,
+            phases: &self.phases,
             fingerprint: self.fingerprint.as_str(),
             params: &params,
             context: context.as_deref(),
@@ -450,7 +450,6 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         Run {
             core: self.core.clone(),
             definition: self.definition,
-            phases_hash: None,
             request,
             context: RequestContext {
                 scope: self.scope.clone(),

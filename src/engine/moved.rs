@@ -1,5 +1,6 @@
 //! The next state of a row, how it is written, and how a commit that got no answer is resolved.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub(super) struct Moved {
     intent: Option<String>,
     hold: Duration,
     resolution: Option<String>,
+    reason: Option<Cow<'static, str>>,
     finished: Option<(Reply, StoredResponse)>,
 }
 
@@ -85,6 +87,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             intent: None,
             hold,
             resolution: None,
+            reason: None,
             finished: None,
         }
     }
@@ -97,11 +100,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Change {
             status: moved.status,
             recovery_point: &moved.point,
-            phases_hash: self.phases_hash.as_deref(),
             outputs: moved.outputs.as_deref(),
             open_intent: moved.intent.as_deref(),
             hold: moved.hold,
             resolution: moved.resolution.as_deref(),
+            reason: moved.reason.as_deref(),
             response: moved.finished.as_ref().map(|(_, stored)| stored),
         }
     }
@@ -211,6 +214,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             request_id: self.holder.request_id,
             lease_token: token,
             status: Status::InProgress,
+            recovery_point: None,
+            phases: None,
             right: Right::Own,
         };
         #[cfg(feature = "fault-injection")]

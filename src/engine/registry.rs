@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::definition::{Definition, Phases, RequestDefinition};
+use crate::definition::{Definition, PhaseList, Phases, RequestDefinition};
 use crate::store::Store;
 
 /// From stored parameters to a request that can run.
@@ -12,7 +12,8 @@ pub(super) type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store, A> {
     pub(crate) definition: Definition,
-    pub(crate) phases_hash: Arc<str>,
+    /// As it is stored with each row.
+    pub(crate) phases: Arc<str>,
     pub(crate) decode: Decode<S, A>,
 }
 
@@ -28,7 +29,7 @@ impl<S: Store, A> Registry<S, A> {
         let definition = R::DEFINITION;
         let entry = Entry {
             definition,
-            phases_hash: definition.phases_hash().into(),
+            phases: PhaseList::of(&definition).to_string().into(),
             decode: |json| {
                 serde_json::from_slice::<R>(json).map(|r| Box::new(r) as Box<dyn Phases<S, A>>)
             },

@@ -82,6 +82,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             request_id: row.request_id,
             lease_token: row.lease_token,
             status: row.status,
+            // The point was read with the phases: those of another point are not known yet.
+            recovery_point: (right != Right::Own).then_some(&row.recovery_point),
+            phases: (right != Right::Own).then_some(&entry.phases),
             right,
         };
         // A row that this process cannot continue is not touched (G14).
@@ -106,7 +109,6 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let run = Run {
             core: self.clone(),
             definition: entry.definition,
-            phases_hash: Some(entry.phases_hash.clone()),
             request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: row.fingerprint.clone(),

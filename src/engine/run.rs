@@ -35,8 +35,6 @@ use crate::store::{
 pub(super) struct Run<S: Store, A> {
     pub(super) core: Arc<Core<S, A>>,
     pub(super) definition: Definition,
-    /// What the row is to be told with each step, where another process created it.
-    pub(super) phases_hash: Option<Arc<str>>,
     pub(super) request: Box<dyn Phases<S, A>>,
     pub(super) holder: Holder,
     pub(super) fingerprint: String,

@@ -367,6 +367,12 @@ pub struct KeyRow {
     pub(crate) reconciles: u32,
     /// The last word about an unknown outcome; see `engine::resolve`.
     pub(crate) resolution: Option<String>,
+    /// The phases that it is run under, as text (`definition::PhaseList`).
+    pub(crate) phases: String,
+    /// Why the last attempt ended before the request did.
+    pub(crate) reason: Option<String>,
+    /// Since when it waits for a reconcile function or an operator.
+    pub(crate) waiting_since: Option<DateTime<Utc>>,
     /// Until the lease ends; zero once it has ended.
     pub(crate) lease_left: Duration,
     /// Until the back-off of a released or unknown row ends.
@@ -416,7 +422,8 @@ pub struct NewRow<'a> {
     pub(crate) request_id: Uuid,
     pub(crate) definition: &'a str,
     pub(crate) version: u32,
-    pub(crate) phases_hash: &'a str,
+    /// The phases of the definition, as text (`definition::PhaseList`).
+    pub(crate) phases: &'a str,
     pub(crate) fingerprint: &'a str,
     pub(crate) params: &'a [u8],
     pub(crate) context: Option<&'a [u8]>,
@@ -515,6 +522,10 @@ pub struct Claim<'a> {
     /// Token and status that were read: who changed them since then was faster.
     pub(crate) lease_token: i64,
     pub(crate) status: Status,
+    /// The recovery point that was read; `None`, for a row of our own: wherever it stands.
+    pub(crate) recovery_point: Option<&'a str>,
+    /// The phases that it is run under from now on; `None` leaves those that it was written under.
+    pub(crate) phases: Option<&'a str>,
     pub(crate) right: Right,
 }
 
@@ -569,8 +580,6 @@ pub struct Guard<'a> {
 pub struct Change<'a> {
     pub(crate) status: Status,
     pub(crate) recovery_point: &'a str,
-    /// Where the row's may be another: the process that created it may have known other phases.
-    pub(crate) phases_hash: Option<&'a str>,
     pub(crate) outputs: Option<&'a [u8]>,
     pub(crate) open_intent: Option<&'a str>,
     /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the
@@ -579,10 +588,17 @@ pub struct Change<'a> {
     /// A word about an unknown outcome: it ends the count of what was tried before, and lets a
     /// provider's window begin anew.
     pub(crate) resolution: Option<&'a str>,
+    /// Why an attempt ended before the request did. `None` leaves the last reason where it is.
+    pub(crate) reason: Option<&'a str>,
     pub(crate) response: Option<&'a StoredResponse>,
 }
 
 impl Change<'_> {
+    /// Whether the row is left to a reconcile function or an operator.
+    fn waits(&self) -> bool {
+        matches!(self.status, Status::Unknown | Status::DeadLetter)
+    }
+
     fn lease(&self) -> Option<Duration> {
         (self.status == Status::InProgress).then_some(self.hold)
     }
@@ -624,8 +640,8 @@ pub struct Standing {
     pub definition: String,
     /// Version of their definition.
     pub version: u32,
-    /// Hash of the phase list that they were written with.
-    pub phases_hash: String,
+    /// The phases that they were written under, as they are stored.
+    pub phases: String,
     /// Their recovery point.
     pub recovery_point: String,
     /// Their status.

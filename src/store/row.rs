@@ -12,8 +12,8 @@ use super::{Glance, KeyRow, Standing, Status, StoreError, StoredResponse, Work};
 pub(super) type Row = (
     (Uuid, String, i32, String),
     (String, String, Option<String>, i64, i32),
-    (i32, i32, Option<String>),
-    (DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+    (i32, i32, Option<String>, String, Option<String>),
+    (DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
     (DateTime<Utc>, DateTime<Utc>, DateTime<Utc>),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -32,8 +32,8 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     let (
         (request_id, definition, version, fingerprint),
         (status, recovery_point, open_intent, lease_token, attempts),
-        (forgiven_attempts, reconciles, resolution),
-        (now, locked_until, run_after),
+        (forgiven_attempts, reconciles, resolution, phases, reason),
+        (now, locked_until, run_after, waiting_since),
         (advanced_at, created_at, expires_at),
         (params, context, outputs),
         response,
@@ -59,6 +59,9 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         forgiven_attempts,
         reconciles: counted(reconciles, "reconciles")?,
         resolution,
+        phases,
+        reason,
+        waiting_since,
         lease_left: until(locked_until, now),
         back_off_left: until(run_after, now),
         since_advance: until(Some(now), advanced_at),
@@ -100,11 +103,11 @@ fn stored_response(
 }
 
 pub(super) fn standing(row: SurveyRow) -> Result<Standing, StoreError> {
-    let (definition, version, phases_hash, recovery_point, status, rows) = row;
+    let (definition, version, phases, recovery_point, status, rows) = row;
     Ok(Standing {
         definition,
         version: version.cast_unsigned(),
-        phases_hash,
+        phases,
         recovery_point,
         status: parsed(&status)?,
         rows: rows.cast_unsigned(),

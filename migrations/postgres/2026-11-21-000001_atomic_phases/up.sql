@@ -13,7 +13,9 @@ CREATE TABLE atomic_phases_keys (
     request_id         uuid        NOT NULL,
     definition         text        NOT NULL,
     definition_version integer     NOT NULL,
-    phases_hash        text        NOT NULL,
+    -- The phases that the row is run under: names, effect classes and provider keys. Set at each
+    -- acquisition of the lease; see src/definition/phase_list.rs.
+    phases             text        NOT NULL,
     fingerprint        text        NOT NULL,
     status             atomic_phases_status NOT NULL,
     -- Name of the last committed phase; 'started' before the first, 'finished' after the last.
@@ -34,6 +36,10 @@ CREATE TABLE atomic_phases_keys (
     reconciles         integer     NOT NULL DEFAULT 0,
     -- The last word of a reconcile function, a webhook or an operator about an unknown outcome.
     resolution         text,
+    -- Why the last attempt ended before the request did: words of the library or of the phase.
+    reason             text,
+    -- Since when the row waits for a reconcile function or an operator: unknown or dead letter.
+    waiting_since      timestamptz,
     -- When the recovery point was committed.
     advanced_at        timestamptz NOT NULL,
     created_at         timestamptz NOT NULL,
@@ -51,6 +57,11 @@ CREATE TABLE atomic_phases_keys (
 -- What the completer and the reconciler look for. Empty as long as nothing goes wrong: a request that
 -- runs its usual way never enters it.
 CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+
+-- Unknown rows and dead letters, the longest waiting first. A request that runs its usual way never
+-- enters it.
+CREATE INDEX atomic_phases_keys_waiting ON atomic_phases_keys (waiting_since)
+    WHERE waiting_since IS NOT NULL;
 
 -- What the reaper looks for. It also orders rows of one retention by creation, which is how the
 -- completer finds a request whose holder died young.

@@ -6,7 +6,7 @@ CREATE TABLE atomic_phases_keys (
     request_id         BLOB    NOT NULL,
     definition         TEXT    NOT NULL,
     definition_version INTEGER NOT NULL,
-    phases_hash        TEXT    NOT NULL,
+    phases             TEXT    NOT NULL,
     fingerprint        TEXT    NOT NULL,
     status             TEXT    NOT NULL CHECK (status IN
         ('pending', 'in_progress', 'failed_retryable', 'completed', 'unknown', 'dead_letter')),
@@ -19,6 +19,8 @@ CREATE TABLE atomic_phases_keys (
     forgiven_attempts  INTEGER NOT NULL DEFAULT 0,
     reconciles         INTEGER NOT NULL DEFAULT 0,
     resolution         TEXT,
+    reason             TEXT,
+    waiting_since      INTEGER,
     advanced_at        INTEGER NOT NULL,
     created_at         INTEGER NOT NULL,
     expires_at         INTEGER NOT NULL,
@@ -32,6 +34,9 @@ CREATE TABLE atomic_phases_keys (
 ) STRICT;
 
 CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+
+CREATE INDEX atomic_phases_keys_waiting ON atomic_phases_keys (waiting_since)
+    WHERE waiting_since IS NOT NULL;
 
 CREATE INDEX atomic_phases_keys_expiry ON atomic_phases_keys (expires_at);
 

@@ -40,9 +40,9 @@ statement! {
     BornKnown<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
-        phases_hash: &'a str, fingerprint: &'a str, to: &'a str,
+        phases: &'a str, fingerprint: &'a str, to: &'a str,
     },
-    scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ", phases_hash, ", ",
+    scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ", phases, ", ",
     fingerprint, ", ", to, ", 1, 1, "
 }
 
@@ -55,7 +55,7 @@ impl<'a> BornRow<'a> {
                 request_id: row.request_id,
                 definition: row.definition,
                 version: row.version.cast_signed(),
-                phases_hash: row.phases_hash,
+                phases: row.phases,
                 fingerprint: row.fingerprint,
                 to: change.recovery_point,
             },
@@ -75,7 +75,7 @@ impl QueryFragment<Pg> for BornRow<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql(
             "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-             definition_version, phases_hash, fingerprint, recovery_point, lease_token, attempts, \
+             definition_version, phases, fingerprint, recovery_point, lease_token, attempts, \
              status, advanced_at, created_at, expires_at, params",
         );
         let named = [
@@ -238,7 +238,6 @@ pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 pub(super) struct NextState<'a> {
     status: Status,
     to: &'a str,
-    phases_hash: Option<&'a str>,
     outputs: Option<&'a [u8]>,
     open_intent: Option<&'a str>,
     lease: Option<PgInterval>,
@@ -251,7 +250,6 @@ impl<'a> NextState<'a> {
         Self {
             status: change.status,
             to: change.recovery_point,
-            phases_hash: change.phases_hash,
             outputs: change.outputs,
             open_intent: change.open_intent,
             lease: change.lease().map(interval),
@@ -266,7 +264,6 @@ impl QueryFragment<Pg> for NextState<'_> {
         out.push_sql("UPDATE atomic_phases_keys SET status = ");
         push_status(&mut out, self.status);
         push_next(&mut out, ", recovery_point = ", Some(&self.to))?;
-        push_next(&mut out, ", phases_hash = ", self.phases_hash.as_ref())?;
         push_next(&mut out, ", outputs = ", self.outputs.as_ref())?;
         match &self.open_intent {
             None => out.push_sql(", open_intent = NULL"),
@@ -324,13 +321,15 @@ statement! {
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
-        guarded: Guarded<'a>,
+        reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
     " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled,
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
-    " THEN attempts ELSE forgiven_attempts END", {guarded}
+    " THEN attempts ELSE forgiven_attempts END, reason = coalesce(", reason,
+    ", reason), waiting_since = CASE WHEN ", waits,
+    " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}
 }
 
 impl<'a> Write<'a> {
@@ -340,6 +339,8 @@ impl<'a> Write<'a> {
             to: change.recovery_point,
             resolution: change.resolution,
             settled: change.resolution.is_some(),
+            reason: change.reason,
+            waits: change.waits(),
             guarded: Guarded::new(guard),
         }
     }

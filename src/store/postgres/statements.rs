@@ -107,8 +107,8 @@ impl Settings {
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
-    forgiven_attempts, reconciles, resolution, \
-    clock_timestamp(), locked_until, run_after, advanced_at, created_at, expires_at, \
+    forgiven_attempts, reconciles, resolution, phases, reason, \
+    clock_timestamp(), locked_until, run_after, waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
     CASE WHEN status <> 'completed' THEN outputs END, \
@@ -117,8 +117,8 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
 type RowSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
-    (Integer, Integer, Nullable<Text>),
-    (Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>),
+    (Integer, Integer, Nullable<Text>, Text, Nullable<Text>),
+    (Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Nullable<Timestamptz>),
     (Timestamptz, Timestamptz, Timestamptz),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
@@ -170,15 +170,15 @@ statement! {
     Reserve<'a> for Pg, rows (Bool, GlanceSql),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
-        phases_hash: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
+        phases: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
         context: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
     },
     "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
+    phases, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
     " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
@@ -195,7 +195,7 @@ impl<'a> Reserve<'a> {
             request_id: row.request_id,
             definition: row.definition,
             version: row.version.cast_signed(),
-            phases_hash: row.phases_hash,
+            phases: row.phases,
             fingerprint: row.fingerprint,
             status: row.birth.status().as_str(),
             first: row.birth.attempts(),
@@ -222,17 +222,19 @@ statement! {
     /// fences it off if it never arrived, and returns which recovery point holds (H5).
     TakeOver<'a> for Pg, rows RowSql,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, scope: &'a str, key: &'a str,
-        request_id: Uuid, token: i64, from: &'a str, own: bool,
+        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
+        free: bool, scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str,
+        stands_at: Option<&'a str>, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
      run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
      attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
-    " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", free,
+    " THEN waiting_since END WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status::text = ", from,
-    " AND (status <> 'in_progress' OR ", own,
+    " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= clock_timestamp(), true)) RETURNING ", [COLUMNS]
 }
 
@@ -243,11 +245,14 @@ impl<'a> TakeOver<'a> {
             retention_ms: millis(hold.retention),
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
+            phases: claim.phases,
+            free: claim.right == Right::Free,
             scope: claim.scope.as_str(),
             key: claim.key.as_str(),
             request_id: claim.request_id,
             token: claim.lease_token,
             from: claim.status.as_str(),
+            stands_at: claim.recovery_point,
             own: claim.right == Right::Own,
         }
     }
@@ -286,7 +291,7 @@ statement! {
     /// The unfinished rows by what a process must know to continue them (G14). Scans the table: for
     /// start-up and the command line.
     Survey for Pg, rows SurveySql, {},
-    "SELECT definition, definition_version, phases_hash, recovery_point, status, count(*) \
+    "SELECT definition, definition_version, phases, recovery_point, status, count(*) \
      FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
 }
 
@@ -399,7 +404,8 @@ statement! {
 
 const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, params = '', context = NULL, outputs = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, \
+    waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
     ELSE greatest(k.expires_at, clock_timestamp() + ";

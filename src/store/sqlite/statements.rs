@@ -38,9 +38,9 @@ const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 /// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
 const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
-    forgiven_attempts, reconciles, resolution, \
+    forgiven_attempts, reconciles, resolution, phases, reason, \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, \
-    advanced_at, created_at, expires_at, \
+    waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
     CASE WHEN status <> 'completed' THEN outputs END, \
@@ -50,8 +50,8 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
 type RowSql = (
     (Binary, Text, BigInt, Text),
     (Text, Text, Nullable<Text>, BigInt, BigInt),
-    (BigInt, BigInt, Nullable<Text>),
-    (BigInt, Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, BigInt, Nullable<Text>, Text, Nullable<Text>),
+    (BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
     (BigInt, BigInt, BigInt),
     (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
@@ -60,8 +60,8 @@ type RowSql = (
 pub(super) type SqliteRow = (
     (Vec<u8>, String, i64, String),
     (String, String, Option<String>, i64, i64),
-    (i64, i64, Option<String>),
-    (i64, Option<i64>, Option<i64>),
+    (i64, i64, Option<String>, String, Option<String>),
+    (i64, Option<i64>, Option<i64>, Option<i64>),
     (i64, i64, i64),
     (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -71,14 +71,15 @@ pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
     let ((request_id, definition, version, fingerprint), state, care, due, times, work, response) =
         row;
     let (status, recovery_point, open_intent, lease_token, attempts) = state;
-    let (forgiven_attempts, reconciles, resolution) = care;
-    let (now, locked_until, run_after) = due;
+    let (forgiven_attempts, reconciles, resolution, phases, reason) = care;
+    let (now, locked_until, run_after, waiting_since) = due;
     let (advanced_at, created_at, expires_at) = times;
     let (response_status, response_headers, response_body) = response;
     let request_id = Uuid::from_slice(&request_id)
         .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
     let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
     let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
+    let waiting_since = waiting_since.map(|then| time(then, "waiting_since")).transpose()?;
     let advanced_at = time(advanced_at, "advanced_at")?;
     let created_at = time(created_at, "created_at")?;
     let expires_at = time(expires_at, "expires_at")?;
@@ -89,8 +90,10 @@ pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
             fitting(forgiven_attempts, "forgiven_attempts")?,
             fitting(reconciles, "reconciles")?,
             resolution,
+            phases,
+            reason,
         ),
-        (time(now, "now")?, locked_until, run_after),
+        (time(now, "now")?, locked_until, run_after, waiting_since),
         (advanced_at, created_at, expires_at),
         work,
         (
@@ -195,15 +198,15 @@ statement! {
     Insert for Db, rows (BigInt, BigInt),
     {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases_hash: String, fingerprint: String, status: String, first: i32,
+        phases: String, fingerprint: String, status: String, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: Vec<u8>,
         context: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
+    phases, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
     ", t + ", lease_ms, ", t + ", due_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
@@ -217,7 +220,7 @@ impl Insert {
             request_id: row.request_id.as_bytes().to_vec(),
             definition: row.definition.to_owned(),
             version: row.version.cast_signed(),
-            phases_hash: row.phases_hash.to_owned(),
+            phases: row.phases.to_owned(),
             fingerprint: row.fingerprint.to_owned(),
             status: row.birth.status().as_str().to_owned(),
             first: row.birth.attempts(),
@@ -235,17 +238,17 @@ statement! {
     Create for Db, rows (BigInt, BigInt),
     {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases_hash: String, fingerprint: String, status: String, to: String,
+        phases: String, fingerprint: String, status: String, to: String,
         lease_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
         context: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
         response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases_hash, fingerprint, status, recovery_point, lease_token, attempts, \
+     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases_hash, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms, ", t, ",
+    phases, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms, ", t, ",
     created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", outputs, ", ",
     response_status, ", ", response_headers, ", ", response_body,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
@@ -260,7 +263,7 @@ impl Create {
             request_id: row.request_id.as_bytes().to_vec(),
             definition: row.definition.to_owned(),
             version: row.version.cast_signed(),
-            phases_hash: row.phases_hash.to_owned(),
+            phases: row.phases.to_owned(),
             fingerprint: row.fingerprint.to_owned(),
             status: change.status.as_str().to_owned(),
             to: change.recovery_point.to_owned(),
@@ -286,16 +289,17 @@ statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
     TakeOver for Db, rows RowSql,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, scope: String, key: String,
-        request_id: Vec<u8>, token: i64, from: String, own: bool,
+        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
+        free: bool, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = max(expires_at, ", [NOW], " + ", retention_ms, "), attempts = attempts + ",
-    attempt, ", reconciles = reconciles + ", reconcile,
-    " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    attempt, ", reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
+    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
-    " AND (status <> 'in_progress' OR ", own,
+    " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true)) RETURNING ", [COLUMNS]
 }
 
@@ -306,11 +310,14 @@ impl TakeOver {
             retention_ms: millis(hold.retention),
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
+            phases: claim.phases.map(str::to_owned),
+            free: claim.right == Right::Free,
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
             token: claim.lease_token,
             from: claim.status.as_str().to_owned(),
+            stands_at: claim.recovery_point.map(str::to_owned),
             own: claim.right == Right::Own,
         }
     }
@@ -320,23 +327,23 @@ statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
     Write for Db, rows sql_types::Untyped,
     {
-        status: String, to: String, phases_hash: Option<String>,
+        status: String, to: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
         due_ms: Option<i64>, held: bool, resolution: Option<String>, settled: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        token: i64, from: String,
+        reason: Option<String>, waits: bool, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
     ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
-    " THEN advanced_at ELSE ", [NOW], " END, phases_hash = coalesce(", phases_hash,
-    ", phases_hash), outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
+    " THEN advanced_at ELSE ", [NOW], " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
     ", locked_until = ", [NOW], " + ", lease_ms,
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END",
-    ", response_status = ", response_status,
+     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END, \
+     reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
+    " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
     " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
@@ -347,7 +354,6 @@ impl Write {
         Self {
             status: change.status.as_str().to_owned(),
             to: change.recovery_point.to_owned(),
-            phases_hash: change.phases_hash.map(str::to_owned),
             outputs: change.outputs.map(<[u8]>::to_vec),
             open_intent: change.open_intent.map(str::to_owned),
             lease_ms: change.lease().map(millis),
@@ -355,6 +361,8 @@ impl Write {
             held: change.status == Status::InProgress,
             resolution: change.resolution.map(str::to_owned),
             settled: change.resolution.is_some(),
+            reason: change.reason.map(str::to_owned),
+            waits: change.waits(),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),
@@ -421,7 +429,7 @@ impl InsertJob {
 statement! {
     /// The unfinished rows by what a process must know to continue them (G14).
     Survey for Db, rows (Text, Integer, Text, Text, Text, BigInt), {},
-    "SELECT definition, definition_version, phases_hash, recovery_point, status, count(*) \
+    "SELECT definition, definition_version, phases, recovery_point, status, count(*) \
      FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
 }
 
@@ -524,7 +532,8 @@ statement! {
 
 const ERASE: &str = "UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, params = x'', context = NULL, outputs = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, \
+    waiting_since = NULL, params = x'', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
     ELSE max(k.expires_at, ";
