@@ -23,6 +23,13 @@ pub(crate) const STARTED: &str = "started";
 /// The recovery point of a row whose last phase is committed.
 pub(crate) const FINISHED: &str = "finished";
 
+/// How long a foreign phase may take unless it says otherwise: longer than the 10 to 20 s after which
+/// HTTP clients and load balancers give up by default, and no longer than the default lease.
+const FOREIGN_TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the statements of a batch may take unless the phase says otherwise.
+const BATCH_TIME_LIMIT: Duration = Duration::from_secs(15);
+
 /// A named, versioned list of phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
@@ -49,6 +56,10 @@ pub struct Phase {
     /// `#[phase(commit)]`: commit the recovery point right after this phase, even where it could
     /// ride in the next commit.
     pub commit: bool,
+    /// `#[phase(timeout = "10s")]`: how long the phase may take. Of a foreign phase, from when its body
+    /// begins; past it the body is dropped. Of a local phase that hands its statements over, how long the
+    /// database may take to execute them. `None`: [`Phase::time_limit`]'s default.
+    pub timeout: Option<Duration>,
 }
 
 /// Where a phase works.
@@ -96,6 +107,18 @@ impl Phase {
     #[must_use]
     pub fn key_name(&self) -> &'static str {
         self.was.last().copied().unwrap_or(self.name)
+    }
+
+    /// How long the phase may take, where it is bounded: a foreign phase 30 s and a local phase that hands
+    /// its statements over 15 s, unless it says otherwise. A local phase with a transaction has no limit
+    /// of the engine's.
+    #[must_use]
+    pub fn time_limit(&self) -> Option<Duration> {
+        let by_default = match self.kind {
+            PhaseKind::Foreign(_) => Some(FOREIGN_TIME_LIMIT),
+            PhaseKind::Local(_) => self.batch.then_some(BATCH_TIME_LIMIT),
+        };
+        self.timeout.or(by_default)
     }
 
     /// Whether a row that says `name` means this phase.

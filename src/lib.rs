@@ -182,6 +182,7 @@ mod fingerprint;
 #[cfg(feature = "http")]
 mod http;
 mod key;
+mod moment;
 mod observe;
 mod phase;
 mod store;

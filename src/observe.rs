@@ -101,6 +101,9 @@ pub(crate) fn stopped(cause: &FailureCause) {
         FailureCause::Panic { phase } => warn!(phase, "released: phase panicked"),
         FailureCause::Database { phase, kind } => warn!(phase, kind, "released: database error"),
         FailureCause::Misuse { phase, rule } => warn!(phase, rule, "released: phase broke a rule"),
+        FailureCause::TimeLimit { phase, limit } => {
+            warn!(phase, ?limit, "released: the phase took longer than its time limit");
+        }
         FailureCause::ShuttingDown => debug!("released: shutting down"),
         FailureCause::NotKnownHere => {
             warn!("left alone: this process does not know the row's version, phases or format");

@@ -12,6 +12,7 @@ mod tx;
 
 pub use batch::Batch;
 pub(crate) use batch::Statements;
+pub(crate) use call::CallState;
 pub use call::{DerivedKey, ForeignCall};
 pub(crate) use context::Outputs;
 pub use context::{RequestContext, Scene};

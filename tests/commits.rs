@@ -356,6 +356,7 @@ impl<P: Pool> RequestDefinition<Postgres<P>, ()> for Sleeps {
             kind: PhaseKind::Local(Isolation::ReadCommitted),
             batch: false,
             commit: false,
+            timeout: None,
         }],
     };
 }

@@ -361,6 +361,13 @@ fn phase_data(phase: &Phase) -> TokenStream {
     let was = &phase.options.was;
     let commit = phase.options.commit;
     let batch = Kind::of(phase) == Kind::Batch;
+    let timeout = match &phase.options.timeout {
+        None => quote!(::std::option::Option::None),
+        Some((_, limit)) => {
+            let millis = limit.as_millis() as u64;
+            quote!(::std::option::Option::Some(::std::time::Duration::from_millis(#millis)))
+        }
+    };
     let kind = match &phase.options.foreign {
         None => {
             let level =
@@ -375,9 +382,9 @@ fn phase_data(phase: &Phase) -> TokenStream {
                     quote!(Idempotent { window: ::std::option::Option::None })
                 }
                 Effect::Idempotent { window: Some(window) } => {
-                    let seconds = window.as_secs();
+                    let millis = window.as_millis() as u64;
                     quote!(Idempotent {
-                        window: ::std::option::Option::Some(::std::time::Duration::from_secs(#seconds))
+                        window: ::std::option::Option::Some(::std::time::Duration::from_millis(#millis))
                     })
                 }
             };
@@ -391,6 +398,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
             kind: ::atomic_phases::__private::PhaseKind::#kind,
             batch: #batch,
             commit: #commit,
+            timeout: #timeout,
         }
     }
 }

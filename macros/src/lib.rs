@@ -56,6 +56,10 @@ use proc_macro::TokenStream;
 ///   what the provider does with the derived key; `window` (`s`, `m`, `h`, `d`), how long it
 ///   remembers one. An `at_most_once` phase needs a `#[reconcile(phase)]` function.
 /// * `isolation = "read_committed" | "repeatable_read" | "serializable"`: of a local phase.
+/// * `timeout = "10s"` (`ms`, `s`, `m`, `h`; a day at most): how long the phase may take. A foreign phase, 30 s
+///   if not said: past it the body is dropped, which is what a crash there is. A local phase that takes a
+///   `Batch`, 15 s if not said: how long the database may take to execute its statements. A local phase
+///   that takes a `Tx` has a limit only where it says so.
 /// * `commit`: a durable recovery point right after this phase, even where it could ride along.
 /// * `was = "old"`, `was = ["newer", "oldest"]`: its earlier names. Keep them as long as requests
 ///   of that time may be in flight: the derived key is made of the oldest.

@@ -71,6 +71,7 @@ pub(crate) struct PhaseOptions {
     pub(crate) isolation: Option<(LitStr, &'static str)>,
     pub(crate) commit: bool,
     pub(crate) was: Vec<LitStr>,
+    pub(crate) timeout: Option<(LitStr, Duration)>,
 }
 
 /// `foreign(..)`.
@@ -111,10 +112,14 @@ impl Parse for PhaseOptions {
                     )?;
                     set(&mut was, &option, names)?;
                 }
+                "timeout" => {
+                    let text = value(input, "timeout = \"10s\"")?;
+                    set(&mut options.timeout, &option, timeout(text)?)?;
+                }
                 _ => {
                     let text = format!(
                         "unknown option `{option}`: a phase has `foreign(..)` (without it, it is \
-                         local), `isolation = \"..\"`, `commit` and `was = \"..\"`"
+                         local), `isolation = \"..\"`, `commit`, `timeout = \"..\"` and `was = \"..\"`"
                     );
                     return Err(Error::new(option.span(), text));
                 }
@@ -192,6 +197,23 @@ fn foreign(keyword: &Ident, input: ParseStream) -> Result<Foreign> {
     Ok(Foreign { class, effect })
 }
 
+/// The longest time limit of a phase: past it a limit bounds nothing (G17).
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+fn timeout(text: LitStr) -> Result<(LitStr, Duration)> {
+    match duration(&text.value()) {
+        Some(limit) if limit <= LONGEST_TIMEOUT => Ok((text, limit)),
+        Some(_) => Err(Error::new(
+            text.span(),
+            "a phase may take a day at most: write a shorter time limit, such as \"30s\" or \"5m\"",
+        )),
+        None => Err(Error::new(
+            text.span(),
+            "write the time limit as a whole number above 0 and a unit: \"500ms\", \"10s\" or \"5m\"",
+        )),
+    }
+}
+
 fn isolation(level: LitStr) -> Result<(LitStr, &'static str)> {
     let variant = match level.value().as_str() {
         "read_committed" => "ReadCommitted",
@@ -227,18 +249,14 @@ fn value<T: Parse>(input: ParseStream, example: &str) -> Result<T> {
     input.parse().map_err(told)
 }
 
-/// `24h`: a whole number above zero and one of `s`, `m`, `h`, `d`.
+/// `24h`: a whole number above zero and one of `ms`, `s`, `m`, `h`, `d`.
 fn duration(text: &str) -> Option<Duration> {
-    let unit = text.chars().last()?;
-    let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return None,
-    };
-    (number > 0).then(|| number.checked_mul(seconds).map(Duration::from_secs))?
+    const UNITS: [(&str, u64); 5] =
+        [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let (number, millis) =
+        UNITS.iter().find_map(|(unit, millis)| Some((text.strip_suffix(unit)?, millis)))?;
+    let number: u64 = number.parse().ok()?;
+    (number > 0).then(|| number.checked_mul(*millis).map(Duration::from_millis))?
 }
 
 fn set<T>(slot: &mut Option<T>, option: &Ident, value: T) -> Result<()> {
@@ -280,6 +298,7 @@ mod tests {
         assert_eq!(duration("90s"), Some(Duration::from_secs(90)));
         assert_eq!(duration("24h"), Some(Duration::from_secs(86_400)));
         assert_eq!(duration("7d"), Some(Duration::from_secs(604_800)));
+        assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
         for bad in ["", "h", "0h", "24", "24 hours", "-1h", "1.5h", "24é", "99999999999999999999d"]
         {
             assert_eq!(duration(bad), None, "{bad}");

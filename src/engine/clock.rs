@@ -1,25 +1,26 @@
 //! [`Clock`]: the database's clock, between two times that it told.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::Core;
+use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// What the database's clock said, carried forward by this machine's monotonic one. It only dates
 /// the creation of a request that is computed before its row is written; no lease, no expiry and
 /// no window rests on it.
 #[derive(Default)]
-pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Instant)>>);
+pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 
 /// Two clocks drift apart by seconds in this time, not more.
 const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 impl Clock {
     pub(super) fn heard(&self, now: DateTime<Utc>) {
-        *self.told() = Some((now, Instant::now()));
+        *self.told() = Some((now, Moment::now()));
     }
 
     fn reads(&self) -> Option<DateTime<Utc>> {
@@ -28,7 +29,7 @@ impl Clock {
         (since < ASK_AFTER).then(|| told + since)
     }
 
-    fn told(&self) -> MutexGuard<'_, Option<(DateTime<Utc>, Instant)>> {
+    fn told(&self) -> MutexGuard<'_, Option<(DateTime<Utc>, Moment)>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

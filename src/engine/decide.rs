@@ -141,6 +141,7 @@ mod tests {
                 kind: PhaseKind::Local(Isolation::ReadCommitted),
                 batch: false,
                 commit: false,
+                timeout: None,
             },
             Phase {
                 name: "foreign",
@@ -148,6 +149,7 @@ mod tests {
                 kind: PhaseKind::Foreign(EffectClass::Idempotent { window: Some(WINDOW) }),
                 batch: false,
                 commit: false,
+                timeout: None,
             },
         ],
     };

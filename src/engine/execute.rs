@@ -2,7 +2,7 @@
 //! over, and hands over to `run`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -23,6 +23,7 @@ use crate::fingerprint::{
     Fingerprint, FingerprintVersion, RequestOrigin, fingerprint, fingerprint_like,
 };
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
 use crate::store::{
@@ -91,7 +92,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             request_id: new_request_id(),
             patience: match on_duplicate {
                 OnDuplicate::Answer => None,
-                OnDuplicate::Wait(bound) => Some(Instant::now() + bound),
+                OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
             },
             _entered: entered,
         })
@@ -156,7 +157,7 @@ struct Attempt<S: Store, A> {
     /// after a commit that got no answer.
     request_id: Uuid,
     /// Until when to wait for somebody else.
-    patience: Option<Instant>,
+    patience: Option<Moment>,
     _entered: Entered,
 }
 
@@ -212,6 +213,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let mut rejected = None;
         let mut restarts = 0;
         let mut looks = 0;
+        let mut waits = 0;
         let mut ran = false;
         loop {
             let row = match seen.take() {
@@ -243,26 +245,29 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             };
             match ended {
                 Looked::Ended(Outcome::InProgress { retry_after }) => {
-                    if !self.wait_for_the_other().await {
+                    if !self.wait_for_the_other(waits).await {
                         return Ok(Outcome::InProgress { retry_after });
                     }
+                    waits = waits.saturating_add(1);
                 }
                 Looked::Ended(outcome) => {
                     #[cfg(feature = "fault-injection")]
                     self.before_reply(&outcome).await;
                     return Ok(outcome);
                 }
-                Looked::Lost if looks < LOOKS => {
-                    ran = true;
-                    looks += 1;
-                }
-                Looked::Changed if looks < LOOKS => looks += 1,
-                Looked::Found(row) if looks < LOOKS => {
-                    looks += 1;
-                    seen = Some(Some(row));
-                }
-                Looked::Changed | Looked::Found(_) | Looked::Lost => {
+                Looked::Changed | Looked::Found(_) | Looked::Lost if looks >= LOOKS => {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                }
+                again @ (Looked::Changed | Looked::Found(_) | Looked::Lost) => {
+                    // The first time it was a race; after that something goes on.
+                    if looks > 0 {
+                        tokio::time::sleep(jitter(looks)).await;
+                    }
+                    looks += 1;
+                    ran |= matches!(again, Looked::Lost);
+                    if let Looked::Found(row) = again {
+                        seen = Some(Some(row));
+                    }
                 }
                 Looked::Restart { reply, error } => {
                     rejected = reply.or(rejected);
@@ -347,15 +352,17 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         self.core.resume(&self.scope, &self.key, row, right).await
     }
 
-    /// Whether there was time left to wait for somebody else, and it was waited for.
-    async fn wait_for_the_other(&self) -> bool {
-        const POLL: Duration = Duration::from_millis(50);
-        let Some(left) =
-            self.patience.and_then(|until| until.checked_duration_since(Instant::now()))
-        else {
+    /// Whether there was time left to wait for the other holder, and it was waited for. `rounds`: how
+    /// often it was waited for before.
+    async fn wait_for_the_other(&self, rounds: u32) -> bool {
+        const FIRST_POLL: Duration = Duration::from_millis(25);
+        const LONGEST_POLL: Duration = Duration::from_millis(500);
+        let left = self.patience.map(|until| until.since(Moment::now())).unwrap_or_default();
+        if left.is_zero() {
             return false;
-        };
-        tokio::time::sleep(POLL.min(left)).await;
+        }
+        let poll = (FIRST_POLL * (1 << rounds.min(5))).min(LONGEST_POLL);
+        tokio::time::sleep(poll.min(left)).await;
         true
     }
 
@@ -406,9 +413,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             && rejected.is_none()
         {
             let created_at = self.core.now().await?;
-            let run = self.start(request, created_at, created_at);
+            let run = self.start(request, created_at, created_at, Moment::now());
             return Ok(run.fresh_batch(phase, &row).await?.into());
         }
+        let sent = Moment::now();
         let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
             Reserved::Exists(Some(row)) => return Ok(Looked::Found(row)),
             Reserved::Exists(None) => return Ok(Looked::Changed),
@@ -430,7 +438,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             });
         }
         self.core.clock.heard(created_at);
-        let run = self.start(request, created_at, expires_at);
+        let run = self.start(request, created_at, expires_at, sent);
         let ended = match rejected.take() {
             Some(reply) => run.finish_fresh(tx, reply).await?,
             None => run.fresh(tx).await?,
@@ -440,12 +448,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
-    /// A request from which nothing has run yet.
+    /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.
     fn start(
         &self,
         request: Box<dyn Phases<S, A>>,
         created_at: DateTime<Utc>,
         expires_at: DateTime<Utc>,
+        sent: Moment,
     ) -> Run<S, A> {
         Run {
             core: self.core.clone(),
@@ -467,10 +476,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             fingerprint: self.fingerprint.as_str().to_owned(),
             outputs: Outputs::default(),
             point: STARTED.to_owned(),
-            lease: Lease::new(1),
+            lease: Lease::new(1, self.core.settings.lease, sent),
             expires_at,
             heartbeat: None,
-            advanced: (Duration::ZERO, Instant::now()),
+            advanced: (Duration::ZERO, sent),
             reruns: 0,
         }
     }
@@ -499,7 +508,9 @@ impl From<Ended> for Looked {
             Ended::Exists => Self::Changed,
             Ended::Lost => Self::Lost,
             Ended::Rejected(reply) => Self::Restart { reply: Some(reply), error: None },
-            Ended::Again(error) => Self::Restart { reply: None, error: Some(error) },
+            Ended::Again { error, rejected } => {
+                Self::Restart { reply: rejected, error: Some(error) }
+            }
         }
     }
 }

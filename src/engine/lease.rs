@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::store::{Guard, Hold, Store};
 
 /// The right to run one row, as its holder believes it. The database has the last word: each write
@@ -20,17 +21,20 @@ pub(super) struct Lease(Arc<State>);
 struct State {
     token: AtomicI64,
     lost: watch::Sender<bool>,
-    /// When the database last said that the lease is ours. Measured by this machine's monotonic
-    /// clock, and compared only with itself.
-    confirmed: Mutex<Instant>,
+    /// Before the last statement was sent by which the database said that the lease is ours: it holds
+    /// for its length from then on at least, whenever the answer was read.
+    confirmed: Mutex<Moment>,
+    length: Duration,
 }
 
 impl Lease {
-    pub(super) fn new(token: i64) -> Self {
+    /// `sent`: a moment before the statement that acquired it was sent.
+    pub(super) fn new(token: i64, length: Duration, sent: Moment) -> Self {
         Self(Arc::new(State {
             token: AtomicI64::new(token),
             lost: watch::Sender::new(false),
-            confirmed: Mutex::new(Instant::now()),
+            confirmed: Mutex::new(sent),
+            length,
         }))
     }
 
@@ -38,10 +42,10 @@ impl Lease {
         self.0.token.load(Ordering::Acquire)
     }
 
-    /// The token after we took our own row over.
-    pub(super) fn raise(&self, token: i64) {
+    /// The token after we took our own row over, by a statement that was sent after `sent`.
+    pub(super) fn raise(&self, token: i64, sent: Moment) {
         self.0.token.store(token, Ordering::Release);
-        self.confirm();
+        self.confirm(sent);
     }
 
     pub(super) fn lose(&self) {
@@ -58,16 +62,26 @@ impl Lease {
         let _ = self.0.lost.subscribe().wait_for(|lost| *lost).await;
     }
 
-    pub(super) fn confirm(&self) {
-        *self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
+    /// The database said that the lease is ours, in answer to a statement that was sent after `sent`.
+    pub(super) fn confirm(&self, sent: Moment) {
+        #[cfg(feature = "fault-injection")]
+        let sent = super::mutants::confirmed(sent);
+        let mut confirmed = self.confirmed();
+        *confirmed = sent.max(*confirmed);
     }
 
+    /// How long ago the database last said so, at most.
     pub(super) fn unconfirmed_for(&self) -> Duration {
-        #[cfg(feature = "fault-injection")]
-        if crate::fault::is_late() {
-            return Duration::MAX;
-        }
-        self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).elapsed()
+        self.confirmed().elapsed()
+    }
+
+    /// Whether another process may hold the lease by now, as far as this process can tell by itself.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.unconfirmed_for() >= self.0.length
+    }
+
+    fn confirmed(&self) -> MutexGuard<'_, Moment> {
+        self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -109,7 +123,7 @@ struct Held {
     holder: Holder,
     lease: Lease,
     /// When it was last renewed, or begun to be.
-    renewed: Instant,
+    renewed: Moment,
 }
 
 /// Renews the lease at a third of its length for as long as this value lives.
@@ -129,7 +143,7 @@ impl Heartbeats {
         let mut beating = self.beating();
         let number = beating.next;
         beating.next += 1;
-        beating.held.insert(number, Held { holder, lease, renewed: Instant::now() });
+        beating.held.insert(number, Held { holder, lease, renewed: Moment::now() });
         if beating.task.as_ref().is_none_or(JoinHandle::is_finished) {
             beating.task = Some(tokio::spawn(self.clone().beat(store.clone(), hold)));
         }
@@ -157,7 +171,7 @@ impl Heartbeats {
         let due = beating.held.values_mut().filter(|held| held.renewed.elapsed() >= after);
         Some(
             due.map(|held| {
-                held.renewed = Instant::now();
+                held.renewed = Moment::now();
                 (held.holder.clone(), held.lease.clone())
             })
             .collect(),
@@ -171,8 +185,9 @@ impl Heartbeats {
 
 async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
     let token = lease.token();
+    let sent = Moment::now();
     match store.renew(&holder.guard(token, ""), hold).await {
-        Ok(true) => lease.confirm(),
+        Ok(true) => lease.confirm(sent),
         Ok(false) => {
             // A token that we raised ourselves is no loss, and may be known here a moment later than
             // there.

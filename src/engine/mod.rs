@@ -11,6 +11,7 @@ mod decide;
 mod drive;
 mod erase;
 mod execute;
+mod foreign;
 mod lease;
 mod moved;
 #[cfg(feature = "fault-injection")]

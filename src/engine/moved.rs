@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow::{self, Break, Continue};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -10,6 +10,7 @@ use super::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 use super::run::{Ended, Run, jitter};
 use super::stored::Rule;
 use crate::definition::{FINISHED, Phase};
+use crate::moment::Moment;
 use crate::observe;
 use crate::phase::Reply;
 use crate::store::{
@@ -109,11 +110,16 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    /// The move is durable: only now may anybody hear of it (G8).
-    pub(super) fn arrive(&mut self, moved: Moved) -> Result<ControlFlow<Ended>, ExecuteError> {
+    /// The move is durable: only now may a caller hear of it (G8). `sent`: a moment before its commit was
+    /// sent.
+    pub(super) fn arrive(
+        &mut self,
+        moved: Moved,
+        sent: Moment,
+    ) -> Result<ControlFlow<Ended>, ExecuteError> {
         observe::committed(&moved.point);
-        self.lease.confirm();
-        self.advanced = (Duration::ZERO, Instant::now());
+        self.lease.confirm(sent);
+        self.advanced = (Duration::ZERO, sent);
         self.point = moved.point;
         Ok(match moved.finished {
             None => Continue(()),
@@ -128,32 +134,39 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         })
     }
 
-    /// Writes `moved` in a transaction of its own. `false` where the row is somebody else's.
-    pub(super) async fn write(&mut self, moved: &Moved) -> Result<bool, ExecuteError> {
+    /// Writes `moved` in a transaction of its own. Returns a moment before the write was sent; `None` where
+    /// the row is another holder's.
+    pub(super) async fn write(&mut self, moved: &Moved) -> Result<Option<Moment>, ExecuteError> {
         loop {
-            match self.write_once(moved).await {
+            let sent = Moment::now();
+            let error = match self.write_once(moved).await {
                 Commit::Done => {
-                    self.lease.confirm();
-                    return Ok(true);
+                    self.lease.confirm(sent);
+                    return Ok(Some(sent));
                 }
                 Commit::Fenced => {
                     observe::lost(self.definition.name);
-                    return Ok(false);
+                    return Ok(None);
                 }
-                Commit::Unknown(error) => match self.resolve(moved, error).await? {
-                    Fate::Applied => return Ok(true),
-                    Fate::Lost => return Ok(false),
-                    Fate::NotApplied => {}
-                },
-                Commit::Failed(error)
-                    if error.is_worth_a_rerun() && self.reruns < self.core.settings.max_reruns =>
-                {
-                    self.reruns += 1;
-                    self.pause().await;
+                Commit::Refused(_) => return Ok(None),
+                Commit::Unknown(error) => {
+                    let (error, fate) = self.resolve(moved, error).await?;
+                    match fate {
+                        Fate::Applied => return Ok(Some(sent)),
+                        Fate::Lost => return Ok(None),
+                        Fate::NotApplied => error,
+                    }
                 }
+                Commit::Failed(error) if error.is_worth_a_rerun() => error,
                 Commit::Failed(error) => return Err(error.into()),
-                Commit::Refused(_) => return Ok(false),
+            };
+            // Bounded, also where a write is lost each time on its way: the lease then runs out, and the
+            // next attempt goes on (G17).
+            if self.reruns >= self.core.settings.max_reruns {
+                return Err(error.into());
             }
+            self.reruns += 1;
+            self.pause().await;
         }
     }
 
@@ -183,27 +196,24 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    /// Finds out what became of a commit that got no answer, before anything else happens (G7).
+    /// Finds out what became of a commit that got no answer, before anything else happens (G7). Returns the
+    /// commit's own error along with it.
     pub(super) async fn resolve(
         &mut self,
         moved: &Moved,
         error: StoreError,
-    ) -> Result<Fate, ExecuteError> {
+    ) -> Result<(StoreError, Fate), ExecuteError> {
         observe::commit_unanswered();
-        // Past the lease somebody else may have the row; it is theirs to find out then.
-        let until = Instant::now() + self.core.settings.lease;
-        let mut last = error;
+        // Past the lease another process may have the row; it is for that one to find out then.
+        let until = Moment::now().after(self.core.settings.lease);
         for tries in 1.. {
             match self.ask(moved).await {
-                Ok(resolved) => return Ok(resolved),
-                Err(error) => last = error,
+                Ok(fate) => return Ok((error, fate)),
+                Err(error) if Moment::now() >= until => return Err(error.into()),
+                Err(_) => tokio::time::sleep(jitter(tries)).await,
             }
-            if Instant::now() >= until {
-                break;
-            }
-            tokio::time::sleep(jitter(tries)).await;
         }
-        Err(last.into())
+        Err(error.into())
     }
 
     async fn ask(&mut self, moved: &Moved) -> Result<Fate, StoreError> {
@@ -220,16 +230,17 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         #[cfg(feature = "fault-injection")]
         let claim = super::mutants::claim(&self.core.store, claim).await;
+        let sent = Moment::now();
         // A locking write: it waits for our commit if that is still under way, and fences it off if
         // it never arrived. A plain read could miss it (H5).
         if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {
-            self.lease.raise(row.lease_token);
+            self.lease.raise(row.lease_token, sent);
             let applied = moved.status == Status::InProgress
                 && row.recovery_point == moved.point
                 && row.open_intent == moved.intent;
             return Ok(if applied { Fate::Applied } else { Fate::NotApplied });
         }
-        // Not in progress under our token: our own commit ended it, or somebody took it over. The
+        // Not in progress under our token: our own commit ended it, or another process took it over. The
         // update above has waited for the row's lock, so this read is not early.
         let row = self.core.store.read(&self.holder.scope, &self.holder.key).await?;
         let ours = row.is_some_and(|row| {
@@ -254,8 +265,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         };
         match self.write(&moved).await? {
-            true => self.arrive(moved),
-            false => Ok(Break(Ended::Lost)),
+            Some(sent) => self.arrive(moved, sent),
+            None => Ok(Break(Ended::Lost)),
         }
     }
 
@@ -275,12 +286,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return Ok(Ended::Outcome(Outcome::Failed { cause, retry_after }));
             }
         };
+        let sent = Moment::now();
         match tx.commit(&self.guard(), &self.change(&moved), &[]).await {
-            Commit::Done => match self.arrive(moved)? {
+            Commit::Done => match self.arrive(moved, sent)? {
                 Break(ended) => Ok(ended),
                 Continue(()) => Ok(Ended::Lost),
             },
-            Commit::Unknown(_) => Ok(Ended::Rejected(reply)),
+            Commit::Unknown(error) => Ok(Ended::Again { error, rejected: Some(reply) }),
             Commit::Failed(error) => Err(error.into()),
             Commit::Fenced | Commit::Refused(_) => Ok(Ended::Lost),
         }
@@ -301,8 +313,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let hold = after.unwrap_or(self.core.settings.back_off(self.context.attempt));
         let released = self.standing(Status::FailedRetryable, hold);
         Ok(match self.write(&released).await? {
-            true => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
-            false => Ended::Lost,
+            Some(_) => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
+            None => Ended::Lost,
         })
     }
 
@@ -314,7 +326,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         hold: Duration,
     ) -> Result<Ended, ExecuteError> {
         let left = Moved { intent: intent.map(str::to_owned), ..self.standing(status, hold) };
-        if !self.write(&left).await? {
+        if self.write(&left).await?.is_none() {
             return Ok(Ended::Lost);
         }
         Ok(Ended::Outcome(match status {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::moved::Moved;
 use super::run::Run;
 use crate::definition::Phase;
+use crate::moment::Moment;
 use crate::phase::{DerivedKey, Reply, StagedJob};
 use crate::store::{Claim, Commit, Store, Transaction};
 
@@ -71,4 +72,12 @@ pub(super) fn told(mut reply: Reply) -> Reply {
         reply.body.extend_from_slice(b" ");
     }
     reply
+}
+
+/// When the lease was last known to be ours.
+pub(super) fn confirmed(sent: Moment) -> Moment {
+    match mutated!(ConfirmWhenRead) {
+        true => Moment::now(),
+        false => sent,
+    }
 }

@@ -95,6 +95,13 @@ pub enum FailureCause {
         /// Which rule, and what to do.
         rule: &'static str,
     },
+    /// The phase took longer than its time limit, and was dropped; see `#[phase(timeout = "..")]`.
+    TimeLimit {
+        /// The phase's name.
+        phase: &'static str,
+        /// Its limit.
+        limit: Duration,
+    },
     /// This process is shutting down.
     ShuttingDown,
     /// This process does not know the row's definition version, recovery point or format; another
@@ -111,6 +118,7 @@ impl FailureCause {
             Self::Panic { .. } => "panic",
             Self::Database { .. } => "database",
             Self::Misuse { .. } => "misuse",
+            Self::TimeLimit { .. } => "time_limit",
             Self::ShuttingDown => "shutting_down",
             Self::NotKnownHere => "not_known_here",
         }

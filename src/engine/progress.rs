@@ -32,7 +32,7 @@ mod tests {
 
     const fn local(name: &'static str, was: &'static [&'static str]) -> Phase {
         let kind = PhaseKind::Local(Isolation::ReadCommitted);
-        Phase { name, was, kind, batch: false, commit: false }
+        Phase { name, was, kind, batch: false, commit: false, timeout: None }
     }
 
     fn done(phases: &'static [Phase], point: &str, stored: &[&str]) -> Option<usize> {

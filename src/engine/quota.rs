@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Core;
 use super::outcome::ExecuteError;
 use crate::config::Quota;
 use crate::key::Scope;
+use crate::moment::Moment;
 use crate::store::Store;
 
 /// How many more keys each scope may create at the moment.
@@ -18,7 +19,7 @@ pub(crate) struct Buckets(Mutex<HashMap<Scope, Bucket>>);
 
 struct Bucket {
     left: f64,
-    filled: Instant,
+    filled: Moment,
 }
 
 /// How many scopes are remembered. Beyond it those go whose bucket is full again, which is what a
@@ -28,10 +29,10 @@ const REMEMBERED: usize = 100_000;
 impl Buckets {
     /// Takes one out; or says when there will be one.
     fn take(&self, scope: &Scope, (burst, period): (u32, Duration)) -> Result<(), Duration> {
-        let (burst, now) = (f64::from(burst.max(1)), Instant::now());
+        let (burst, now) = (f64::from(burst.max(1)), Moment::now());
         let refill = period.as_secs_f64() / burst;
         let level = |bucket: &Bucket| {
-            let gained = now.saturating_duration_since(bucket.filled).as_secs_f64() / refill;
+            let gained = now.since(bucket.filled).as_secs_f64() / refill;
             (bucket.left + gained).min(burst)
         };
         let mut buckets = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

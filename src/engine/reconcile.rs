@@ -35,10 +35,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     Ok(moved) => moved,
                     Err(_) => return self.still_unknown(Some(phase.name), times).await,
                 };
-                if !self.write(&moved).await? {
-                    return Ok(Ended::Lost);
-                }
-                match self.arrive(moved)? {
+                let Some(sent) = self.write(&moved).await? else { return Ok(Ended::Lost) };
+                match self.arrive(moved, sent)? {
                     Continue(()) => self.resumed().await,
                     Break(ended) => Ok(ended),
                 }
@@ -53,7 +51,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Reconciled::NotExecuted => {
                 observe::reconciled(self.definition.name, phase.name, "not executed");
                 let released = self.released(not_executed(phase, self.context.attempt));
-                if !self.write(&released).await? {
+                if self.write(&released).await?.is_none() {
                     return Ok(Ended::Lost);
                 }
                 let cause = FailureCause::Phase { phase: phase.name, reason: "not executed" };

@@ -328,7 +328,7 @@ impl<S: Store, A: Send + Sync + 'static> Taken<S, A> {
             Word::Retry => Ok(self.run.released("retry".to_owned())),
         };
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
-        let written = self.run.write(&moved).await?;
+        let written = self.run.write(&moved).await?.is_some();
         if written {
             observe::resolved(self.run.definition.name, phase.name);
         }

@@ -2,7 +2,6 @@
 //! what was found decides how it goes on. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Core;
 use super::decide::{Plan, plan};
@@ -15,6 +14,7 @@ use super::stored::unreadable;
 
 use crate::fingerprint::FingerprintVersion;
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::observe;
 use crate::phase::RequestContext;
 use crate::store::{Claim, KeyRow, Right, Status, Store};
@@ -96,6 +96,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
         let request = (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?;
         reach!(&row.recovery_point, BeforeTakeOver);
+        let sent = Moment::now();
         let Some(mut row) = self.store.take_over(&claim, self.settings.hold()).await? else {
             return Ok(Err(Looked::Changed));
         };
@@ -122,10 +123,10 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             },
             outputs: decoded.outputs,
             point: row.recovery_point.clone(),
-            lease: Lease::new(row.lease_token),
+            lease: Lease::new(row.lease_token, self.settings.lease, sent),
             expires_at: row.expires_at,
             heartbeat: None,
-            advanced: (row.since_advance, Instant::now()),
+            advanced: (row.since_advance, sent),
             reruns: 0,
         };
         Ok(Ok(Taken { run, row, done }))

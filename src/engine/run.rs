@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
@@ -12,7 +12,6 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::Core;
-use super::decide::has_passed;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::moved::{Fate, Moved};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
@@ -22,10 +21,11 @@ use crate::definition::{
 use crate::error::DbError;
 #[cfg(feature = "fault-injection")]
 use crate::fault::{Mode, Place};
+use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{
-    Batch, DerivedKey, ForeignCall, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext,
-    Scene, StagedJob, Staging, Statements, Tx,
+    Batch, DerivedKey, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
+    StagedJob, Staging, Statements, Tx,
 };
 use crate::store::{
     Commit, Creation, NewRow, Refusal, Status, Store, StoreError, Transaction, Writes,
@@ -47,8 +47,8 @@ pub(super) struct Run<S: Store, A> {
     pub(super) lease: Lease,
     pub(super) expires_at: DateTime<Utc>,
     pub(super) heartbeat: Option<Heartbeat>,
-    /// How old the last recovery point was at a moment of this machine's monotonic clock.
-    pub(super) advanced: (Duration, Instant),
+    /// How old the last recovery point was, at most, at a moment of this machine's monotonic clock.
+    pub(super) advanced: (Duration, Moment),
     /// How often a phase was run again by itself.
     pub(super) reruns: u32,
 }
@@ -76,19 +76,31 @@ pub(super) enum Ended {
     Lost,
     /// The first phase rejected the request; its row went away with its writes.
     Rejected(Reply),
-    /// The row was not committed, or nobody knows: look again. Nothing runs meanwhile.
-    Again(StoreError),
+    /// The row was not committed, or the outcome of its commit is unknown: look again. Nothing runs
+    /// meanwhile. `rejected`: the reply that it was to be created with.
+    Again {
+        error: StoreError,
+        rejected: Option<Reply>,
+    },
+}
+
+impl Ended {
+    fn again(error: StoreError) -> Self {
+        Self::Again { error, rejected: None }
+    }
 }
 
 /// How the body of a phase ended.
-enum Body<F> {
+pub(super) enum Body<F> {
     Output(Box<RawValue>),
     Reply(Reply),
     Failed(F),
     Panicked,
+    /// It took longer than the phase's time limit, and was dropped.
+    TimedOut,
 }
 
-type Flow = Result<ControlFlow<Ended>, ExecuteError>;
+pub(super) type Flow = Result<ControlFlow<Ended>, ExecuteError>;
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Runs a request whose row was created in `tx` and is not committed yet.
@@ -105,8 +117,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                         return Ok(ended);
                     }
                 };
+                let sent = Moment::now();
                 let commit = self.commit(phase, writing, &moved, &jobs).await;
-                if let Break(ended) = self.first_committed(phase, commit, moved, &jobs)? {
+                if let Break(ended) = self.first_committed(phase, commit, moved, sent, &jobs)? {
                     return Ok(ended);
                 }
             }
@@ -114,7 +127,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 match committing!(STARTED, BeforeCommit to AfterCommit, tx.commit_reservation().await)
                 {
                     Commit::Done => {}
-                    Commit::Unknown(error) => return Ok(Ended::Again(error)),
+                    Commit::Unknown(error) => return Ok(Ended::again(error)),
                     Commit::Failed(error) => return Err(error.into()),
                     Commit::Fenced | Commit::Refused(_) => return Ok(Ended::Lost),
                 }
@@ -139,6 +152,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         let Writing::Later(_, statements) = writing else { return Ok(Ended::Exists) };
         let (mut born, mut busy) = (None, false);
+        let sent = Moment::now();
         let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
             let writes = Writes { statements, jobs: &jobs };
             let created_at = self.context.created_at;
@@ -168,7 +182,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             self.core.clock.heard(now);
             self.expires_at = expires_at;
         }
-        match self.first_committed(phase, commit, moved, &jobs)? {
+        match self.first_committed(phase, commit, moved, sent, &jobs)? {
             Break(ended) => Ok(ended),
             Continue(()) => self.resumed().await,
         }
@@ -221,7 +235,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return Err(self.first_failed(cause, after));
             }
             Body::Failed(PhaseFailure::Database(error)) if self.may_rerun(phase, &error) => {
-                return Err(Ended::Again(StoreError::database("run the first phase", error)));
+                return Err(Ended::again(StoreError::database("run the first phase", error)));
             }
             Body::Failed(PhaseFailure::Database(error)) => {
                 return Err(self.first_failed(database(phase, &error), None));
@@ -229,6 +243,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Body::Panicked => {
                 return Err(self.first_failed(FailureCause::Panic { phase: phase.name }, None));
             }
+            Body::TimedOut => return Err(self.first_failed(timed_out(phase), None)),
         };
         moved.map_err(|rule| {
             self.first_failed(FailureCause::Misuse { phase: phase.name, rule }, None)
@@ -246,12 +261,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &'static Phase,
         commit: Commit,
         moved: Moved,
+        sent: Moment,
         jobs: &[StagedJob],
     ) -> Flow {
         Ok(Break(match commit {
             Commit::Done => {
                 self.ring(jobs);
-                return self.arrive(moved);
+                return self.arrive(moved, sent);
             }
             Commit::Fenced => {
                 observe::lost(self.definition.name);
@@ -260,9 +276,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Commit::Refused(refusal) => self.first_failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
                 observe::commit_unanswered();
-                Ended::Again(error)
+                Ended::again(error)
             }
-            Commit::Failed(error) if self.may_rerun_store(phase, &error) => Ended::Again(error),
+            Commit::Failed(error) if self.may_rerun_store(phase, &error) => Ended::again(error),
             Commit::Failed(error) => self.first_failed(store_failed(phase, &error), None),
         }))
     }
@@ -290,6 +306,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     writing.undo().await;
                     return self.halt(FailureCause::Panic { phase: phase.name }, None).await;
                 }
+                Body::TimedOut => {
+                    writing.undo().await;
+                    return self.halt(timed_out(phase), None).await;
+                }
                 Body::Failed(failure) => {
                     writing.undo().await;
                     match failure {
@@ -315,10 +335,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return self.halt(FailureCause::Misuse { phase: phase.name, rule }, None).await;
                 }
             };
+            let sent = Moment::now();
             match self.commit(phase, writing, &moved, &jobs).await {
                 Commit::Done => {
                     self.ring(&jobs);
-                    return self.arrive(moved);
+                    return self.arrive(moved, sent);
                 }
                 Commit::Fenced => {
                     observe::lost(self.definition.name);
@@ -326,8 +347,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
                 Commit::Unknown(error) => {
                     let cause = store_failed(phase, &error);
-                    match self.resolve(&moved, error).await? {
-                        Fate::Applied => return self.arrive(moved),
+                    match self.resolve(&moved, error).await?.1 {
+                        Fate::Applied => {
+                            self.ring(&jobs);
+                            return self.arrive(moved, sent);
+                        }
                         Fate::Lost => return Ok(Break(Ended::Lost)),
                         // Bounded too: a statement may end its connection each time (G17).
                         Fate::NotApplied => {
@@ -409,24 +433,22 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             outputs: &self.outputs,
             derived_key: None,
         };
-        let began = Instant::now();
+        let began = Moment::now();
         let ended = match writing {
             Writing::Open(tx) => {
                 let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
                 let running = inside!(phase.name, self.request.run_local(index, &mut tx, &scene));
-                let running = AssertUnwindSafe(running).catch_unwind();
-                running.instrument(observe::phase(phase.name)).await
+                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
             }
             Writing::Later(_, statements) => {
                 let mut batch = Batch::new(statements, &mut staging);
                 let running =
                     inside!(phase.name, self.request.run_batch(index, &mut batch, &scene));
-                let running = AssertUnwindSafe(running).catch_unwind();
-                running.instrument(observe::phase(phase.name)).await
+                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
             }
         };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
-        let body = Body::of(ended);
+        let body = ended.map_or(Body::TimedOut, Body::of);
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
             match self.core.encode(&self.holder.scope, &self.holder.key, "args", &job.args) {
@@ -438,109 +460,6 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         }
         Ok((body, jobs))
-    }
-
-    /// One foreign phase: no transaction is open and no connection is held while it runs (G20).
-    async fn foreign(&mut self, index: usize, phase: &'static Phase, effect: EffectClass) -> Flow {
-        reach!(phase.name, BeforePhase);
-        let at_most_once = effect == EffectClass::AtMostOnce;
-        if at_most_once {
-            // Whoever finds this intent open knows that the call may have been made (G2).
-            let intent = self.moved_by_intent(phase);
-            if !self.write(&intent).await? {
-                return Ok(Break(Ended::Lost));
-            }
-        }
-        let key = self.derived_key(phase);
-        #[cfg(feature = "fault-injection")]
-        let key = super::mutants::key(key);
-        #[cfg(feature = "fault-injection")]
-        if crate::fault::at(phase.name, Place::BeforeCall).await == Some(Mode::CallFails) {
-            let cause = FailureCause::Phase { phase: phase.name, reason: "asked for" };
-            return self.halt(cause, Some(Duration::ZERO)).await;
-        }
-        // The last thing before the call: a process that stood still for longer than its lease must
-        // not begin one. Somebody else may have settled it by now.
-        if !self.confirm_lease().await? {
-            return Ok(Break(Ended::Lost));
-        }
-        let (age, then) = self.advanced;
-        if has_passed(effect, age + then.elapsed(), self.core.settings.window_margin) {
-            return self.unknown(phase.name, "the provider's window has passed").await;
-        }
-        let (call, made) = ForeignCall::new(key.clone());
-        let scene = Scene {
-            app: &self.core.app,
-            context: &self.context,
-            outputs: &self.outputs,
-            derived_key: Some(&key),
-        };
-        let began = Instant::now();
-        let running = inside!(phase.name, self.request.run_foreign(index, call, &scene));
-        let running = AssertUnwindSafe(running).catch_unwind();
-        let ended = tokio::select! {
-            biased;
-            ended = running.instrument(observe::phase(phase.name)) => ended,
-            // What it would answer is not ours to write any more, and what it has not sent yet is
-            // better not sent.
-            () = self.lease.lost() => {
-                observe::lost(self.definition.name);
-                return Ok(Break(Ended::Lost));
-            }
-        };
-        observe::phase_took(self.definition.name, phase.name, began.elapsed());
-        // Where the provider honours no key, whatever is not certain is unknown once the call began.
-        let uncertain = at_most_once && made.get();
-        let name = phase.name;
-        #[cfg(feature = "fault-injection")]
-        if crate::fault::at(name, Place::AfterCall).await == Some(Mode::AnswerLost) {
-            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
-            return match uncertain {
-                true => self.unknown(name, "asked for").await,
-                false => self.halt(cause, Some(Duration::ZERO)).await,
-            };
-        }
-        match Body::of(ended) {
-            Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
-            Body::Output(output) => {
-                let moved = match self.moved_by_output(phase, output) {
-                    Ok(moved) => moved,
-                    Err(rule) if uncertain => return self.unknown(phase.name, rule).await,
-                    Err(rule) => {
-                        return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
-                    }
-                };
-                let next = self.definition.phases.get(index + 1).map(|next| next.kind);
-                let rides =
-                    !at_most_once && !phase.commit && matches!(next, Some(PhaseKind::Local(_)));
-                if rides {
-                    return Ok(Continue(()));
-                }
-                match self.write(&moved).await? {
-                    true => self.arrive(moved),
-                    false => Ok(Break(Ended::Lost)),
-                }
-            }
-            Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
-            Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
-            Body::Failed(ForeignFailure::Unknown { reason }) => self.unknown(name, reason).await,
-            Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
-                self.halt(FailureCause::Phase { phase: name, reason }, after).await
-            }
-            Body::Failed(ForeignFailure::Phase(failure)) => match failure {
-                PhaseFailure::Reject(reply) => self.finish_foreign(phase, reply, uncertain).await,
-                PhaseFailure::Retryable { reason, .. } if uncertain => {
-                    self.unknown(name, reason).await
-                }
-                PhaseFailure::Database(error) if uncertain => {
-                    self.unknown(name, error.kind()).await
-                }
-                PhaseFailure::Retryable { reason, after } => {
-                    self.halt(FailureCause::Phase { phase: name, reason }, after).await
-                }
-                PhaseFailure::Database(error) => self.halt(database(phase, &error), None).await,
-            },
-        }
     }
 
     /// The key for the provider: equal in each attempt (G1).
@@ -555,38 +474,24 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         )
     }
 
-    async fn finish_foreign(
-        &mut self,
-        phase: &'static Phase,
-        reply: Reply,
-        uncertain: bool,
-    ) -> Flow {
-        match self.moved_by_reply(reply.clone()) {
-            Err(rule) if uncertain => self.unknown(phase.name, rule).await,
-            _ => self.finish(phase, reply).await,
-        }
-    }
-
-    async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
+    pub(super) async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
         observe::unknown(self.definition.name, phase, reason);
-        let hold = self.core.settings.reconcile_after;
+        let hold = self.reconcile_after(phase);
         self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
     }
 
-    async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {
-        self.stop(cause, after).await.map(Break)
+    /// How long an unknown outcome rests before it is looked into. Not less than the phase's time limit:
+    /// a holder that lost its lease begins no call, and what it had begun is over by then, so that *not
+    /// executed* can be believed.
+    pub(super) fn reconcile_after(&self, phase: &str) -> Duration {
+        let phase = self.definition.phases.iter().find(|known| known.is_called(phase));
+        let limit = phase.filter(|phase| phase.kind == PhaseKind::Foreign(EffectClass::AtMostOnce));
+        let limit = limit.and_then(Phase::time_limit).unwrap_or_default();
+        self.core.settings.reconcile_after.max(limit)
     }
 
-    async fn confirm_lease(&self) -> Result<bool, ExecuteError> {
-        let length = self.core.settings.lease;
-        if self.lease.unconfirmed_for() < length * 2 / 3 {
-            return Ok(true);
-        }
-        let ours = self.core.store.renew(&self.guard(), self.core.settings.hold()).await?;
-        if ours {
-            self.lease.confirm();
-        }
-        Ok(ours)
+    pub(super) async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> Flow {
+        self.stop(cause, after).await.map(Break)
     }
 
     fn may_rerun(&mut self, phase: &'static Phase, error: &DbError) -> bool {
@@ -613,7 +518,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 }
 
 impl<F> Body<F> {
-    fn of<E: Into<BodyError<F>>>(
+    pub(super) fn of<E: Into<BodyError<F>>>(
         ended: Result<Result<Step, E>, Box<dyn std::any::Any + Send>>,
     ) -> Self {
         match ended {
@@ -626,7 +531,7 @@ impl<F> Body<F> {
     }
 }
 
-struct BodyError<F>(F);
+pub(super) struct BodyError<F>(F);
 
 impl From<crate::phase::PhaseError> for BodyError<PhaseFailure> {
     fn from(error: crate::phase::PhaseError) -> Self {
@@ -640,7 +545,21 @@ impl From<crate::phase::ForeignError> for BodyError<ForeignFailure> {
     }
 }
 
-fn database(phase: &Phase, error: &DbError) -> FailureCause {
+/// The body of a local phase within its time limit, if it has one. `None`: it took longer.
+async fn bounded<T>(phase: &Phase, body: impl Future<Output = T>) -> Option<T> {
+    let body = body.instrument(observe::phase(phase.name));
+    match phase.time_limit() {
+        None => Some(body.await),
+        Some(limit) => tokio::time::timeout(limit, body).await.ok(),
+    }
+}
+
+pub(super) fn timed_out(phase: &Phase) -> FailureCause {
+    let limit = phase.time_limit().unwrap_or_default();
+    FailureCause::TimeLimit { phase: phase.name, limit }
+}
+
+pub(super) fn database(phase: &Phase, error: &DbError) -> FailureCause {
     FailureCause::Database { phase: phase.name, kind: error.kind() }
 }
 

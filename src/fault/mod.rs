@@ -233,7 +233,7 @@ compile_error!(
 
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::plan::{
-    at, carried, committing, inside, is_late, is_overtaken, mutated, reach, request_id,
+    at, carried, committing, inside, is_overtaken, mutated, reach, request_id, stood_still_for,
 };
 #[cfg(feature = "fault-injection")]
 pub use self::{

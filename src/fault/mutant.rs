@@ -25,12 +25,14 @@ pub enum Mutant {
     RepeatOpenIntent,
     /// Who asks what became of its commit takes the key from whoever holds it by now (G3, G10).
     TakeOverWithoutToken,
+    /// A lease counts from when the answer is read, and not from before its statement was sent (G2, G3).
+    ConfirmWhenRead,
 }
 
 impl Mutant {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 10] {
+    pub fn all() -> [Self; 11] {
         [
             Self::NoFence,
             Self::SecondCommit,
@@ -42,6 +44,7 @@ impl Mutant {
             Self::AssumeCommitted,
             Self::RepeatOpenIntent,
             Self::TakeOverWithoutToken,
+            Self::ConfirmWhenRead,
         ]
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -31,6 +32,8 @@ pub(crate) struct Orders {
     pub(crate) request_id: Option<Uuid>,
     /// Whether it stands still at each point until it is told to go on.
     pub(crate) step_by_step: bool,
+    /// How far its clock goes on while it stands still: longer than its lease.
+    pub(crate) stall: Duration,
 }
 
 /// What one attempt is to meet, and what it has passed.
@@ -39,7 +42,8 @@ pub(crate) struct Plan {
     passed: Mutex<Vec<Point>>,
     visits: Mutex<HashMap<Point, u32>>,
     fired: AtomicBool,
-    late: AtomicBool,
+    /// For how long it stood still so far.
+    stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
     signal: mpsc::UnboundedSender<Signal>,
 }
@@ -67,8 +71,8 @@ tokio::task_local! {
 impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
-        let (passed, visits, fired, late, overtaken) = Default::default();
-        (Arc::new(Self { orders, passed, visits, fired, late, overtaken, signal }), signals)
+        let (passed, visits, fired, stood_still, overtaken) = Default::default();
+        (Arc::new(Self { orders, passed, visits, fired, stood_still, overtaken, signal }), signals)
     }
 
     /// Runs `future`, and what it spawns, under this plan.
@@ -84,9 +88,9 @@ impl Plan {
         self.fired.load(Ordering::Relaxed)
     }
 
-    /// The clock went past each lease while the task stood still.
+    /// The clock went past each lease while the task stood still: this machine's too.
     pub(crate) fn mark_late(&self) {
-        self.late.store(true, Ordering::Relaxed);
+        *locked(&self.stood_still) += self.orders.stall;
     }
 
     /// Somebody else has acquired the lease while the task stood still.
@@ -175,10 +179,9 @@ fn of_the_plan<T>(question: impl FnOnce(&Plan) -> T) -> Option<T> {
     PLAN.try_with(|plan| question(plan)).ok()
 }
 
-/// Whether this task has stood still for longer than its lease, which the clock of the test does not
-/// show.
-pub(crate) fn is_late() -> bool {
-    of_the_plan(|plan| plan.late.load(Ordering::Relaxed)).unwrap_or(false)
+/// For how long this task stood still at its points: its clock has gone on by so much.
+pub(crate) fn stood_still_for() -> Duration {
+    of_the_plan(|plan| *locked(&plan.stood_still)).unwrap_or_default()
 }
 
 /// Whether somebody else has acquired the lease since this task did.

@@ -24,6 +24,8 @@ pub enum Place {
     AfterIntent,
     /// Before the foreign call.
     BeforeCall,
+    /// The lease was renewed for a call, because it had not been for a while.
+    AfterRenewal,
     /// The call has answered, and nothing of that is committed.
     AfterCall,
     /// Before a row whose holder failed is released, or left to be reconciled.
@@ -40,7 +42,7 @@ pub enum Place {
     Own(String),
 }
 
-const PLACES: [(Place, &str); 13] = [
+const PLACES: [(Place, &str); 14] = [
     (Place::BeforePhase, "before_phase"),
     (Place::BeforeBody, "before_body"),
     (Place::BeforeCommit, "before_commit"),
@@ -48,6 +50,7 @@ const PLACES: [(Place, &str); 13] = [
     (Place::BeforeIntent, "before_intent"),
     (Place::AfterIntent, "after_intent"),
     (Place::BeforeCall, "before_call"),
+    (Place::AfterRenewal, "after_renewal"),
     (Place::AfterCall, "after_call"),
     (Place::BeforeRelease, "before_release"),
     (Place::AfterRelease, "after_release"),

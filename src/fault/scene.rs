@@ -142,7 +142,9 @@ where
 
     pub(super) fn orders(&self, who: Who) -> Orders {
         let request_id = (who == Who::First).then_some(REQUEST_ID);
-        Orders { mutant: self.mutant, request_id, ..Orders::default() }
+        // Longer than the lease, as the database's clock goes on by more than that (`pass_time`).
+        let stall = self.engine.settings().lease + Duration::from_secs(1);
+        Orders { mutant: self.mutant, request_id, stall, ..Orders::default() }
     }
 
     /// Begins an attempt. Of a request that was never reserved no worker knows, and one that is

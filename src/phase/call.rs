@@ -3,7 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::key::IdempotencyKey;
 
@@ -57,32 +59,73 @@ impl From<DerivedKey> for IdempotencyKey {
 /// let second = call.make(async |_key| Ok::<_, ()>(2)).await; // use of moved value
 /// # }
 /// ```
-#[derive(Debug)]
+///
+/// It belongs to its phase. Moved into a task that outlives the phase, it counts as a call under way (at an
+/// `at_most_once` provider the outcome is then unknown), and can begin no more: its `make` never
+/// returns.
 #[must_use = "a foreign phase that does not make its call has no effect"]
 pub struct ForeignCall {
     key: DerivedKey,
-    made: CallMade,
+    /// Whether the holder may begin a call at this moment.
+    permit: Arc<dyn Fn() -> bool + Send + Sync>,
+    state: Arc<State>,
 }
 
-/// Whether the call was begun: what the engine needs to know when the phase fails or is dropped.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CallMade(Arc<AtomicBool>);
+#[derive(Default)]
+struct State {
+    stage: AtomicU8,
+    refused: Notify,
+}
 
-impl CallMade {
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+/// The stages of a call. It leaves `UNMADE` once.
+const UNMADE: u8 = 0;
+const BEGUN: u8 = 1;
+/// The holder may not begin it; the engine looks into why.
+const REFUSED: u8 = 2;
+/// Its phase ended first.
+const ENDED: u8 = 3;
+
+impl State {
+    /// Whether the call was unmade, and now is at `stage`.
+    fn enter(&self, stage: u8) -> bool {
+        self.stage.compare_exchange(UNMADE, stage, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// What the engine knows of a call that it handed out.
+pub(crate) struct CallState(Arc<State>);
+
+impl CallState {
+    /// Until the call is refused, which it may never be.
+    pub(crate) async fn refused(&self) {
+        self.0.refused.notified().await;
+    }
+
+    /// The phase has ended and its body is dropped: from here on the call cannot begin. Returns whether
+    /// it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
+    pub(crate) fn end(&self) -> bool {
+        let is_alive = Arc::strong_count(&self.0) > 1;
+        match self.0.enter(ENDED) {
+            true => is_alive,
+            false => self.0.stage.load(Ordering::Acquire) == BEGUN,
+        }
     }
 }
 
 impl ForeignCall {
-    pub(crate) fn new(key: DerivedKey) -> (Self, CallMade) {
-        let made = CallMade::default();
-        (Self { key, made: made.clone() }, made)
+    pub(crate) fn new(
+        key: DerivedKey,
+        permit: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) -> (Self, CallState) {
+        let state = Arc::new(State::default());
+        (Self { key, permit, state: state.clone() }, CallState(state))
     }
 
     /// Makes the call: hands the derived key to `effect` and returns what it returns.
     ///
-    /// While it runs, the engine holds no connection, no transaction and no row lock (G20).
+    /// While it runs, the engine holds no connection, no transaction and no row lock (G20). If the
+    /// process stood still for longer than its lease, `effect` is not called: the future stays
+    /// pending, and the engine renews the lease and runs the phase again, or drops it.
     ///
     /// # Errors
     /// Those of `effect`. With `?`, its error has to convert into the phase's error type: that
@@ -92,7 +135,28 @@ impl ForeignCall {
     where
         F: Future<Output = Result<T, E>>,
     {
-        self.made.0.store(true, Ordering::Release);
+        if !self.begins() {
+            // The engine drops the phase that waits here; a task that outlived its phase waits for ever.
+            let Self { key, permit, state } = self;
+            drop((key, permit, state));
+            return std::future::pending().await;
+        }
         effect(self.key).await
+    }
+
+    fn begins(&self) -> bool {
+        if (self.permit)() {
+            return self.state.enter(BEGUN);
+        }
+        if self.state.enter(REFUSED) {
+            self.state.refused.notify_one();
+        }
+        false
+    }
+}
+
+impl fmt::Debug for ForeignCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignCall").finish_non_exhaustive()
     }
 }

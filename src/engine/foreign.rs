@@ -1,0 +1,311 @@
+//! One foreign phase: no transaction is open and no connection is held while it runs (G20).
+//!
+//! A call is begun only by a holder that knows that the lease is its own, and its body is polled only as
+//! long as it knows: after a stall of the process, of the machine or of the store the lease is renewed
+//! first, or the body is dropped. [`ForeignCall::make`](crate::ForeignCall::make) asks once more, as the
+//! last thing before the effect.
+
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow::{Break, Continue};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::decide::has_passed;
+use super::outcome::{ExecuteError, FailureCause};
+use super::run::{Body, Ended, Flow, Run, database, jitter, timed_out};
+use crate::definition::{EffectClass, Phase, PhaseKind};
+#[cfg(feature = "fault-injection")]
+use crate::fault::{Mode, Place};
+use crate::moment::Moment;
+use crate::observe;
+use crate::phase::{
+    CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, Reply, Scene,
+};
+use crate::store::Store;
+
+/// How often the lease is renewed for one call before the store counts as too slow for it.
+const MOST_RENEWALS: u32 = 3;
+
+const TOO_SLOW: &str = "the store answers too late for a lease to be held";
+const TIME_LIMIT: &str = "the phase's time limit has passed";
+const WINDOW: &str = "the provider's window has passed";
+
+/// How the body of a foreign phase ended.
+enum Called {
+    Ended(Body<ForeignFailure>),
+    /// The provider may have forgotten the key (G11). No call was made.
+    WindowPassed,
+    /// The lease is another holder's.
+    Lost,
+    /// The store answers too late to know whose the lease is. No call was made.
+    TooSlow,
+}
+
+/// What became of the body while it was attended to.
+enum Attended<T> {
+    Ended(T),
+    Lost,
+    TimedOut,
+    /// The process stood still right before the call; nothing was sent.
+    Refused,
+}
+
+/// Whose the lease is.
+enum Confirmed {
+    Ours,
+    Lost,
+    TooSlow,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    pub(super) async fn foreign(
+        &mut self,
+        index: usize,
+        phase: &'static Phase,
+        effect: EffectClass,
+    ) -> Flow {
+        reach!(phase.name, BeforePhase);
+        let at_most_once = effect == EffectClass::AtMostOnce;
+        if at_most_once {
+            // A process that finds this intent open knows that the call may have been made (G2).
+            let intent = self.moved_by_intent(phase);
+            if self.write(&intent).await?.is_none() {
+                return Ok(Break(Ended::Lost));
+            }
+        }
+        let name = phase.name;
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::at(name, Place::BeforeCall).await == Some(Mode::CallFails) {
+            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
+            return self.halt(cause, Some(Duration::ZERO)).await;
+        }
+        let key = self.derived_key(phase);
+        #[cfg(feature = "fault-injection")]
+        let key = super::mutants::key(key);
+        let began = Moment::now();
+        let (called, under_way) = self.call(index, phase, effect, &key).await?;
+        observe::phase_took(self.definition.name, name, began.elapsed());
+        // Where the provider honours no key, whatever is not certain is unknown once the call began.
+        let uncertain = at_most_once && under_way;
+        let body = match called {
+            Called::Ended(body) => body,
+            Called::Lost => {
+                observe::lost(self.definition.name);
+                return Ok(Break(Ended::Lost));
+            }
+            Called::WindowPassed => return self.unknown(name, WINDOW).await,
+            Called::TooSlow => {
+                let cause = FailureCause::Database { phase: name, kind: TOO_SLOW };
+                return self.halt(cause, None).await;
+            }
+        };
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::at(name, Place::AfterCall).await == Some(Mode::AnswerLost) {
+            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
+            return match uncertain {
+                true => self.unknown(name, "asked for").await,
+                false => self.halt(cause, Some(Duration::ZERO)).await,
+            };
+        }
+        match body {
+            Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
+            Body::Output(output) => {
+                let moved = match self.moved_by_output(phase, output) {
+                    Ok(moved) => moved,
+                    Err(rule) if uncertain => return self.unknown(name, rule).await,
+                    Err(rule) => {
+                        return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
+                    }
+                };
+                let next = self.definition.phases.get(index + 1).map(|next| next.kind);
+                let rides =
+                    !at_most_once && !phase.commit && matches!(next, Some(PhaseKind::Local(_)));
+                if rides {
+                    return Ok(Continue(()));
+                }
+                match self.write(&moved).await? {
+                    Some(sent) => self.arrive(moved, sent),
+                    None => Ok(Break(Ended::Lost)),
+                }
+            }
+            Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
+            Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
+            Body::TimedOut if uncertain => self.unknown(name, TIME_LIMIT).await,
+            Body::TimedOut => self.halt(timed_out(phase), None).await,
+            Body::Failed(ForeignFailure::Unknown { reason }) => self.unknown(name, reason).await,
+            Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
+                self.halt(FailureCause::Phase { phase: name, reason }, after).await
+            }
+            Body::Failed(ForeignFailure::Phase(failure)) => match failure {
+                PhaseFailure::Reject(reply) => self.finish_foreign(phase, reply, uncertain).await,
+                PhaseFailure::Retryable { reason, .. } if uncertain => {
+                    self.unknown(name, reason).await
+                }
+                PhaseFailure::Database(error) if uncertain => {
+                    self.unknown(name, error.kind()).await
+                }
+                PhaseFailure::Retryable { reason, after } => {
+                    self.halt(FailureCause::Phase { phase: name, reason }, after).await
+                }
+                PhaseFailure::Database(error) => self.halt(database(phase, &error), None).await,
+            },
+        }
+    }
+
+    /// Runs the phase's body. The second value says whether its call may be under way.
+    async fn call(
+        &self,
+        index: usize,
+        phase: &'static Phase,
+        effect: EffectClass,
+        key: &DerivedKey,
+    ) -> Result<(Called, bool), ExecuteError> {
+        // A body whose call was refused has done nothing, and runs again under a lease that is known.
+        for _ in 0..MOST_RENEWALS {
+            match self.confirm_lease(phase).await? {
+                Confirmed::Ours => {}
+                Confirmed::Lost => return Ok((Called::Lost, false)),
+                Confirmed::TooSlow => break,
+            }
+            if self.window_has_passed(effect) {
+                return Ok((Called::WindowPassed, false));
+            }
+            let (call, state) = ForeignCall::new(key.clone(), self.permit(effect));
+            let scene = Scene {
+                app: &self.core.app,
+                context: &self.context,
+                outputs: &self.outputs,
+                derived_key: Some(key),
+            };
+            let running = inside!(phase.name, self.request.run_foreign(index, call, &scene));
+            let running = AssertUnwindSafe(running).catch_unwind();
+            let running = running.instrument(observe::phase(phase.name));
+            let attended = self.attend(phase, running, &state).await;
+            // The body is gone, and a call that it left behind in a task can begin no more.
+            let under_way = state.end();
+            return Ok(match attended {
+                Attended::Ended(ended) => {
+                    (Called::Ended(Body::<ForeignFailure>::of::<ForeignError>(ended)), under_way)
+                }
+                Attended::TimedOut => (Called::Ended(Body::TimedOut), under_way),
+                Attended::Lost => (Called::Lost, under_way),
+                Attended::Refused => continue,
+            });
+        }
+        Ok((Called::TooSlow, false))
+    }
+
+    /// Polls the body as long as the lease is known to be ours and the phase's time limit has not passed.
+    async fn attend<T>(
+        &self,
+        phase: &Phase,
+        body: impl Future<Output = T>,
+        call: &CallState,
+    ) -> Attended<T> {
+        let mut body = pin!(body);
+        let limit = phase.time_limit().unwrap_or(Duration::MAX);
+        let mut limit = pin!(tokio::time::sleep(limit));
+        let mut tries = 0;
+        loop {
+            let polled = poll_fn(|context| match self.lease.has_lapsed() {
+                true => Poll::Ready(None),
+                false => body.as_mut().poll(context).map(Some),
+            });
+            let ended = tokio::select! {
+                biased;
+                ended = polled => ended,
+                // What it would answer is not ours to write any more, and what it has not sent yet is
+                // better not sent.
+                () = self.lease.lost() => return Attended::Lost,
+                () = call.refused() => return Attended::Refused,
+                () = limit.as_mut() => return Attended::TimedOut,
+            };
+            if let Some(ended) = ended {
+                return Attended::Ended(ended);
+            }
+            // The lease has run out, as far as this process can tell: it stood still, or the store was
+            // away. If no other process took the row over meanwhile, the body goes on.
+            if limit.is_elapsed() {
+                return Attended::TimedOut;
+            }
+            match self.renew().await {
+                Ok(true) => {}
+                Ok(false) => return Attended::Lost,
+                Err(_) => {
+                    tries += 1;
+                    tokio::select! {
+                        () = limit.as_mut() => return Attended::TimedOut,
+                        () = tokio::time::sleep(jitter(tries)) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a call may begin: asked by the call itself, as the last thing before its effect.
+    fn permit(&self, effect: EffectClass) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let (lease, advanced) = (self.lease.clone(), self.advanced);
+        let margin = self.core.settings.window_margin;
+        Arc::new(move || {
+            !lease.is_lost() && !lease.has_lapsed() && !window_has_passed(effect, advanced, margin)
+        })
+    }
+
+    fn window_has_passed(&self, effect: EffectClass) -> bool {
+        window_has_passed(effect, self.advanced, self.core.settings.window_margin)
+    }
+
+    /// Asks the store whether the lease still is ours, if that is not known for the next third of it.
+    async fn confirm_lease(&self, phase: &Phase) -> Result<Confirmed, ExecuteError> {
+        let fresh = self.core.settings.lease * 2 / 3;
+        for _ in 0..MOST_RENEWALS {
+            if self.lease.unconfirmed_for() < fresh {
+                return Ok(Confirmed::Ours);
+            }
+            let ours = self.renew().await?;
+            reach!(phase.name, AfterRenewal);
+            if !ours {
+                return Ok(Confirmed::Lost);
+            }
+        }
+        Ok(match self.lease.unconfirmed_for() < fresh {
+            true => Confirmed::Ours,
+            false => Confirmed::TooSlow,
+        })
+    }
+
+    async fn renew(&self) -> Result<bool, ExecuteError> {
+        let sent = Moment::now();
+        let ours = self.core.store.renew(&self.guard(), self.core.settings.hold()).await?;
+        if ours {
+            self.lease.confirm(sent);
+        }
+        Ok(ours)
+    }
+
+    async fn finish_foreign(
+        &mut self,
+        phase: &'static Phase,
+        reply: Reply,
+        uncertain: bool,
+    ) -> Flow {
+        match self.moved_by_reply(reply.clone()) {
+            Err(rule) if uncertain => self.unknown(phase.name, rule).await,
+            _ => self.finish(phase, reply).await,
+        }
+    }
+}
+
+fn window_has_passed(
+    effect: EffectClass,
+    (age, then): (Duration, Moment),
+    margin: Duration,
+) -> bool {
+    has_passed(effect, age + then.elapsed(), margin)
+}
