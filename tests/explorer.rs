@@ -377,7 +377,7 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
     for mutant in Mutant::all() {
         let report = match mutant {
             // Only at a provider that honours no key.
-            Mutant::RepeatOpenIntent => {
+            Mutant::RepeatOpenIntent | Mutant::ConfirmWhenRead => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.crash_at_every_point().with_competitor().run().await
             }
