@@ -48,41 +48,211 @@ sly!(on_sqlite, Sqlite);
 const BEFORE: &str = "INSERT INTO unique_things VALUES ('before')";
 const AFTER: &str = "INSERT INTO unique_things VALUES ('after')";
 
-fn cases() -> Vec<(&'static str, Sly)> {
+/// What ends a transaction on both servers, however it is written.
+const ENDS: [&str; 9] = [
+    "COMMIT",
+    "ROLLBACK",
+    "COMMIT;",
+    "; COMMIT",
+    ";COMMIT",
+    "/* a */ -- b\n commit",
+    "\u{feff}COMMIT",
+    "SAVEPOINT a; ROLLBACK TO a",
+    "ROLLBACK TO SAVEPOINT a",
+];
+/// To PostgreSQL a return ends a comment.
+const ENDS_ON_POSTGRES: [&str; 2] = ["-- a\rCOMMIT", "--\r\rCOMMIT"];
+
+async fn is_refused<R: Clone, S: TestDb>(request: fn(Sly) -> R, ends: &[&str])
+where
+    R: RequestDefinition<S, ()>,
+{
     let texts = |all: &[&str]| all.iter().map(|&sql| sql.to_owned()).collect::<Vec<_>>();
-    let mut cases = Vec::new();
-    for end in ["COMMIT", "ROLLBACK"] {
+    for end in ends {
         let sly = texts(&[BEFORE, end, AFTER]);
-        cases.push((end, Sly { first: sly.clone(), last: vec![] }));
-        cases.push((end, Sly { first: vec![], last: sly }));
+        for sly in [Sly { first: sly.clone(), last: vec![] }, Sly { first: vec![], last: sly }] {
+            let db = S::fresh().await;
+            let engine = Engine::builder(db.clone()).register::<R>().build().unwrap();
+            let what =
+                format!("{end:?} in {}", if sly.first.is_empty() { "last" } else { "first" });
+            let cause = failed(engine.execute(&scope(), &key("k"), request(sly)).await);
+            assert!(matches!(cause, FailureCause::Misuse { .. }), "{what}: {cause:?}");
+            assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0, "{what}");
+        }
     }
-    cases
 }
 
-macro_rules! refused {
-    ($name:ident, $module:ident, $store:ty) => {
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $name() {
-            for (end, sly) in cases() {
-                let db = <$store>::fresh().await;
-                let builder = Engine::builder(db.clone()).register::<$module::Request>();
-                let engine = builder.build().unwrap();
-                let place = if sly.first.is_empty() { "a later phase" } else { "the first phase" };
-                let cause =
-                    failed(engine.execute(&scope(), &key("k"), $module::Request(sly)).await);
-                assert!(
-                    matches!(cause, FailureCause::Misuse { .. }),
-                    "{end} in {place}: {cause:?}"
-                );
-                let made = db.number("SELECT count(*) FROM unique_things").await;
-                assert_eq!(made, 0, "{end} in {place}");
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_statement_that_ends_the_transaction_is_refused_on_postgres() {
+    is_refused::<_, Postgres>(on_postgres::Request, &ENDS).await;
+    is_refused::<_, Postgres>(on_postgres::Request, &ENDS_ON_POSTGRES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_statement_that_ends_the_transaction_is_refused_on_sqlite() {
+    is_refused::<_, Sqlite>(on_sqlite::Request, &ENDS).await;
+}
+
+/// A phase that plays games with its transaction, and stages a job.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Games {
+    texts: Vec<String>,
+    in_tx: bool,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Opened;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Played;
+
+#[atomic_phases(name = "games", version = 1)]
+impl Games {
+    #[phase]
+    async fn opened(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Opened> {
+        Postgres::insert_step(tx, "k", "opened").await?;
+        Ok(Opened)
+    }
+
+    #[phase(commit)]
+    async fn played(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Played> {
+        if self.in_tx {
+            for sql in &self.texts {
+                diesel_async::SimpleAsyncConnection::batch_execute(tx, sql).await?;
+            }
+            tx.stage_job("receipt", &1)?;
+        }
+        Ok(Played)
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        if !self.in_tx {
+            self.texts.iter().for_each(|sql| batch.add(diesel::sql_query(sql.clone())));
+            batch.add(diesel::sql_query(AFTER));
+            batch.stage_job("receipt", &1)?;
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// G4, G18: whatever a phase does to the settings that the engine knows its transaction by, all of it
+/// commits, or it is refused and none of it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_g18_games_with_the_transaction_commit_completely_or_are_refused() {
+    let refused = [
+        "RESET ALL",
+        "SET LOCAL atomic_phases.transaction = 'x'",
+        "RESET atomic_phases.transaction",
+    ];
+    let fine = ["SAVEPOINT a", "DISCARD PLANS", "SET LOCAL statement_timeout = '9s'", "SELECT 1"];
+    let only_in_tx = [
+        "COMMIT",
+        "; COMMIT",
+        "-- a\rCOMMIT",
+        "COMMIT; BEGIN",
+        "ROLLBACK; BEGIN; SET LOCAL atomic_phases.transaction = 'ours'",
+        "COMMIT AND CHAIN",
+    ];
+    let games = |texts: &[&str], in_tx| Games {
+        texts: texts.iter().map(|&sql| sql.to_owned()).collect(),
+        in_tx,
+    };
+    let mut cases: Vec<(Games, bool)> = Vec::new();
+    for in_tx in [true, false] {
+        cases.extend(refused.map(|sql| (games(&[sql], in_tx), false)));
+        cases.extend(fine.map(|sql| (games(&[sql], in_tx), true)));
+        cases.push((games(&["SAVEPOINT a", "RELEASE SAVEPOINT a"], in_tx), true));
+    }
+    cases.extend(only_in_tx.map(|sql| (games(&[sql], true), false)));
+    cases.push((games(&["SAVEPOINT a; ROLLBACK TO a"], true), true));
+    let db = Postgres::fresh().await;
+    let engine = Engine::builder(db.clone()).register::<Games>().build().unwrap();
+    for (number, (games, commits)) in cases.into_iter().enumerate() {
+        let name = format!("k{number}");
+        let outcome = engine.execute(&scope(), &key(&name), games.clone()).await;
+        let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE idempotency_key = ";
+        let jobs = db.number(&format!("{jobs}'{name}'")).await;
+        if commits {
+            finished(outcome);
+        } else {
+            let cause = failed(outcome);
+            assert!(matches!(cause, FailureCause::Misuse { .. }), "{games:?}: {cause:?}");
+        }
+        assert_eq!(jobs, i64::from(commits), "{games:?}");
+        let made = db.number("SELECT count(*) FROM unique_things").await;
+        assert_eq!(made, i64::from(commits && !games.in_tx), "{games:?}");
+        db.sql("TRUNCATE unique_things").await;
+    }
+}
+
+/// A job that the database's own trigger drops without a word is no commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
+    for in_tx in [true, false] {
+        let db = Postgres::fresh().await;
+        db.sql(
+            "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+             CREATE TRIGGER drop_it BEFORE INSERT ON atomic_phases_staged_jobs
+             FOR EACH ROW EXECUTE FUNCTION drop_it();",
+        )
+        .await;
+        let engine = Engine::builder(db.clone()).register::<Games>().build().unwrap();
+        let texts = vec!["SELECT 1".to_owned(), BEFORE.to_owned()];
+        failed(engine.execute(&scope(), &key("k"), Games { texts, in_tx }).await);
+        assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0, "in a Tx: {in_tx}");
+    }
+}
+
+/// G3, G10: what a user typed comes back in the message of the application's trigger. It is no word of
+/// the engine's, even where the message quotes the engine's statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_g10_a_message_of_the_applications_is_not_the_engines() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE TABLE people (name text);
+         CREATE FUNCTION check_name() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         RAISE EXCEPTION 'no such name: % in %', NEW.name, current_query(); END $$;
+         CREATE TRIGGER check_name BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION check_name();",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).register::<on_postgres::Request>();
+    let engine = engine.back_off(Duration::ZERO, Duration::ZERO).build().unwrap();
+    let names = [
+        "bob",
+        "atomic_phases:exists",
+        "atomic_phases:fenced",
+        "atomic_phases:left",
+        "lock timeout",
+        "canceling statement due to lock timeout",
+        "current transaction is aborted, commands ignored until end of transaction block",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
+        let insert = format!("INSERT INTO people VALUES ('{name}')");
+        for (place, texts) in [vec![insert.clone()], vec![insert.clone(), "SELECT 1".to_owned()]]
+            .into_iter()
+            .enumerate()
+        {
+            for sly in [
+                Sly { first: texts.clone(), last: vec![] },
+                Sly { first: vec![], last: texts.clone() },
+            ] {
+                let first = sly.last.is_empty();
+                let name = key(&format!("{number}-{place}-{first}"));
+                let outcome = engine.execute(&scope(), &name, on_postgres::Request(sly)).await;
+                let is_of_the_database = match &outcome {
+                    Ok(Outcome::Failed { cause, .. }) => {
+                        matches!(cause, FailureCause::Database { phase: "answered", .. })
+                    }
+                    // A first phase leaves no row, so it has nothing to release.
+                    Err(ExecuteError::Unavailable(_)) => first,
+                    _ => false,
+                };
+                assert!(is_of_the_database, "{name:?}: {outcome:?}");
             }
         }
-    };
+    }
 }
-
-refused!(g4_a_statement_that_ends_the_transaction_is_refused_on_postgres, on_postgres, Postgres);
-refused!(g4_a_statement_that_ends_the_transaction_is_refused_on_sqlite, on_sqlite, Sqlite);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_answers_rows_is_executed() {

@@ -70,8 +70,8 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
             "BEGIN ISOLATION LEVEL",
             "SELECT set_config('lock_timeout', coalesce($1,",
             "INSERT INTO \"steps\"",
-            "INSERT INTO atomic_phases_staged_jobs",
-            "INSERT INTO atomic_phases_staged_jobs",
+            "WITH staged AS",
+            "WITH staged AS",
             "WITH advanced AS",
             "COMMIT -- binds:",
         ]
@@ -100,13 +100,14 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         "SET LOCAL lock_timeout",
         "INSERT INTO \"rides\"",
         "UPDATE \"rides\" SET",
+        "SELECT CASE WHEN",
         "COMMIT -- binds:",
         "BEGIN ISOLATION LEVEL",
         "SELECT set_config('lock_timeout', coalesce($1,",
         "WITH advanced AS",
         "UPDATE \"rides\" SET",
         "INSERT INTO \"steps\"",
-        "INSERT INTO atomic_phases_staged_jobs",
+        "WITH staged AS",
         "COMMIT -- binds:",
     ];
     let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];

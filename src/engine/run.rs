@@ -573,7 +573,8 @@ fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
             "a statement failed and the phase went on: return the error, or use a savepoint"
         }
         Refusal::LeftTransaction => {
-            "the phase ended the transaction (a raw COMMIT or ROLLBACK): the engine commits"
+            "the phase ended the transaction (a raw COMMIT or ROLLBACK) or forgot its settings \
+             (RESET ALL): the engine commits, and knows its transaction by a setting"
         }
     };
     FailureCause::Misuse { phase: phase.name, rule }

@@ -12,6 +12,8 @@ mod row;
 pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod statement;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod tokenizer;
 
 use std::future::Future;
 use std::time::Duration;

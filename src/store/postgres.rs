@@ -3,6 +3,7 @@
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
 //! would hide which of body, commit and rollback failed (H8). `statements` and `moves` hold the SQL.
 
+mod error;
 mod handed;
 mod joined;
 mod lent;
@@ -22,6 +23,9 @@ use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::future::{OptionFuture, join, join3, join4, join5};
 
+use self::error::{
+    Mark, is_lock_timeout, is_lost, is_of_a_failed_transaction, is_refused_by_server,
+};
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
@@ -604,7 +608,7 @@ impl<P: Pool> PgTransaction<P> {
         let jobs = futures_util::future::join_all(
             jobs.iter()
                 .map(|job| moves::InsertJob::new(guard, job))
-                .map(|insert| insert.execute(&mut &*conn)),
+                .map(|insert| insert.load::<i32>(&mut &*conn)),
         );
         let advance =
             moves::Advance { moved: moves::Moved::new(guard, change) }.load::<i32>(&mut &*conn);
@@ -635,7 +639,12 @@ impl<P: Pool> PgTransaction<P> {
         if commit.is_ok() {
             self.0.give_back();
         }
-        refused(error)
+        // All of these are the engine's own: they find the transaction failed where the phase ignored
+        // an error of its statements.
+        match is_of_a_failed_transaction(&error) {
+            true => Commit::Refused(Refusal::SwallowedError),
+            false => refused(error),
+        }
     }
 
     fn committed(self, answer: Result<(), Error>) -> Commit {
@@ -654,58 +663,13 @@ impl<P: Pool> PgTransaction<P> {
     }
 }
 
-/// lock_timeout arrives as an unknown kind with a message in the server's language (H9); the clock
-/// tells it in every language.
-fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
-    matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-        if began.elapsed() >= lock_wait || about.message().contains("lock timeout"))
-}
-
-/// What the guarded update raised, or another statement of the transaction. The engine's own marks are
-/// the same in every language of the server; PostgreSQL's "current transaction is aborted" is
-/// recognised in English only, and elsewhere reported as an error of the database, which is no commit
-/// either.
+/// What a statement of the engine's, or another statement of its transaction, was refused for.
 fn refused(error: Error) -> Commit {
-    let message = match &error {
-        Error::DatabaseError(_, about) => about.message(),
-        _ => "",
-    };
-    if message.contains(moves::MARK_FENCED) {
-        Commit::Fenced
-    } else if message.contains(moves::MARK_LEFT) {
-        Commit::Refused(Refusal::LeftTransaction)
-    } else if message.contains("current transaction is aborted") {
-        Commit::Refused(Refusal::SwallowedError)
-    } else {
-        Commit::Failed(StoreError::database("write the recovery point", error))
+    match Mark::of(&error) {
+        Some(Mark::Fenced) => Commit::Fenced,
+        Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
+        _ => Commit::Failed(StoreError::database("write the recovery point", error)),
     }
-}
-
-fn is_lost(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DatabaseError(
-            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
-            _
-        )
-    )
-}
-
-/// Kinds that only the server can have reported, and only for a transaction that it undid.
-fn is_refused_by_server(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DatabaseError(
-            DatabaseErrorKind::SerializationFailure
-                | DatabaseErrorKind::UniqueViolation
-                | DatabaseErrorKind::ForeignKeyViolation
-                | DatabaseErrorKind::NotNullViolation
-                | DatabaseErrorKind::CheckViolation
-                | DatabaseErrorKind::ExclusionViolation
-                | DatabaseErrorKind::ReadOnlyTransaction,
-            _
-        )
-    )
 }
 
 async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output), Error> {

@@ -32,7 +32,7 @@ use self::swallowed::Swallowed;
 use self::worker::Worker;
 use super::due::{KeyAtRow, job, jobs_at, keys_at};
 use super::row::{SurveyRow, count, key_row, millis, standing};
-use super::statement::is_of_a_transaction;
+use super::tokenizer::{Dialect, controls_transaction};
 use super::{
     Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
     KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
@@ -157,7 +157,7 @@ impl Store for Sqlite {
         // What has no text is told again when it is executed, as that statement's error.
         let _ = query.to_sql(&mut text, &diesel::sqlite::Sqlite);
         Statement {
-            ends: is_of_a_transaction(&text.finish()),
+            ends: controls_transaction(&text.finish(), Dialect::Sqlite),
             run: Box::new(move |conn| conn.execute_returning_count(&query)),
         }
     }

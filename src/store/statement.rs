@@ -25,7 +25,7 @@ where
 
 /// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in
 /// which a field's name stands where its value is bound, `[NAME]` where a text of that name stands,
-/// and `{field}` where a part of a statement stands that was declared on its own. `for Pg as varying`:
+/// `(expression)` where one that is the same for the life of the process, and `{field}` where a part of a statement stands that was declared on its own. `for Pg as varying`:
 /// the text of such a part is not always the same, so the cache goes by the text.
 macro_rules! statement {
     (
@@ -68,56 +68,9 @@ macro_rules! statement {
         $crate::store::statement::push_bind(&mut $out, &$self.$field)?
     };
     (@part $out:ident, $self:ident, [$text:ident]) => { $out.push_sql($text) };
+    (@part $out:ident, $self:ident, ($text:expr)) => { $out.push_sql($text) };
     (@part $out:ident, $self:ident, {$fragment:ident}) => {
         diesel::query_builder::QueryFragment::walk_ast(&$self.$fragment, $out.reborrow())?
     };
 }
 pub(super) use statement;
-
-/// Whether a phase's statement would end, or begin, the transaction that it is to run in.
-pub(super) fn is_of_a_transaction(sql: &str) -> bool {
-    let mut rest = sql.trim_start();
-    loop {
-        let comment = if rest.starts_with("--") {
-            rest.find('\n')
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map(|end| end + 1)
-        } else {
-            break;
-        };
-        // A comment without an end has no statement behind it.
-        let Some(end) = comment else { return false };
-        rest = rest[end + 1..].trim_start();
-    }
-    // The end of a comment within a comment: what stands behind it is not looked for.
-    if rest.starts_with("*/") {
-        return true;
-    }
-    let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
-    ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"]
-        .iter()
-        .any(|end| word.eq_ignore_ascii_case(end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_of_a_transaction;
-
-    #[test]
-    fn what_ends_or_begins_a_transaction_is_known_by_its_first_word() {
-        for sql in [
-            "COMMIT",
-            " rollback to savepoint a",
-            "End;",
-            "-- just so\nABORT",
-            "/* a */ /* b */\n-- c\n  begin",
-            "PREPARE TRANSACTION 'a'",
-            "/* /* */ */ COMMIT",
-        ] {
-            assert!(is_of_a_transaction(sql), "{sql}");
-        }
-        for sql in ["INSERT INTO commit VALUES (1)", "-- COMMIT", "/* COMMIT", "", "ENDED"] {
-            assert!(!is_of_a_transaction(sql), "{sql}");
-        }
-    }
-}

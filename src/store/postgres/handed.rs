@@ -13,7 +13,7 @@ use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 
 use crate::store::ByText;
-use crate::store::statement::is_of_a_transaction;
+use crate::store::tokenizer::{Dialect, Token, Tokens, controls_transaction};
 
 /// The first number that diesel gives a bind when a statement's text is looked at: a lower one in it
 /// is a number that the application wrote.
@@ -103,7 +103,7 @@ impl About {
         let about = Self {
             binds,
             is_constant,
-            ends: is_of_a_transaction(&text),
+            ends: controls_transaction(&text, Dialect::Postgres),
             alone: asked.0,
             joins: is_a_part(&text),
             lasts: lasts(&text),
@@ -131,17 +131,31 @@ impl PgMetadataLookup for Asked {
 }
 
 /// Whether a text can stand in parentheses behind `WITH … AS`: it writes, it is one statement to its
-/// end, it numbers no binds by itself, and the engine's tables are none of its business.
+/// end, it numbers no binds by itself, and the engine's tables are none of its business. A text that
+/// is no statement by itself must not become one in the engine's parentheses.
 fn is_a_part(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
-    let mut numbers = text.split('$').skip(1).filter_map(|behind| {
-        let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
-        behind[..digits].parse::<usize>().ok()
-    });
-    writes(text)
-        && ![";", "--", "/*", "atomic_phases"].iter().any(|stop| lower.contains(stop))
-        && numbers.all(|number| number >= FIRST_BIND)
-        && is_closed(text)
+    // What a quote with a backslash in it is depends on the server's settings.
+    if !writes(text) || text.contains('\\') || names_our_tables(text) {
+        return false;
+    }
+    let mut depth = 0_usize;
+    for token in Tokens::of(text, Dialect::Postgres) {
+        match token {
+            Token::Sign('(') => depth += 1,
+            Token::Sign(')') if depth > 0 => depth -= 1,
+            Token::Sign(')' | ';' | '$') | Token::Comment | Token::Unterminated => return false,
+            Token::Quoted(quoted) if quoted.starts_with('$') => return false,
+            Token::Bind(bind) if bind[1..].parse().map_or(true, |n: usize| n < FIRST_BIND) => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    depth == 0
+}
+
+fn names_our_tables(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("atomic_phases")
 }
 
 fn writes(text: &str) -> bool {
@@ -163,29 +177,6 @@ pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &Texts) -> bool {
     let told = query.to_sql(&mut text, &Pg).is_ok();
     let text = text.finish();
     told && lasts(&text) && texts.admits(&text)
-}
-
-/// Whether each parenthesis and each quote of a text is closed in it, and none is closed that it did not
-/// open: a text that is no statement by itself must not become one in the engine's parentheses. What
-/// takes a parser to tell (a backslash, a quote of dollars) counts as open.
-fn is_closed(text: &str) -> bool {
-    let (mut depth, mut quote) = (0_usize, None);
-    for (at, letter) in text.char_indices() {
-        match (quote, letter) {
-            (_, '\\') => return false,
-            (Some(open), _) if letter == open => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(letter),
-            (None, '(') => depth += 1,
-            (None, ')') if depth == 0 => return false,
-            (None, ')') => depth -= 1,
-            (None, '$') if !text[at + 1..].starts_with(|digit: char| digit.is_ascii_digit()) => {
-                return false;
-            }
-            _ => {}
-        }
-    }
-    depth == 0 && quote.is_none()
 }
 
 /// The texts that phases handed over so far.

@@ -12,14 +12,17 @@ use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::Error;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join};
 
+use super::error::{
+    is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
+};
 use super::handed::{Statement, Trial};
-use super::whole::{Answer, is_of_the_client, is_of_the_server};
-use super::{Pool, Postgres, answered, is_refused_by_server, moves, sql};
+use super::whole::Answer;
+use super::{Pool, Postgres, answered, moves, sql};
 use crate::definition::Isolation;
 use crate::store::{ByText, Guard, Writes};
 
@@ -122,18 +125,9 @@ where
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
         match undone {
-            true if is_refused_as_one(&error) && began.elapsed() < REFUSED_WITHIN => None,
+            true if may_be_refused_as_one(&error) && began.elapsed() < REFUSED_WITHIN => None,
             true => Some(Answer::Refused { error, reusable: true }),
             false => Some(Answer::Lost(error)),
         }
     }
-}
-
-/// Whether the server may have refused a joined statement for being one: a part of it that changes a
-/// table with a rule, say, or what a server of another make does not do.
-fn is_refused_as_one(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DatabaseError(DatabaseErrorKind::Unknown, about) if !about.message().contains(moves::MARK)
-    )
 }

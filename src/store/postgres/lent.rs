@@ -10,7 +10,8 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager,
 };
 
-use super::{Pool, is_lost};
+use super::Pool;
+use super::error::is_lost;
 use crate::store::StoreError;
 
 pub(super) struct Lent<P: Pool> {

@@ -15,7 +15,9 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{self, HasSqlType, Integer, Nullable, Timestamptz};
 use uuid::Uuid;
 
+use super::error::Mark;
 use super::joined::JoinedWrites;
+use super::statements::OURS;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
@@ -159,12 +161,10 @@ statement! {
     /// this inserts nothing and ends the connection, before the server reads them.
     Create<'a> for Pg as varying, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a> },
-    "WITH made AS (", {row}, " FROM clock_timestamp() AS t \
-     WHERE current_setting('atomic_phases.transaction', true) = 'ours' \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:exists' \
-     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+    "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
+    " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' WHEN ", [OURS],
+    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
      FROM (SELECT 1) AS one LEFT JOIN made ON true"
 }
 
@@ -212,7 +212,9 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT advanced_at, expires_at, CASE ");
         push_left_open(&mut out, self.is_ours);
-        out.push_sql("WHEN advanced_at IS NULL THEN 'atomic_phases:exists' ELSE length(set_config('lock_timeout', ");
+        out.push_sql("WHEN advanced_at IS NULL THEN ");
+        out.push_sql(Mark::Exists.sql());
+        out.push_sql(" ELSE length(set_config('lock_timeout', ");
         out.push_sql(match self.is_ours {
             true => "NULL",
             false => "current_setting('atomic_phases.lock_timeout')",
@@ -226,9 +228,9 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
 /// commit.
 fn push_left_open(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
     if !is_ours {
-        out.push_sql(
-            "WHEN current_setting('atomic_phases.left_open', true) = 'yes' THEN 'left open' ",
-        );
+        out.push_sql("WHEN current_setting('atomic_phases.left_open', true) = 'yes' THEN ");
+        out.push_sql(Mark::LeftOpen.sql());
+        out.push_sql(" ");
     }
 }
 
@@ -363,11 +365,9 @@ statement! {
     /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
     /// our mark through a server of any language.
     Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
-    "WITH advanced AS (", {moved},
-    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
-     ELSE 'atomic_phases:left' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    "WITH advanced AS (", {moved}, " AND ", [OURS], " RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
+    " ELSE ", (Mark::Left.sql()), " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
 statement! {
@@ -375,11 +375,9 @@ statement! {
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
     AdvanceFirst<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
-    "WITH advanced AS (", {moved},
-    " AND current_setting('atomic_phases.transaction', true) = 'ours' RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN '1' \
-     WHEN current_setting('atomic_phases.transaction', true) = 'ours' THEN 'atomic_phases:fenced' \
-     ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
+    "WITH advanced AS (", {moved}, " AND ", [OURS], " RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
+    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
      FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
@@ -403,35 +401,30 @@ impl QueryFragment<Pg> for AdvanceJoined<'_> {
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT CASE ");
         push_left_open(&mut out, self.is_ours);
+        out.push_sql("WHEN advanced_at IS NULL THEN ");
+        out.push_sql(Mark::Fenced.sql());
         out.push_sql(
-            "WHEN advanced_at IS NULL THEN 'atomic_phases:fenced' ELSE '1' END::integer \
-             FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
+            " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
         );
         Ok(())
     }
 }
 
-/// What each mark of the engine's begins with.
-pub(super) const MARK: &str = "atomic_phases:";
-/// What [`Create`] raises where the key has a row.
-pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
-/// What [`Advance`] raises where the lease is somebody else's.
-pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";
-/// What [`Advance`] raises outside of the transaction that the engine began.
-pub(super) const MARK_LEFT: &str = "atomic_phases:left";
-
 statement! {
     /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
-    /// COMMIT of the phase it would be committed by itself (G18).
-    InsertJob<'a> for Pg, rows sql_types::Untyped,
+    /// COMMIT of the phase it would be committed by itself (G18). As in [`Advance`], that there is no
+    /// row is an error, which also undoes a row that is in the wrong transaction.
+    InsertJob<'a> for Pg, rows Integer,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
         name: &'a str, args: &'a [u8],
     },
-    "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ", request_id,
-    ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
-     WHERE current_setting('atomic_phases.transaction', true) = 'ours'"
+    "WITH staged AS (INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, \
+     position, name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ",
+    request_id, ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
+     RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
+     FROM (SELECT 1) AS one LEFT JOIN staged ON true"
 }
 
 impl<'a> InsertJob<'a> {

@@ -15,6 +15,7 @@ use diesel::sql_types::{
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
+use super::error::Mark;
 use crate::definition::Isolation;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, statement};
@@ -78,21 +79,33 @@ statement! {
     Rollback for Pg, rows sql_types::Untyped, {}, "ROLLBACK"
 }
 
+/// Whether a statement runs in the transaction that the engine began: [`Settings`] wrote that
+/// transaction's number down, in a place that ends with it (H7).
+pub(super) const OURS: &str =
+    "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
+
 statement! {
     /// Settings of this transaction only, so that they pass through any pooler:
-    /// a bound for row locks, two bounds for a client that is gone (H13), and the mark by which the
-    /// guarded update knows that it still is in the transaction that the engine began (H7).
+    /// a bound for row locks, two bounds for a client that is gone (H13), and what [`OURS`] compares.
     Settings for Pg, rows sql_types::Untyped,
     { lock_timeout: Option<String>, idle_timeout: String },
     "SELECT set_config('lock_timeout', coalesce(", lock_timeout, ", current_setting('lock_timeout')), true), \
      set_config('idle_in_transaction_session_timeout', ", idle_timeout, ", true), \
      set_config('client_connection_check_interval', '500', true), \
-     set_config('atomic_phases.transaction', 'ours', true)"
+     set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)"
 }
 
 statement! {
     /// Gives the phase the lock timeout that its session had.
     ResetLockTimeout for Pg, rows sql_types::Untyped, {}, "SET LOCAL lock_timeout TO DEFAULT"
+}
+
+statement! {
+    /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
+    /// where they left the transaction, which turns that `COMMIT` into a rollback. A staged job says
+    /// the same, so this is for phases without one.
+    StillOurs for Pg, rows Integer, {},
+    "SELECT CASE WHEN ", [OURS], " THEN '1' ELSE ", (Mark::Left.sql()), " END::integer"
 }
 
 impl Settings {

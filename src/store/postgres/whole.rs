@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::pg::Pg;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::result::Error;
+use diesel::sql_types::Integer;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
+use futures_util::{FutureExt, TryStreamExt};
 
+use super::error::{Mark, is_lock_timeout, is_of_the_client, is_of_the_server};
 use super::joined::{self, JoinedWrites};
 use super::lent::Lent;
-use super::{
-    IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, is_lock_timeout, is_lost, moves,
-    refused, sql,
-};
+use super::{IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, moves, refused, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Creation, Guard, NewRow, Refusal, StoreError, Writes};
 
@@ -168,7 +169,8 @@ impl<P: Pool> Postgres<P> {
         Ok(tx.advanced(answer))
     }
 
-    /// `head`, which begins the transaction; the phase's statements, its jobs, `COMMIT`.
+    /// `head`, which begins the transaction; the phase's statements; its jobs or the question whether
+    /// the transaction is still ours; `COMMIT`.
     async fn send<H>(
         &self,
         conn: &AsyncPgConnection,
@@ -176,25 +178,25 @@ impl<P: Pool> Postgres<P> {
         guard: &Guard<'_>,
         writes: &mut Writes<'_, Self>,
     ) -> Answer<H> {
-        let statements = &writes.statements.all;
-        let alone = statements.iter().any(|statement| statement.about().alone);
-        let statements = statements.iter().map(|statement| {
+        let all = &writes.statements.all;
+        let alone = all.iter().any(|statement| statement.about().alone);
+        let statements = all.iter().map(|statement| {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.texts))
         });
-        let jobs = writes
-            .jobs
-            .iter()
-            .map(|job| moves::InsertJob::new(guard, job).execute(&mut &*conn).boxed());
+        let jobs = writes.jobs.iter().map(|job| told(moves::InsertJob::new(guard, job), conn));
+        // Made in this order, too: that is the one in which diesel's instrumentation sees them.
+        let proof = writes.jobs.is_empty().then_some(sql::StillOurs {});
+        let proof = proof.into_iter().map(|proof| told(proof, conn));
         let mut written: Vec<MaybeDone<Executed<'_>>> =
-            statements.chain(jobs).map(maybe_done).collect();
+            statements.chain(jobs).chain(proof).map(maybe_done).collect();
         let mut head = pin!(maybe_done(head));
         let mut commit = maybe_done(sql::CommitTx {}.execute(&mut &*conn).boxed());
         let mut sent = false;
         // Each is polled, and so sent, in its turn. What the client itself refuses (a value without an SQL
         // form, a bind that is missing) is an error in its turn: behind it, COMMIT must not be sent. An
         // error of the server's undoes the transaction, whatever is sent behind it.
-        let all = poll_fn(|context| {
+        let polled = poll_fn(|context| {
             let mut pending = head.as_mut().poll(context).is_pending();
             for statement in &mut written {
                 if alone && pending {
@@ -215,18 +217,23 @@ impl<P: Pool> Postgres<P> {
             pending |= Pin::new(&mut commit).poll(context).is_pending();
             if pending { Poll::Pending } else { Poll::Ready(()) }
         });
-        let all = answered(all.map(Ok)).await;
+        let polled = answered(polled.map(Ok)).await;
         let commit = Pin::new(&mut commit).take_output();
-        let errors =
-            written.iter_mut().filter_map(|statement| Pin::new(statement).take_output()?.err());
+        let mut answers: Vec<_> =
+            written.iter_mut().map(|statement| Pin::new(statement).take_output()).collect();
+        // The engine's last statement succeeded behind one that failed: the phase went back to a savepoint,
+        // and the transaction was not undone.
+        let was_revived = answers.iter().any(|answer| matches!(answer, Some(Err(_))))
+            && matches!(answers.last(), Some(Some(Ok(_))));
         // The first error is the cause: what follows it fails for being in a failed transaction.
+        let errors = answers.iter_mut().filter_map(|answer| answer.take()?.err());
         let (head, error) = match head.take_output() {
-            Some(Ok(head)) => (Some(head), all.err().or(errors.into_iter().next())),
+            Some(Ok(head)) => (Some(head), polled.err().or(errors.into_iter().next())),
             Some(Err(error)) => (None, Some(error)),
-            None => (None, all.err().or(errors.into_iter().next())),
+            None => (None, polled.err().or(errors.into_iter().next())),
         };
         match (head, error, commit) {
-            (_, Some(error), commit) if is_of_the_server(&error) => {
+            (_, Some(error), commit) if is_of_the_server(&error) && !was_revived => {
                 Answer::Refused { error, reusable: commit.is_some_and(|commit| commit.is_ok()) }
             }
             (_, Some(error), _) if !sent || is_of_the_client(&error) => Answer::NotSent(error),
@@ -235,6 +242,15 @@ impl<P: Pool> Postgres<P> {
             (_, None, _) => Answer::Lost(Error::BrokenTransactionManager),
         }
     }
+}
+
+/// A statement of the engine's that answers one number, or raises a [`Mark`].
+fn told<'c, Q>(statement: Q, mut conn: &'c AsyncPgConnection) -> Executed<'c>
+where
+    Q: Query<SqlType = Integer> + QueryFragment<Pg> + QueryId + Send + 'c,
+{
+    let sent = AsyncConnectionCore::load(&mut conn, statement);
+    async move { Ok(sent.await?.try_collect::<Vec<_>>().await?.len()) }.boxed()
 }
 
 impl<P: Pool> PgTransaction<P> {
@@ -253,12 +269,11 @@ impl<P: Pool> PgTransaction<P> {
                 if reusable {
                     self.0.give_back();
                 }
-                if is_taken(&error) {
-                    Creation::Exists
-                } else if is_lock_timeout(&error, began, lock_wait) {
-                    Creation::Busy
-                } else {
-                    Creation::Failed(failed(error))
+                match Mark::of(&error) {
+                    Some(Mark::Exists) => Creation::Exists,
+                    Some(Mark::Left) => Creation::Refused(Refusal::LeftTransaction),
+                    None if is_lock_timeout(&error, began, lock_wait) => Creation::Busy,
+                    _ => Creation::Failed(failed(error)),
                 }
             }
             Answer::NotSent(error) => Creation::Failed(failed(error)),
@@ -280,29 +295,4 @@ impl<P: Pool> PgTransaction<P> {
             Answer::Lost(error) => Commit::Unknown(failed(error)),
         }
     }
-}
-
-/// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
-pub(super) fn is_of_the_server(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(..)) && !is_lost(error)
-}
-
-/// Whether the client refused the statement in its turn: neither it nor `COMMIT` behind it was sent.
-pub(super) fn is_of_the_client(error: &Error) -> bool {
-    match error {
-        // tokio-postgres counts the binds, and has no kind of error for it that diesel passes on.
-        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about) => {
-            let message = about.message();
-            ["parameters but got", "serializing parameter", "encoding message"]
-                .iter()
-                .any(|of_the_client| message.contains(of_the_client))
-        }
-        Error::DatabaseError(..) => false,
-        _ => true,
-    }
-}
-
-/// Whether another row has the key.
-fn is_taken(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(_, about) if about.message().contains(moves::MARK_EXISTS))
 }

@@ -1,0 +1,178 @@
+//! Every judgement about an error of PostgreSQL: what it says for certain, and what it leaves open.
+//!
+//! diesel passes a kind on for the constraint violations, 40001 and 25006; any other SQLSTATE arrives
+//! as `Unknown`, with a message in the server's language (H9). A message can hold what a user typed, by
+//! a trigger's `RAISE` for one. So nothing is decided by the words of a message, but for a [`Mark`].
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
+use uuid::Uuid;
+
+/// What a statement of the engine's raises, by the cast of a text that is no number: an error with
+/// this text in it, in a server of any language.
+///
+/// Each begins with a random number of this process, so that no text of an application's equals it. It
+/// stands in the SQL in two halves, because a message may also quote the statement it is about
+/// (`current_query()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// The key has a row.
+    Exists,
+    /// The row is not in the state, or not under the lease, that the write is guarded by.
+    Fenced,
+    /// This is not the transaction that the engine began.
+    Left,
+    /// A staged job was not inserted, without an error: a trigger or a rule of the database.
+    Unstaged,
+    /// The application left a transaction open on a connection of its pool.
+    LeftOpen,
+}
+
+struct Texts {
+    raised: String,
+    sql: String,
+}
+
+static TEXTS: LazyLock<[Texts; Mark::ALL.len()]> = LazyLock::new(|| {
+    let process = Uuid::new_v4().simple();
+    Mark::ALL.map(|mark| Texts {
+        raised: format!("atomic_phases:{process}:{}:", mark.word()),
+        sql: format!("('atomic_phases:{process}' || ':{}:')", mark.word()),
+    })
+});
+
+impl Mark {
+    const ALL: [Self; 5] = [Self::Exists, Self::Fenced, Self::Left, Self::Unstaged, Self::LeftOpen];
+
+    /// The mark of an error, if it is one that the engine raised.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        let about = unknown(error)?;
+        Self::ALL.into_iter().find(|mark| about.message().contains(&mark.texts().raised))
+    }
+
+    /// An SQL expression of type `text`.
+    pub(super) fn sql(self) -> &'static str {
+        &self.texts().sql
+    }
+
+    fn texts(self) -> &'static Texts {
+        &TEXTS[self as usize]
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Exists => "exists",
+            Self::Fenced => "fenced",
+            Self::Left => "left",
+            Self::Unstaged => "unstaged",
+            Self::LeftOpen => "left_open",
+        }
+    }
+}
+
+/// The server's words for an error whose SQLSTATE diesel has no kind for.
+fn unknown(error: &Error) -> Option<&dyn DatabaseErrorInformation> {
+    match error {
+        Error::DatabaseError(DatabaseErrorKind::Unknown, about) => Some(&**about),
+        _ => None,
+    }
+}
+
+/// Whether the connection is gone.
+pub(super) fn is_lost(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
+            _
+        )
+    )
+}
+
+/// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
+pub(super) fn is_of_the_server(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(..)) && !is_lost(error)
+}
+
+/// Whether the client refused the statement in its turn: neither it nor `COMMIT` behind it was sent.
+pub(super) fn is_of_the_client(error: &Error) -> bool {
+    match error {
+        // tokio-postgres counts the binds, and has no kind of error for it that diesel passes on. It
+        // is the client's own text: what the server says has another kind.
+        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about) => {
+            let message = about.message();
+            ["parameters but got", "serializing parameter", "encoding message"]
+                .iter()
+                .any(|of_the_client| message.contains(of_the_client))
+        }
+        Error::DatabaseError(..) => false,
+        _ => true,
+    }
+}
+
+/// Kinds that only the server can have reported, and only for a transaction that it undid. Said of a
+/// `COMMIT`: any other error may hide one that was applied (H4, H9).
+pub(super) fn is_refused_by_server(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::SerializationFailure
+                | DatabaseErrorKind::UniqueViolation
+                | DatabaseErrorKind::ForeignKeyViolation
+                | DatabaseErrorKind::RestrictViolation
+                | DatabaseErrorKind::NotNullViolation
+                | DatabaseErrorKind::CheckViolation
+                | DatabaseErrorKind::ExclusionViolation
+                | DatabaseErrorKind::ReadOnlyTransaction,
+            _
+        )
+    )
+}
+
+/// Whether the server may have refused a statement for what it is made of: a part that changes a table
+/// with a rule, say, what a server of another make does not do, or a transaction that was left open.
+pub(super) fn may_be_refused_as_one(error: &Error) -> bool {
+    unknown(error).is_some() && matches!(Mark::of(error), None | Some(Mark::LeftOpen))
+}
+
+/// Whether a statement of the engine's was answered that its transaction had failed before. Recognised
+/// in a server that speaks English; elsewhere it is reported as an error of the database, which is no
+/// commit either.
+pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
+    unknown(error).is_some_and(|about| {
+        about.message()
+            == "current transaction is aborted, commands ignored until end of transaction block"
+    })
+}
+
+/// lock_timeout arrives as an unknown kind with a message in the server's language (H9); the clock
+/// tells it in every language.
+pub(super) fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
+    unknown(error).is_some_and(|about| {
+        began.elapsed() >= lock_wait || about.message() == "canceling statement due to lock timeout"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raised(kind: DatabaseErrorKind, message: &str) -> Error {
+        Error::DatabaseError(kind, Box::new(message.to_owned()))
+    }
+
+    #[test]
+    fn a_mark_is_found_in_any_language_and_its_sql_is_not_one() {
+        for mark in Mark::ALL {
+            let message =
+                format!("ungültige Eingabesyntax für Typ integer: »{}«", mark.texts().raised);
+            assert_eq!(Mark::of(&raised(DatabaseErrorKind::Unknown, &message)), Some(mark));
+            let quoted = format!("no: SELECT {}::integer", mark.sql());
+            assert_eq!(Mark::of(&raised(DatabaseErrorKind::Unknown, &quoted)), None);
+            let guessed = format!("atomic_phases:{}", mark.word());
+            assert_eq!(Mark::of(&raised(DatabaseErrorKind::Unknown, &guessed)), None);
+        }
+    }
+}
