@@ -6,6 +6,10 @@
 //! the body are gone once the parameters are typed; everything else counts. `1` and `1.0` are one
 //! value to a float field and two to a `serde_json::Value`.
 //!
+//! A row keeps the fingerprint that it was born with. Where it differs from a caller's, the type may have
+//! got a field since: then the engine decodes the stored parameters by the caller's type and takes their
+//! fingerprint again.
+//!
 //! `v1` is stored in rows: its form never changes. A different form, a keyed one say, is another
 //! [`FingerprintVersion`]. This module never sees a body, and never reads or writes a row.
 
@@ -23,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use crate::key::hex;
 
+pub(crate) use error::Step;
 pub use error::{FingerprintError, FingerprintRule};
 pub use unfingerprinted::Unfingerprinted;
 
@@ -65,13 +70,55 @@ pub(crate) enum FingerprintVersion {
 impl FingerprintVersion {
     /// What new rows are written with.
     pub(crate) const CURRENT: Self = Self::V1;
+}
 
-    /// The version of a stored fingerprint; `None` where a newer process wrote it, or nobody (G14).
-    pub(crate) fn of(stored: &str) -> Option<Self> {
-        let (version, digest) = stored.split_once(':')?;
-        let is_sha256 = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (version == "v1" && is_sha256).then_some(Self::V1)
+/// What a row stores: a fingerprint, and behind a `.` the [mark](origin_mark) of the request's origin.
+///
+/// By the mark a request with another origin is told apart even where the fingerprint was taken with a
+/// parameter type that has changed since.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredFingerprint<'r> {
+    pub(crate) version: FingerprintVersion,
+    /// The fingerprint alone, which derived keys are made of.
+    pub(crate) fingerprint: &'r str,
+    origin: Option<&'r str>,
+}
+
+impl<'r> StoredFingerprint<'r> {
+    /// `None` where a newer process wrote it, or none did (G14).
+    pub(crate) fn parse(stored: &'r str) -> Option<Self> {
+        let (fingerprint, origin) = match stored.split_once('.') {
+            Some((fingerprint, origin)) => (fingerprint, Some(origin)),
+            None => (stored, None),
+        };
+        let is_hex = |text: &str, digits| {
+            text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let (version, digest) = fingerprint.split_once(':')?;
+        let is_known = version == "v1"
+            && is_hex(digest, 64)
+            && origin.is_none_or(|origin| is_hex(origin, MARK_DIGITS));
+        is_known.then_some(Self { version: FingerprintVersion::V1, fingerprint, origin })
     }
+
+    /// Whether the row's request came by `origin`.
+    pub(crate) fn came_by(&self, origin: &RequestOrigin) -> bool {
+        self.origin.is_some_and(|mark| mark == origin_mark(self.fingerprint, origin))
+    }
+}
+
+const MARK_DIGITS: usize = 16;
+
+/// The mark of an origin. It is salted with the fingerprint, so that rows cannot be grouped by it.
+fn origin_mark(fingerprint: &str, origin: &RequestOrigin) -> String {
+    let query = origin.query.as_deref();
+    let mut hash = Sha256::new();
+    for field in [Some(fingerprint), Some(&origin.method), Some(&origin.path), query] {
+        let length = field.map_or(u64::MAX, |field| field.len() as u64);
+        hash.update(length.to_be_bytes());
+        hash.update(field.unwrap_or_default());
+    }
+    hex(&hash.finalize()[..MARK_DIGITS / 2])
 }
 
 /// `v1:` and 64 lower-case hex digits.
@@ -79,10 +126,15 @@ impl FingerprintVersion {
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// The text that a row stores.
+    /// As text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The text that a row stores; see [`StoredFingerprint`].
+    pub(crate) fn stored(&self, origin: &RequestOrigin) -> String {
+        format!("{}.{}", self.0, origin_mark(&self.0, origin))
     }
 
     /// Whether a row's fingerprint is this one. Takes equally long for every stored text, so that
@@ -142,19 +194,8 @@ pub fn fingerprint<T: Serialize + ?Sized>(
     fingerprint_in(FingerprintVersion::CURRENT, origin, parameters)
 }
 
-/// The fingerprint in the form that `stored` was written with; `None` where this process does not
-/// know that form and has to leave the row to one that does (G14).
-pub(crate) fn fingerprint_like<T: Serialize + ?Sized>(
-    stored: &str,
-    origin: &RequestOrigin,
-    parameters: &T,
-) -> Result<Option<Fingerprint>, FingerprintError> {
-    FingerprintVersion::of(stored)
-        .map(|version| fingerprint_in(version, origin, parameters))
-        .transpose()
-}
-
-fn fingerprint_in<T: Serialize + ?Sized>(
+/// The fingerprint in the form that a row was written with.
+pub(crate) fn fingerprint_in<T: Serialize + ?Sized>(
     version: FingerprintVersion,
     origin: &RequestOrigin,
     parameters: &T,
@@ -183,6 +224,12 @@ fn preimage<T: Serialize + ?Sized>(
     canonical::write(&mut out, &origin.query)?;
     out.push(b'}');
     Ok(out)
+}
+
+/// Where a value has no JSON form because of the key of a map.
+pub(crate) fn bad_map_key<T: Serialize + ?Sized>(value: &T) -> Option<Vec<Step>> {
+    let error = canonical::write(&mut Vec::new(), value).err()?;
+    (error.rule() == FingerprintRule::MapKey).then(|| error.into_path())
 }
 
 #[cfg(test)]

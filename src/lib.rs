@@ -185,6 +185,7 @@ mod key;
 mod moment;
 mod observe;
 mod phase;
+mod roundtrip;
 mod store;
 mod worker;
 

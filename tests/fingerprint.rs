@@ -2,11 +2,20 @@
 //! typed parameters decide them (row 58, another key, is a test of the derived key). The statuses
 //! are the boundary's and are tested there.
 
-use std::collections::HashMap;
+mod support;
 
-use atomic_phases::{Fingerprint, RequestOrigin, Unfingerprinted, fingerprint};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use atomic_phases::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use support::*;
+
+on_both_stores! {
+    g9_a_field_that_was_added_with_a_default_makes_no_mismatch,
+    g9_what_the_callers_type_cannot_read_is_no_mismatch_and_not_replayed,
+    g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct CreateRide {
@@ -262,4 +271,179 @@ fn the_options_of_serde_derive_just_work() {
     assert_ne!(first, of_body::<Order>(r#"{"type":"t","x":"1","y":"2"}"#));
     let same = of_body::<serde_json::Value>(r#"{"type":"t","x":1,"y":"2"}"#);
     assert_eq!(first, same, "a type and the value of the same shape");
+}
+
+/// What an order is to one deploy.
+macro_rules! order {
+    ($name:ident, version $version:literal, { $($field:tt)* }) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name { $($field)* }
+
+        #[atomic_phases(name = "order", version = $version)]
+        impl<Db: TestDb> $name {
+            #[phase]
+            async fn kept(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<()> {
+                Db::add_step(batch, "order", "kept");
+                Ok(())
+            }
+
+            #[phase(foreign(idempotent))]
+            async fn paid(&self, call: ForeignCall, app: &App) -> PhaseResult<()> {
+                let pay = async |key: DerivedKey| {
+                    Ok::<_, PhaseError>(app.provider.call(key.as_str(), "pay").await)
+                };
+                call.make(pay).await?;
+                match app.provider.calls().len() {
+                    1 => Err(PhaseError::retryable("asked for")),
+                    _ => Ok(()),
+                }
+            }
+
+            #[phase]
+            async fn answered(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<Reply> {
+                Db::add_step(batch, "order", "answered");
+                Ok(Reply::text(200, serde_json::to_string(self).unwrap()))
+            }
+        }
+    };
+}
+
+order!(Order, version 1, { amount: i64 });
+order!(WithNote, version 1, { amount: i64, #[serde(default)] note: Option<String> });
+order!(OfVersion2, version 2, { amount: i64, #[serde(default)] note: Option<String> });
+order!(InWords, version 1, { amount: String });
+
+fn of<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine<S, App> {
+    Engine::builder(db.clone()).app(app.clone()).register::<R>().build().unwrap()
+}
+
+/// SPEC 2: the parameters are what the handler sees of them today.
+async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(db: S) {
+    let app = App::default();
+    let old = of::<S, Order>(&db, &app);
+    let call = async |engine: &Engine<S, App>, name: &str, path: &str, note: Option<&str>| {
+        let request = WithNote { amount: 1, note: note.map(str::to_owned) };
+        let origin = RequestOrigin::new("POST", path, None);
+        engine.call(&scope(), &key(name), request).origin(origin).execute().await
+    };
+    let old_call = async |name: &str| {
+        let origin = RequestOrigin::new("POST", "/orders", None);
+        old.call(&scope(), &key(name), Order { amount: 1 }).origin(origin).execute().await
+    };
+    failed(old_call("open").await);
+    let done = finished(old_call("done").await);
+
+    let new = of::<S, WithNote>(&db, &app);
+    for name in ["open", "done"] {
+        for other in
+            [call(&new, name, "/orders", Some("")).await, call(&new, name, "/orders/1", None).await]
+        {
+            assert!(matches!(other, Ok(Outcome::Mismatch)), "{name}: {other:?}");
+        }
+    }
+    let again = finished(call(&new, "done", "/orders", None).await);
+    assert!(again.replayed && again.reply == done.reply, "{again:?}");
+    finished(call(&new, "open", "/orders", None).await);
+    assert!(finished(call(&new, "open", "/orders", None).await).replayed);
+    let calls = app.provider.calls();
+    assert_eq!(calls.len(), 3);
+    assert_eq!(
+        calls[0], calls[2],
+        "G1: the derived key is of the fingerprint that the row was born with"
+    );
+    assert_eq!(app.provider.effects(), 2);
+
+    // A type of another version is the caller's type as well.
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Order>();
+    let both = builder.register::<OfVersion2>().build().unwrap();
+    let origin = RequestOrigin::new("POST", "/orders", None);
+    let request = OfVersion2 { amount: 1, note: None };
+    let again = both.call(&scope(), &key("done"), request).origin(origin.clone()).execute().await;
+    assert!(finished(again).replayed);
+    let request = OfVersion2 { amount: 2, note: None };
+    let other = both.call(&scope(), &key("done"), request).origin(origin).execute().await;
+    assert!(matches!(other, Ok(Outcome::Mismatch)), "{other:?}");
+}
+
+async fn g9_what_the_callers_type_cannot_read_is_no_mismatch_and_not_replayed<S: TestDb>(db: S) {
+    let app = App::default();
+    let old = of::<S, Order>(&db, &app);
+    failed(old.execute(&scope(), &key("open"), Order { amount: 1 }).await);
+    finished(old.execute(&scope(), &key("done"), Order { amount: 1 }).await);
+    let new = of::<S, InWords>(&db, &app);
+    for name in ["open", "done"] {
+        let told = new.execute(&scope(), &key(name), InWords { amount: "one".into() }).await;
+        assert_eq!(failed(told), FailureCause::NotKnownHere, "{name}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 3);
+    assert_eq!(app.provider.calls().len(), 2);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tagged<T> {
+    ride: u8,
+    tags: Vec<T>,
+}
+
+macro_rules! tagged {
+    ($name:literal, $type:ty) => {
+        #[atomic_phases(name = $name, version = 1)]
+        impl<Db: TestDb> Tagged<$type> {
+            #[phase]
+            async fn answered(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<Reply> {
+                Db::add_step(batch, "tagged", "answered");
+                Ok(Reply::new(204))
+            }
+        }
+    };
+}
+
+tagged!("tagged.sets", HashSet<String>);
+tagged!("tagged.sorted", BTreeSet<String>);
+tagged!("tagged.maps", HashMap<String, u8>);
+tagged!("tagged.skipped", Skipped);
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Serialize, Deserialize)]
+struct Skipped {
+    #[serde(default = "yes", skip_serializing_if = "std::ops::Not::not")]
+    wanted: bool,
+}
+
+async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let builder = Engine::builder(db.clone()).register::<Tagged<HashSet<String>>>();
+    let builder = builder.register::<Tagged<BTreeSet<String>>>().register::<Tagged<Skipped>>();
+    let engine = builder.register::<Tagged<HashMap<String, u8>>>().build().unwrap();
+    let body = r#"{"ride": 1, "tags": [["canary", "b", "c", "d", "e", "f", "g", "h"]]}"#;
+
+    let set: Tagged<HashSet<String>> = serde_json::from_str(body).unwrap();
+    let error = engine.execute(&scope(), &key("sets"), set).await.unwrap_err();
+    let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+    assert_eq!((found.path().as_str(), found.rule()), ("tags[0]", FingerprintRule::Unordered));
+    assert!(error.to_string().contains("BTreeSet"), "{error}");
+    assert!(!format!("{error} {error:?}").contains("canary"), "G19: {error:?}");
+
+    let skipped =
+        Tagged { ride: 1, tags: vec![Skipped { wanted: true }, Skipped { wanted: false }] };
+    let error = engine.execute(&scope(), &key("skipped"), skipped).await.unwrap_err();
+    let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+    assert_eq!((found.path().as_str(), found.rule()), ("tags[1]", FingerprintRule::NotStable));
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0, "nothing ran");
+
+    // What has an order of its own, or is put in order, is one request each time.
+    for replayed in [false, true, true, true] {
+        let sorted: Tagged<BTreeSet<String>> = serde_json::from_str(body).unwrap();
+        let told = engine.execute(&scope(), &key("sorted"), sorted).await;
+        assert_eq!(finished(told).replayed, replayed);
+        let tags = vec![(0..9).map(|n| (n.to_string(), n)).collect::<HashMap<_, _>>()];
+        let told = engine.execute(&scope(), &key("maps"), Tagged { ride: 1, tags }).await;
+        assert_eq!(finished(told).replayed, replayed);
+    }
 }

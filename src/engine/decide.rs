@@ -10,8 +10,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) definition: &'a Definition,
     /// The id under which this call would create, or has just created, the row.
     pub(crate) request_id: uuid::Uuid,
-    /// Whether the row's fingerprint is this call's; `None` where the row was written by a
-    /// fingerprint version that this process does not know.
+    /// Whether the row is of this request; `None` where this process cannot tell.
     pub(crate) same_request: Option<bool>,
 }
 
@@ -46,7 +45,7 @@ pub(crate) enum Decision {
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
 pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
     let Some(row) = row else { return Decision::Create { replaces: None } };
-    if row.status == Status::Completed && row.expired {
+    if row.is_over() {
         return Decision::Create { replaces: Some(row.request_id) };
     }
     if row.status == Status::Completed && row.fingerprint == ERASED {

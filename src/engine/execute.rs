@@ -1,18 +1,16 @@
 //! [`Call::execute`]: from a call to its answer. Reads the key's row, decides, reserves or takes
 //! over, and hands over to `run`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::decide::{Asked, Decision, decide};
 use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, Finished, Outcome};
-use super::registry::Decode;
 use super::run::{Ended, Run, jitter};
 use super::stored::unreadable;
 use super::{Call, Core};
@@ -20,12 +18,14 @@ use crate::codec::CodecError;
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::{Definition, Phases, RequestDefinition, STARTED};
 use crate::fingerprint::{
-    Fingerprint, FingerprintVersion, RequestOrigin, fingerprint, fingerprint_like,
+    Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin,
+    StoredFingerprint, fingerprint, fingerprint_in,
 };
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Outputs, Reply, RequestContext};
+use crate::roundtrip::{Because, Loss, Order, difference};
 use crate::store::{
     Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
 };
@@ -70,7 +70,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             .registry
             .get(name, version)
             .ok_or(ExecuteError::NotRegistered { name, version })?;
-        let (phases, decode) = (entry.phases.clone(), entry.decode);
+        let phases = entry.phases.clone();
         let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
         let context = self.context?;
@@ -85,7 +85,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             phases,
             fingerprint,
             given: Box::new(Given { origin: self.origin, request: self.request }),
-            decode,
+            compared: Mutex::default(),
             context,
             background,
             looks_first: !self.expects_new || has_quota,
@@ -120,22 +120,78 @@ struct Given<R> {
     request: R,
 }
 
-trait Asking: Send + Sync {
+trait Asking<S: Store, A>: Send + Sync {
+    fn origin(&self) -> &RequestOrigin;
+
     /// The parameters as they are stored.
     fn params(&self) -> serde_json::Result<Vec<u8>>;
 
-    /// The fingerprint in the version of a stored one.
-    fn fingerprint_like(&self, stored: &str) -> Option<Fingerprint>;
+    /// The parameters as each attempt sees them: read from their stored form. `given` is the
+    /// fingerprint of what the caller gave.
+    fn from_params(
+        &self,
+        params: &[u8],
+        given: &Fingerprint,
+    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError>;
+
+    /// The fingerprint in another version than that of this process.
+    fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint>;
+
+    /// The fingerprint of stored parameters, read by the caller's type; `None` where they are not of
+    /// that type.
+    fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint>;
 }
 
-impl<R: Serialize + Send + Sync> Asking for Given<R> {
+impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
+    fn origin(&self) -> &RequestOrigin {
+        &self.origin
+    }
+
     fn params(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(&self.request)
     }
 
-    fn fingerprint_like(&self, stored: &str) -> Option<Fingerprint> {
-        fingerprint_like(stored, &self.origin, &self.request).ok().flatten()
+    fn from_params(
+        &self,
+        params: &[u8],
+        given: &Fingerprint,
+    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError> {
+        let read: R = serde_json::from_slice(params)
+            .map_err(|_| ExecuteError::NotStorable { what: "parameters" })?;
+        // What has another fingerprint each time that it is read would make a mismatch of each retry.
+        if fingerprint(&self.origin, &read)? != *given {
+            let loss = difference(&self.request, &read, Order::Counts);
+            let Loss { path, because } =
+                loss.unwrap_or(Loss { path: Vec::new(), because: Because::Differs });
+            let rule = match because {
+                Because::Order => FingerprintRule::Unordered,
+                _ => FingerprintRule::NotStable,
+            };
+            return Err(FingerprintError::at(path, rule).into());
+        }
+        Ok(Box::new(read))
     }
+
+    fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint> {
+        fingerprint_in(version, &self.origin, &self.request).ok()
+    }
+
+    fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint> {
+        let read: R = serde_json::from_slice(params).ok()?;
+        fingerprint(&self.origin, &read).ok()
+    }
+}
+
+/// Whether a row is of the request that is asked for (G9).
+#[derive(Clone, Copy)]
+enum Comparison {
+    Same,
+    Another,
+    /// This process cannot tell: it does not know the version of the row's fingerprint, or the row's
+    /// parameters are of a type that the caller's cannot read.
+    NotKnownHere,
+    /// The row is not the one any more that was seen.
+    Changed,
 }
 
 /// One call on its way, detached from its caller.
@@ -146,8 +202,9 @@ struct Attempt<S: Store, A> {
     definition: Definition,
     phases: Arc<str>,
     fingerprint: Fingerprint,
-    given: Box<dyn Asking>,
-    decode: Decode<S, A>,
+    given: Box<dyn Asking<S, A>>,
+    /// What the stored parameters of a row came to, once they were read.
+    compared: Mutex<Option<(Uuid, Comparison)>>,
     context: Option<Box<RawValue>>,
     /// Whether to store it and leave the work to the workers.
     background: bool,
@@ -175,26 +232,33 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 false => Ok(None),
             }
         };
-        let (mut row, told) = match tracing::Instrument::instrument(look, span.clone()).await {
-            Ok(row) => (row, None),
-            Err(error) => (None, Some(Err(error.into()))),
+        let looked = async {
+            let mut row = look.await?;
+            let told = self.told_at_once(&mut row).await?;
+            Ok::<_, ExecuteError>((row, told))
         };
-        if let Some(outcome) = told.or_else(|| self.told_at_once(&mut row)) {
-            return span.in_scope(|| self.answered(outcome));
-        }
+        let row = match tracing::Instrument::instrument(looked, span.clone()).await {
+            Ok((row, None)) => row,
+            Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
+            Err(error) => return span.in_scope(|| self.answered(Err(error))),
+        };
         let settling = tracing::Instrument::instrument(self.settle(Some(row)), span);
         // Boxed, because tokio moves a task's future about several times, and this one is large.
         tokio::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
     /// The answer, where the row says it and nothing has to be done.
-    fn told_at_once(&self, row: &mut Option<Glance>) -> Option<Result<Outcome, ExecuteError>> {
-        match decide(row.as_ref(), &self.asked(row.as_ref())) {
+    async fn told_at_once(
+        &self,
+        row: &mut Option<Glance>,
+    ) -> Result<Option<Outcome>, ExecuteError> {
+        let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
+        match decide(row.as_ref(), &asked) {
             Decision::Create { .. }
             | Decision::TakeOver
             | Decision::Recover
-            | Decision::InProgress { .. } => None,
-            decision => Some(self.answer(decision, row.take())),
+            | Decision::InProgress { .. } => Ok(None),
+            decision => self.answer(decision, row.take()).map(Some),
         }
     }
 
@@ -220,7 +284,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 Some(row) => row,
                 None => self.core.store.look(&self.scope, &self.key).await?,
             };
-            let decision = decide(row.as_ref(), &self.asked(row.as_ref()));
+            let decided = self.asked(row.as_ref()).await?.map(|asked| decide(row.as_ref(), &asked));
+            let Some(decision) = decided else {
+                looks += 1;
+                match looks < LOOKS {
+                    true => continue,
+                    false => return Ok(self.core.not_known_here()),
+                }
+            };
             let ended = match (decision, row) {
                 (Decision::Create { .. }, _) if ran => {
                     return Err(ExecuteError::RowDeleted);
@@ -284,26 +355,67 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    fn asked(&self, row: Option<&Glance>) -> Asked<'_> {
-        Asked {
-            definition: &self.definition,
-            request_id: self.request_id,
-            same_request: row.map_or(Some(true), |row| self.is_same(&row.fingerprint)),
-        }
+    /// `None`: the row changed meanwhile.
+    async fn asked(&self, row: Option<&Glance>) -> Result<Option<Asked<'_>>, ExecuteError> {
+        let comparison = match row {
+            None => Comparison::Same,
+            Some(row) => self.compare(row).await?,
+        };
+        let same_request = match comparison {
+            Comparison::Same => Some(true),
+            Comparison::Another => Some(false),
+            Comparison::NotKnownHere => None,
+            Comparison::Changed => return Ok(None),
+        };
+        let (definition, request_id) = (&self.definition, self.request_id);
+        Ok(Some(Asked { definition, request_id, same_request }))
     }
 
-    /// Whether a stored fingerprint is this request's; `None` where this process does not know the
-    /// version that the row was written with.
-    fn is_same(&self, stored: &str) -> Option<bool> {
+    /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
+    /// origins do not: then either this is another request, or the type has changed since.
+    async fn compare(&self, row: &Glance) -> Result<Comparison, ExecuteError> {
         #[cfg(feature = "fault-injection")]
         if mutated!(SkipFingerprint) {
-            return Some(true);
+            return Ok(Comparison::Same);
         }
-        if FingerprintVersion::of(stored)? == FingerprintVersion::CURRENT {
-            return Some(self.fingerprint.matches(stored));
+        let Some(stored) = StoredFingerprint::parse(&row.fingerprint) else {
+            return Ok(Comparison::NotKnownHere);
+        };
+        let is_same = match stored.version == FingerprintVersion::CURRENT {
+            true => self.fingerprint.matches(stored.fingerprint),
+            // An older row is compared in its own form (WIRE 59).
+            false => self
+                .given
+                .fingerprint_in(stored.version)
+                .is_some_and(|own| own.matches(stored.fingerprint)),
+        };
+        if is_same {
+            return Ok(Comparison::Same);
         }
-        // An older row is compared in its own form (WIRE 59).
-        self.given.fingerprint_like(stored).map(|like| like.matches(stored))
+        if row.definition != self.definition.name || !stored.came_by(self.given.origin()) {
+            return Ok(Comparison::Another);
+        }
+        // Of a key that is about to be used anew nothing is compared.
+        if row.is_over() {
+            return Ok(Comparison::Another);
+        }
+        let known = *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((request_id, comparison)) = known
+            && request_id == row.request_id
+        {
+            return Ok(comparison);
+        }
+        let params = self.core.store.params(&self.scope, &self.key, row.request_id).await?;
+        let Some(params) = params else { return Ok(Comparison::Changed) };
+        let params = self.core.decode(&self.scope, &self.key, "params", params)?;
+        let comparison = match self.given.fingerprint_of(&params) {
+            Some(stored) if stored == self.fingerprint => Comparison::Same,
+            Some(_) => Comparison::Another,
+            None => Comparison::NotKnownHere,
+        };
+        *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+            Some((row.request_id, comparison));
+        Ok(comparison)
     }
 
     fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, ExecuteError> {
@@ -378,7 +490,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         within("parameters", plain.len(), self.core.settings.limits.params)?;
         // Each attempt runs what was stored (G5), the first one too: what does not come back from its
         // stored form is refused here, and not found out after a crash.
-        let request = (self.decode)(&plain).map_err(not_storable)?;
+        let request = self.given.from_params(&plain, &self.fingerprint)?;
+        let fingerprint = self.fingerprint.stored(self.given.origin());
         let encode = |column, bytes| {
             self.core
                 .encode(&self.scope, &self.key, column, bytes)
@@ -395,7 +508,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             definition: self.definition.name,
             version: self.definition.version,
             phases: &self.phases,
-            fingerprint: self.fingerprint.as_str(),
+            fingerprint: &fingerprint,
             params: &params,
             context: context.as_deref(),
             birth: match self.background {

@@ -104,8 +104,9 @@ pub enum FailureCause {
     },
     /// This process is shutting down.
     ShuttingDown,
-    /// This process does not know the row's definition version, recovery point or format; another
-    /// node does. The row was left as it is (G14).
+    /// This process does not know the row's definition version, recovery point or format, or cannot read
+    /// its parameters as those of the caller's type, and so cannot tell whether this is its request;
+    /// another node can. The row was left as it is (G14).
     NotKnownHere,
 }
 

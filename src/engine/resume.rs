@@ -12,7 +12,7 @@ use super::progress::phases_done;
 use super::run::Run;
 use super::stored::unreadable;
 
-use crate::fingerprint::FingerprintVersion;
+use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
@@ -91,9 +91,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let work = row.work.ok_or(unreadable("params"))?;
         let decoded = self.decode_work(scope, key, work)?;
         let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
-        if done.is_none() || FingerprintVersion::of(&row.fingerprint).is_none() {
+        let Some(fingerprint) =
+            StoredFingerprint::parse(&row.fingerprint).filter(|_| done.is_some())
+        else {
             return Ok(Err(Looked::Ended(self.not_known_here())));
-        }
+        };
+        let fingerprint = fingerprint.fingerprint.to_owned();
         let request = (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?;
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
@@ -112,7 +115,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             definition: entry.definition,
             request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
-            fingerprint: row.fingerprint.clone(),
+            fingerprint,
             context: RequestContext {
                 scope: scope.clone(),
                 key: key.clone(),

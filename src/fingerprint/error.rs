@@ -64,6 +64,18 @@ pub enum FingerprintRule {
          field, and write `Unfingerprinted<Option<T>>` for an optional one"
     )]
     NotAMember,
+    /// The elements of an array come back from their stored form in another order: a `HashSet`.
+    #[error(
+        "its elements have another order each time that it is read, so that a retry would look like \
+         another request; use a `BTreeSet`, or a `Vec` that is sorted where the request is parsed"
+    )]
+    Unordered,
+    /// The value comes back from its stored form as another one.
+    #[error(
+        "another value comes back from its stored form, so that a retry would look like another \
+         request; a member that is skipped needs `#[serde(default)]` with the value that was skipped"
+    )]
+    NotStable,
     /// The value's own `Serialize` implementation reported an error. Its text is not kept.
     #[error(
         "its `Serialize` implementation failed; its message is withheld, it may quote the value"
@@ -71,9 +83,9 @@ pub enum FingerprintRule {
     Refused,
 }
 
-/// One step of the way from the parameters to the place.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+/// One step of the way from a value to a place within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
     /// A field or variant: a name from the source code.
     Field(&'static str),
     /// A member of a map: its name came with the request, so it is not kept.
@@ -82,9 +94,40 @@ pub(super) enum Step {
     Index(usize),
 }
 
+impl Step {
+    /// Steps from the outermost inwards, as a reader wants them.
+    pub(crate) fn path<'s>(steps: impl Iterator<Item = &'s Self>) -> String {
+        let mut path = String::new();
+        for step in steps {
+            match step {
+                Self::Field(name) if path.is_empty() => path.push_str(name),
+                Self::Field(name) => {
+                    path.push('.');
+                    path.push_str(name);
+                }
+                Self::Entry => path.push_str("[key]"),
+                Self::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        path
+    }
+}
+
 impl FingerprintError {
     pub(super) fn new(rule: FingerprintRule) -> Self {
         Self { steps: Vec::new(), rule }
+    }
+
+    /// At the end of `path`, which leads from the parameters inwards.
+    pub(crate) fn at(mut path: Vec<Step>, rule: FingerprintRule) -> Self {
+        path.reverse();
+        Self { steps: path, rule }
+    }
+
+    /// The way from the parameters to the place.
+    pub(super) fn into_path(mut self) -> Vec<Step> {
+        self.steps.reverse();
+        self.steps
     }
 
     /// The same error, seen from one step further out.
@@ -103,19 +146,7 @@ impl FingerprintError {
     /// a flattened field among them, is shown as `[key]`.
     #[must_use]
     pub fn path(&self) -> String {
-        let mut path = String::new();
-        for step in self.steps.iter().rev() {
-            match step {
-                Step::Field(name) if path.is_empty() => path.push_str(name),
-                Step::Field(name) => {
-                    path.push('.');
-                    path.push_str(name);
-                }
-                Step::Entry => path.push_str("[key]"),
-                Step::Index(index) => path.push_str(&format!("[{index}]")),
-            }
-        }
-        path
+        Step::path(self.steps.iter().rev())
     }
 
     fn place(&self) -> String {

@@ -248,12 +248,34 @@ fn g19_no_error_holds_a_value() {
 #[test]
 fn g14_a_version_of_a_newer_process_is_left_alone() {
     let origin = RequestOrigin::default();
-    for unknown in ["v2:00", "", "v1", "V1:00", "v1k:00", "00:v1:"] {
-        assert_eq!(fingerprint_like(unknown, &origin, &1).unwrap(), None, "{unknown}");
+    let stored = fingerprint(&origin, &1).unwrap().stored(&origin);
+    for unknown in ["v2:00", "", "v1", "V1:00", "v1k:00", "00:v1:", "v1:00.00", &stored[..82]] {
+        assert!(StoredFingerprint::parse(unknown).is_none(), "{unknown}");
     }
-    let stored = format!("v1:{}", "0a".repeat(32));
-    let known = fingerprint_like(&stored, &origin, &1).unwrap().unwrap();
-    assert_eq!(known, fingerprint(&origin, &1).unwrap());
+    assert!(StoredFingerprint::parse(&stored.replace("v1", "v2")).is_none());
+}
+
+#[test]
+fn g9_a_row_knows_its_origin_and_its_derived_keys_do_not() {
+    let origin = RequestOrigin::new("POST", "/rides", None);
+    let own = fingerprint(&origin, &1).unwrap();
+    let text = own.stored(&origin);
+    let stored = StoredFingerprint::parse(&text).unwrap();
+    assert_eq!(stored.version, FingerprintVersion::CURRENT);
+    assert_eq!(stored.fingerprint, own.as_str());
+    assert!(stored.came_by(&origin));
+    for other in [
+        RequestOrigin::new("PUT", "/rides", None),
+        RequestOrigin::new("POST", "/ride", Some("s")),
+        RequestOrigin::new("POST", "/rides", Some("")),
+        RequestOrigin::default(),
+    ] {
+        assert!(!stored.came_by(&other), "{other:?}");
+    }
+    let elsewhere = fingerprint(&origin, &2).unwrap().stored(&origin);
+    assert_ne!(elsewhere[67..], text[67..], "rows cannot be grouped by it");
+    // Without a mark there is no second opinion.
+    assert!(!StoredFingerprint::parse(own.as_str()).unwrap().came_by(&origin));
 }
 
 #[test]

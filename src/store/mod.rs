@@ -175,6 +175,15 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &IdempotencyKey,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
+    /// The stored parameters of this life of the key, of a finished one too.
+    #[doc(hidden)]
+    fn params(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request_id: Uuid,
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+
     /// How many rows the scope has, counted up to `cap`.
     #[doc(hidden)]
     fn count_keys(
@@ -349,6 +358,13 @@ pub struct Glance {
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) expired: bool,
     pub(crate) response: Option<StoredResponse>,
+}
+
+impl Glance {
+    /// Whether the request is finished and the key free for another one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.status == Status::Completed && self.expired
+    }
 }
 
 /// A row of the key table, with everything about time already judged by the database's clock.

@@ -22,6 +22,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::future::{OptionFuture, join, join3, join4, join5};
+use uuid::Uuid;
 
 use self::error::{
     Mark, is_lock_timeout, is_lost, is_of_a_failed_transaction, is_refused_by_server,
@@ -409,6 +410,19 @@ impl<P: Pool> Store for Postgres<P> {
                 .load::<Option<Vec<u8>>>(&mut conn)
         })?;
         Ok(rows.into_iter().next().flatten())
+    }
+
+    async fn params(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request_id: Uuid,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let rows = ask_again!(self, "read the parameters", |conn| {
+            sql::Params { scope: scope.as_str(), key: key.as_str(), request_id }
+                .load::<Vec<u8>>(&mut conn)
+        })?;
+        Ok(rows.into_iter().next())
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {

@@ -24,6 +24,7 @@ use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
+use uuid::Uuid;
 
 use self::group::{Queued, Turn, Waiting, take_turns};
 use self::reader::Reader;
@@ -335,6 +336,21 @@ impl Store for Sqlite {
         let read = sql::Outputs { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
         let rows = self.run("read the outputs", |conn| read.load::<Option<Vec<u8>>>(conn)).await?;
         Ok(rows.into_iter().next().flatten())
+    }
+
+    async fn params(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request_id: Uuid,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let read = sql::Params {
+            scope: scope.as_str().to_owned(),
+            key: key.as_str().to_owned(),
+            request_id: request_id.as_bytes().to_vec(),
+        };
+        let rows = self.run("read the parameters", |conn| read.load::<Vec<u8>>(conn)).await?;
+        Ok(rows.into_iter().next())
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {

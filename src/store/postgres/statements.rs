@@ -316,6 +316,14 @@ statement! {
 }
 
 statement! {
+    /// The parameters alone, where the fingerprints of two requests differ.
+    Params<'a> for Pg, rows Binary,
+    { scope: &'a str, key: &'a str, request_id: Uuid },
+    "SELECT params FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id
+}
+
+statement! {
     /// The scope's rows, counted up to a cap (G16).
     CountKeys<'a> for Pg, rows BigInt,
     { scope: &'a str, cap: i64 },

@@ -441,6 +441,14 @@ statement! {
 }
 
 statement! {
+    /// The parameters alone, where the fingerprints of two requests differ.
+    Params for Db, rows Binary,
+    { scope: String, key: String, request_id: Vec<u8> },
+    "SELECT params FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id
+}
+
+statement! {
     /// The scope's rows, counted up to a cap (G16).
     CountKeys for Db, rows BigInt,
     { scope: String, cap: i64 },
