@@ -15,6 +15,8 @@ pub use serde_json::value::RawValue;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::roundtrip;
+
 /// What a phase may return for later ones.
 // Each of these traits is implemented for all that qualifies; with `do_not_recommend` there, the
 // compiler tells a user whose type does not of this trait, in these words.
@@ -60,11 +62,11 @@ pub fn foreign<T, E: ForeignFailure>(ended: Result<T, E>) -> Result<T, ForeignEr
     ended.map_err(E::into)
 }
 
-/// The step of a phase that goes on with `output`.
+/// The step of a phase that goes on with `output`: refused here, before the commit, where later phases
+/// would not read it as it is.
 pub fn output<T: Output, E: From<PhaseError>>(output: T) -> Result<Step, E> {
-    serde_json::value::to_raw_value(&output).map(Step::Output).map_err(|_| {
-        PhaseError::retryable("the output of a phase does not serialise to JSON").into()
-    })
+    let stored = roundtrip::stored(&output).map(Step::Output);
+    stored.map_err(|loss| PhaseError::retryable(loss.reason()).into())
 }
 
 /// The step of a phase that may finish early.

@@ -23,6 +23,8 @@ on_both_stores! {
     wire_38_an_expired_key_begins_a_new_request,
     wire_77_a_reply_over_the_cap_is_not_retained_and_not_run_again,
     a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why,
+    g5_an_output_that_does_not_come_back_is_refused_before_the_commit,
+    g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told,
     caps_name_the_limit_and_nothing_runs,
     g11_past_the_window_no_call_is_repeated,
     g17_the_attempt_cap_ends_in_a_dead_letter,
@@ -444,4 +446,108 @@ async fn migrations_go_up_and_down_and_up<S: TestDb>(db: S) {
     a.unwrap();
     b.unwrap();
     finished(engine(&db, &App::default()).execute(&scope(), &key("k"), book(20)).await);
+}
+
+/// An output that JSON cannot hold, of a local or a foreign phase.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Quote {
+    bad: Unfingerprinted<Option<Bad>>,
+}
+
+#[derive(Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+enum Bad {
+    Local,
+    Foreign,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Quoted {
+    lines: Vec<Line>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Line {
+    rate: f64,
+}
+
+fn quoted(is_bad: bool) -> Quoted {
+    let rate = if is_bad { f64::NAN } else { 1.5 };
+    Quoted { lines: vec![Line { rate: 1.0 }, Line { rate }] }
+}
+
+#[atomic_phases(name = "quote", version = 1)]
+impl<Db: TestDb> Quote {
+    #[phase(commit)]
+    async fn began(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        Db::insert_step(tx, "quote", "began").await?;
+        Ok(())
+    }
+
+    #[phase]
+    async fn counted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Flow<Option<Line>>> {
+        Db::insert_step(tx, "quote", "counted").await?;
+        let rate = if *self.bad == Some(Bad::Local) { f64::INFINITY } else { 0.5 };
+        Ok(Flow::Continue(Some(Line { rate })))
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Quoted> {
+        let ask = async |key: DerivedKey| {
+            Ok::<_, PhaseError>(app.provider.call(key.as_str(), "quote").await)
+        };
+        call.make(ask).await?;
+        Ok(quoted(*self.bad == Some(Bad::Foreign)))
+    }
+
+    #[reconcile(asked)]
+    async fn find(&self) -> PhaseResult<Reconciled<Quoted>> {
+        Ok(Reconciled::Executed(quoted(*self.bad == Some(Bad::Foreign))))
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Db>, quoted: &Quoted) -> PhaseResult<Reply> {
+        Db::add_step(batch, "quote", "answered");
+        Ok(Reply::text(200, quoted.lines[1].rate.to_string()))
+    }
+}
+
+fn quotes<S: TestDb>(db: &S, app: &App) -> TestEngine<S> {
+    engine_with(db, app, |builder| builder.register::<Quote>())
+}
+
+async fn g5_an_output_that_does_not_come_back_is_refused_before_the_commit<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = quotes(&db, &app);
+    let quote = |bad| Quote { bad: Unfingerprinted(bad) };
+    let told = engine.execute(&scope(), &key("k"), quote(Some(Bad::Local))).await;
+    let cause = failed(told);
+    let FailureCause::Phase { phase: "counted", reason } = cause else { panic!("{cause:?}") };
+    assert!(
+        reason.starts_with("`rate` of the output is a float that is NaN or infinite"),
+        "{reason}"
+    );
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "its writes went with it");
+    assert_eq!(app.provider.effects(), 0);
+}
+
+async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = quotes(&db, &app);
+    let bad = || Quote { bad: Unfingerprinted(Some(Bad::Foreign)) };
+    let told = engine.execute(&scope(), &key("k"), bad()).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    // The reconcile function says the same, and that is no answer either.
+    db.let_time_pass().await;
+    Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "unknown");
+    let word = |is_bad| Resolution::executed("asked", &quoted(is_bad)).unwrap();
+    assert!(engine.resolve(&scope(), &key("k"), word(true)).await.is_err());
+    let _ = engine.resolve(&scope(), &key("k"), word(false)).await.unwrap();
+    let done = finished(engine.execute(&scope(), &key("k"), bad()).await);
+    assert_eq!(done.reply.bytes(), b"1.5");
+    assert_eq!(app.provider.calls().len(), 1);
 }
