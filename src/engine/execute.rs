@@ -128,7 +128,7 @@ trait Asking<S: Store, A>: Send + Sync {
 
     /// The parameters as each attempt sees them: read from their stored form. `given` is the
     /// fingerprint of what the caller gave.
-    fn from_params(
+    fn read_params(
         &self,
         params: &[u8],
         given: &Fingerprint,
@@ -151,7 +151,7 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         serde_json::to_vec(&self.request)
     }
 
-    fn from_params(
+    fn read_params(
         &self,
         params: &[u8],
         given: &Fingerprint,
@@ -490,7 +490,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         within("parameters", plain.len(), self.core.settings.limits.params)?;
         // Each attempt runs what was stored (G5), the first one too: what does not come back from its
         // stored form is refused here, and not found out after a crash.
-        let request = self.given.from_params(&plain, &self.fingerprint)?;
+        let request = self.given.read_params(&plain, &self.fingerprint)?;
         let fingerprint = self.fingerprint.stored(self.given.origin());
         let encode = |column, bytes| {
             self.core

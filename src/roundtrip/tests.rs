@@ -147,6 +147,7 @@ fn the_usual_kinds_of_values_come_back() {
         #[serde(flatten)]
         rest: BTreeMap<String, serde_json::Value>,
         #[serde(skip)]
+        #[allow(dead_code)]
         cache: Option<u8>,
     }
     comes_back(&(Shape::Unit, Shape::Newtype(None), Shape::Tuple(1, "é\n\u{0}".into())));
