@@ -147,6 +147,12 @@ impl Settings {
         doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off)
     }
 
+    /// The longest back-off that a phase may ask for, with a provider's `Retry-After` for example: an hour,
+    /// or the longest of the engine's own. A larger number would keep the request from ever settling.
+    pub(crate) fn longest_back_off_asked_for(&self) -> Duration {
+        self.max_back_off.max(HOUR)
+    }
+
     /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour.
     pub(crate) fn reconcile_back_off(&self, times: u32) -> Duration {
         doubled(self.reconcile_after, times).min(self.reconcile_after.max(HOUR))

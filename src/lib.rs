@@ -196,8 +196,8 @@ pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Reque
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
-    FailureCause, Finished, Outcome, RequestStatus, Resolution, ResolveError, Resolved, Stranded,
-    StrandedBecause,
+    FailureCause, Finished, Outcome, RequestStatus, Resolution, ResolveError, Resolved,
+    StillRunning, Stranded, StrandedBecause,
 };
 pub use error::DbError;
 pub use fingerprint::{

@@ -415,7 +415,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     let in_the_call = gate.recv().await.unwrap();
     let shutdown = tokio::spawn({
         let leaving = leaving.clone();
-        async move { leaving.shutdown().await }
+        async move { leaving.shutdown(Duration::from_secs(30)).await }
     });
     // It takes no more work, and waits for what it has.
     while !matches!(
@@ -427,7 +427,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     assert!(!shutdown.is_finished());
     in_the_call.send(()).unwrap();
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
-    shutdown.await.unwrap();
+    shutdown.await.unwrap().unwrap();
     app.provider.stop_no_more();
     // Another node resumes at once, behind the phase that was finished.
     let staying = engine(&db.another().await, &app);

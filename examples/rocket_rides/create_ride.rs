@@ -90,7 +90,7 @@ impl<Db: RidesDb> CreateRide {
 
     /// Foreign, at an API without keys: the intent is committed before the call, and where nobody
     /// knows what became of it, nobody repeats it.
-    #[phase(foreign(at_most_once))]
+    #[phase(foreign(at_most_once), timeout = "2s")]
     async fn pilot_notified(
         &self,
         call: ForeignCall,

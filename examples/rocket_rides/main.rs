@@ -187,7 +187,10 @@ async fn asked_to_stop<Db: RidesDb>(engine: Engine<Db, App>) {
         _ = terminated => {}
         _ = tokio::signal::ctrl_c() => {}
     }
-    engine.shutdown().await;
+    // Longer than any of its phases may take.
+    if let Err(left) = engine.shutdown(Duration::from_secs(40)).await {
+        println!("{left}");
+    }
 }
 
 /// Where the staged receipts go. A real one would hand `job.id` to the mailer, which ignores an id that

@@ -8,10 +8,18 @@ use crate::store::{ERASED, Glance, KeyRow, Status};
 /// What is known about a call before its row is looked at.
 pub(crate) struct Asked<'a> {
     pub(crate) definition: &'a Definition,
-    /// The id under which this call would create, or has just created, the row.
-    pub(crate) request_id: uuid::Uuid,
+    /// The id under which this call creates the row to run it itself. `None` where it leaves the row to the
+    /// workers: then a row in progress under its id is held by one of them.
+    pub(crate) runs_as: Option<uuid::Uuid>,
     /// Whether the row is of this request; `None` where this process cannot tell.
     pub(crate) same_request: Option<bool>,
+}
+
+/// Whether the call that creates rows as `runs_as` has created this one and holds it, or has finished it, and
+/// no other process has held it since: a row that its creator runs is born with token 1, and each
+/// takeover raises the token.
+pub(crate) fn is_held_by_its_creator(row: &Glance, runs_as: Option<uuid::Uuid>) -> bool {
+    runs_as == Some(row.request_id) && row.lease_token == 1
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,10 +73,7 @@ pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
         Status::Completed => Decision::Replay,
         Status::Unknown => Decision::Unknown { retry_after: row.back_off_left },
         Status::DeadLetter => Decision::DeadLetter,
-        // The token of the creation: whoever took the row over since then has raised it.
-        Status::InProgress if row.request_id == asked.request_id && row.lease_token == 1 => {
-            Decision::Recover
-        }
+        Status::InProgress if is_held_by_its_creator(row, asked.runs_as) => Decision::Recover,
         Status::InProgress if !row.lease_left.is_zero() => {
             Decision::InProgress { retry_after: row.lease_left }
         }
@@ -198,7 +203,7 @@ mod tests {
     }
 
     fn asked(same_request: Option<bool>) -> Asked<'static> {
-        Asked { definition: &DEFINITION, request_id: Uuid::from_u128(2), same_request }
+        Asked { definition: &DEFINITION, runs_as: Some(Uuid::from_u128(2)), same_request }
     }
 
     const EVERY_STATUS: [Status; 6] = [
@@ -296,8 +301,11 @@ mod tests {
             ..glance(Status::InProgress)
         };
         assert_eq!(decide(Some(&created), &asked(Some(true))), Decision::Recover);
-        let taken_over = Glance { lease_token: 2, ..created };
         let held = Decision::InProgress { retry_after: HOUR };
+        // A row that was accepted is born with token 0: token 1 is the completer's.
+        let accepting = Asked { runs_as: None, ..asked(Some(true)) };
+        assert_eq!(decide(Some(&created), &accepting), held);
+        let taken_over = Glance { lease_token: 2, ..created };
         assert_eq!(decide(Some(&taken_over), &asked(Some(true))), held);
     }
 

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::decide::{Asked, Decision, decide};
+use super::decide::{Asked, Decision, decide, is_held_by_its_creator};
 use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, Finished, Outcome};
 use super::run::{Ended, Run, jitter};
@@ -306,8 +306,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
                     self.resume(&row, Right::Own).await?
                 }
-                // Whoever wants it in the background leaves it to the workers.
+                // A call that accepts leaves the row to the workers; one of them may have it already, where
+                // the commit of the acceptance got no answer.
                 (Decision::TakeOver, Some(_)) if self.background => {
+                    Looked::Ended(Outcome::Accepted)
+                }
+                (Decision::InProgress { .. }, Some(row))
+                    if self.background && row.request_id == self.request_id =>
+                {
                     Looked::Ended(Outcome::Accepted)
                 }
                 (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await?,
@@ -367,8 +373,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Comparison::NotKnownHere => None,
             Comparison::Changed => return Ok(None),
         };
-        let (definition, request_id) = (&self.definition, self.request_id);
-        Ok(Some(Asked { definition, request_id, same_request }))
+        let (definition, runs_as) = (&self.definition, self.runs_as());
+        Ok(Some(Asked { definition, runs_as, same_request }))
+    }
+
+    /// The id under which this call creates the row and runs it; `None` where it leaves that to the workers.
+    fn runs_as(&self) -> Option<Uuid> {
+        (!self.background).then_some(self.request_id)
     }
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
@@ -428,9 +439,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::NotKnownHere => self.core.not_known_here(),
             Decision::Replay => {
                 let row = row.ok_or(unreadable("response"))?;
-                // Ours, where the commit that created and finished it got no answer: nobody else has
-                // held the row since.
-                let ours = row.request_id == self.request_id && row.lease_token == 1;
+                // Ours, where the commit that created and finished it got no answer.
+                let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
@@ -593,6 +603,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             expires_at,
             heartbeat: None,
             advanced: (Duration::ZERO, sent),
+            forgiven_attempts: 0,
+            back_off_ends: None,
             reruns: 0,
         }
     }

@@ -232,6 +232,11 @@ impl Running {
         self.0.closing.load(Ordering::SeqCst)
     }
 
+    /// How many requests are counted in.
+    pub(super) fn requests(&self) -> usize {
+        self.0.requests.load(Ordering::SeqCst)
+    }
+
     pub(super) async fn close(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
         loop {

@@ -28,6 +28,7 @@ mod status;
 mod stored;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -132,11 +133,35 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.app
     }
 
-    /// Drains the engine: takes no new request, lets each running one finish its current phase,
-    /// releases its lease, so that another node resumes it at once, and returns when none is left.
-    pub async fn shutdown(&self) {
-        self.core.running.close().await;
+    /// Drains the engine: takes no new request, lets each running one finish its current phase and
+    /// releases its lease, so that another node resumes it immediately. Returns when none is left, or
+    /// when `within` has passed.
+    ///
+    /// Give it longer than the time limit of your foreign phases (30 s by default), and your process
+    /// manager longer than that before it kills.
+    ///
+    /// # Errors
+    /// [`StillRunning`]: some are in a phase that takes longer. When the process ends they are what a crash
+    /// there leaves: their leases run out, and another node resumes them.
+    pub async fn shutdown(&self, within: Duration) -> Result<(), StillRunning> {
+        let closing = self.core.running.close();
+        tokio::time::timeout(within, closing)
+            .await
+            .map_err(|_| StillRunning { requests: self.core.running.requests(), within })
     }
+}
+
+/// Why [`Engine::shutdown`] returned before the engine was drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{requests} requests are still in a phase after {within:?}; another node resumes them when their leases have run out"
+)]
+#[non_exhaustive]
+pub struct StillRunning {
+    /// How many.
+    pub requests: usize,
+    /// How long they were waited for.
+    pub within: Duration,
 }
 
 /// One call of [`Engine::call`], to be [executed](Self::execute).

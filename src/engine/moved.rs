@@ -26,6 +26,8 @@ pub(super) struct Moved {
     hold: Duration,
     resolution: Option<String>,
     reason: Option<Cow<'static, str>>,
+    /// How many attempts are taken off the count against the cap.
+    forgiven: u32,
     finished: Option<(Reply, StoredResponse)>,
 }
 
@@ -89,6 +91,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             hold,
             resolution: None,
             reason: None,
+            forgiven: 0,
             finished: None,
         }
     }
@@ -106,6 +109,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             hold: moved.hold,
             resolution: moved.resolution.as_deref(),
             reason: moved.reason.as_deref(),
+            forgiven_attempts: moved.forgiven,
             response: moved.finished.as_ref().map(|(_, stored)| stored),
         }
     }
@@ -142,6 +146,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let error = match self.write_once(moved).await {
                 Commit::Done => {
                     self.lease.confirm(sent);
+                    self.settled_by(moved);
                     return Ok(Some(sent));
                 }
                 Commit::Fenced => {
@@ -152,7 +157,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 Commit::Unknown(error) => {
                     let (error, fate) = self.resolve(moved, error).await?;
                     match fate {
-                        Fate::Applied => return Ok(Some(sent)),
+                        Fate::Applied => {
+                            self.settled_by(moved);
+                            return Ok(Some(sent));
+                        }
                         Fate::Lost => return Ok(None),
                         Fate::NotApplied => error,
                     }
@@ -167,6 +175,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             self.reruns += 1;
             self.pause().await;
+        }
+    }
+
+    /// A word about an unknown outcome forgives all attempts before it, in the row and here.
+    fn settled_by(&mut self, moved: &Moved) {
+        if moved.resolution.is_some() {
+            self.forgiven_attempts = self.context.attempt;
         }
     }
 
@@ -309,13 +324,35 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         cause: FailureCause,
         after: Option<Duration>,
     ) -> Result<Ended, ExecuteError> {
+        let settings = &self.core.settings;
+        let failures = self.context.attempt.saturating_sub(self.forgiven_attempts).max(1);
+        let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
+        // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
+        // back-off had passed does not count, nor does one that ends with its process.
+        let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
+        if counts && failures >= settings.max_attempts {
+            observe::stopped(&cause);
+            return self.leave(Status::DeadLetter, None, Duration::ZERO).await;
+        }
+        let hold = match after {
+            // Nor does it move the end of that back-off, so that the next attempt after it counts.
+            _ if !left.is_zero() && cause != FailureCause::ShuttingDown => left,
+            Some(after) => after.min(settings.longest_back_off_asked_for()),
+            None => settings.back_off(failures),
+        };
         observe::stopped(&cause);
-        let hold = after.unwrap_or(self.core.settings.back_off(self.context.attempt));
-        let released = self.standing(Status::FailedRetryable, hold);
+        let forgiven = u32::from(!counts);
+        let released = Moved { forgiven, ..self.standing(Status::FailedRetryable, hold) };
         Ok(match self.write(&released).await? {
             Some(_) => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
             None => Ended::Lost,
         })
+    }
+
+    /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.
+    pub(super) async fn give_up(&mut self) -> Result<Ended, ExecuteError> {
+        let left = Moved { forgiven: 1, ..self.standing(Status::DeadLetter, Duration::ZERO) };
+        self.leave_at(left).await
     }
 
     /// Leaves the row to a reconcile function or an operator.
@@ -326,6 +363,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         hold: Duration,
     ) -> Result<Ended, ExecuteError> {
         let left = Moved { intent: intent.map(str::to_owned), ..self.standing(status, hold) };
+        self.leave_at(left).await
+    }
+
+    async fn leave_at(&mut self, left: Moved) -> Result<Ended, ExecuteError> {
+        let Moved { status, hold, .. } = left;
         if self.write(&left).await?.is_none() {
             return Ok(Ended::Lost);
         }

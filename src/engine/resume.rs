@@ -54,13 +54,15 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     phase,
                     "its call was under way when the lease ended",
                 );
-                run.leave(Status::Unknown, intent, settings.reconcile_after).await?
+                let hold = run.reconcile_after(phase);
+                run.leave(Status::Unknown, intent, hold).await?
             }
             (Plan::WindowPassed, _) => {
                 observe::unknown(run.definition.name, phase, "the provider's window has passed");
-                run.leave(Status::Unknown, Some(phase), settings.reconcile_after).await?
+                let hold = run.reconcile_after(phase);
+                run.leave(Status::Unknown, Some(phase), hold).await?
             }
-            (Plan::GiveUp, _) => run.leave(Status::DeadLetter, None, settings.lease).await?,
+            (Plan::GiveUp, _) => run.give_up().await?,
         };
         Ok(ended.into())
     }
@@ -87,6 +89,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             phases: (right != Right::Own).then_some(&entry.phases),
             right,
         };
+        let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)
+            .then(|| Moment::now().after(row.back_off_left));
         // A row that this process cannot continue is not touched (G14).
         let work = row.work.ok_or(unreadable("params"))?;
         let decoded = self.decode_work(scope, key, work)?;
@@ -130,6 +134,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             expires_at: row.expires_at,
             heartbeat: None,
             advanced: (row.since_advance, sent),
+            forgiven_attempts: row.forgiven_attempts,
+            back_off_ends,
             reruns: 0,
         };
         Ok(Ok(Taken { run, row, done }))

@@ -49,6 +49,10 @@ pub(super) struct Run<S: Store, A> {
     pub(super) heartbeat: Option<Heartbeat>,
     /// How old the last recovery point was, at most, at a moment of this machine's monotonic clock.
     pub(super) advanced: (Duration, Moment),
+    /// How many of its attempts do not count against the cap.
+    pub(super) forgiven_attempts: u32,
+    /// When the back-off ends during which a client resumed the request.
+    pub(super) back_off_ends: Option<Moment>,
     /// How often a phase was run again by itself.
     pub(super) reruns: u32,
 }

@@ -608,6 +608,8 @@ pub struct Change<'a> {
     pub(crate) resolution: Option<&'a str>,
     /// Why an attempt ended before the request did. `None` leaves the last reason where it is.
     pub(crate) reason: Option<&'a str>,
+    /// How many attempts are taken off the count against the cap.
+    pub(crate) forgiven_attempts: u32,
     pub(crate) response: Option<&'a StoredResponse>,
 }
 

@@ -25,6 +25,21 @@ pub use db::{TestDb, dump, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 
+/// Waits for a fact, half a minute at most.
+#[track_caller]
+pub fn until(fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
+    let place = std::panic::Location::caller();
+    async move {
+        for _ in 0..3000 {
+            if fact().await {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("it did not come true within half a minute: {place}");
+    }
+}
+
 /// Runs each named test, a generic `async fn(S: TestDb)`, over both stores.
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {

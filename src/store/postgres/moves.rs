@@ -323,13 +323,13 @@ statement! {
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
-        reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
+        forgiven: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
     " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled,
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
-    " THEN attempts ELSE forgiven_attempts END, reason = coalesce(", reason,
+    " THEN attempts ELSE forgiven_attempts + ", forgiven, " END, reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}
 }
@@ -341,6 +341,7 @@ impl<'a> Write<'a> {
             to: change.recovery_point,
             resolution: change.resolution,
             settled: change.resolution.is_some(),
+            forgiven: change.forgiven_attempts.cast_signed(),
             reason: change.reason,
             waits: change.waits(),
             guarded: Guarded::new(guard),

@@ -332,7 +332,7 @@ statement! {
         due_ms: Option<i64>, held: bool, resolution: Option<String>, settled: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        reason: Option<String>, waits: bool, token: i64, from: String,
+        forgiven: i32, reason: Option<String>, waits: bool, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
     ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
@@ -341,7 +341,7 @@ statement! {
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts END, \
+     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts + ", forgiven, " END, \
      reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
@@ -361,6 +361,7 @@ impl Write {
             held: change.status == Status::InProgress,
             resolution: change.resolution.map(str::to_owned),
             settled: change.resolution.is_some(),
+            forgiven: change.forgiven_attempts.cast_signed(),
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
             response_status: change.response.map(|response| response.status.cast_signed()),

@@ -1,0 +1,657 @@
+//! What a holder may do, and when: answers that are read late, processes that stand still, calls that
+//! outlive their phase, time limits, and the loops that must end.
+
+mod support;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use atomic_phases::*;
+use serde::{Deserialize, Serialize};
+use support::db::{open_pg, url_of};
+use support::proxy::{Cut, Proxy};
+use support::work::*;
+use support::*;
+
+on_both_stores! {
+    g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more,
+    g17_a_call_that_hangs_ends_with_its_phases_time_limit,
+    g17_a_local_phase_may_have_a_time_limit,
+    g2_an_unknown_call_rests_for_its_time_limit_at_least,
+    g17_a_shutdown_has_a_deadline,
+    g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client,
+    g17_a_cap_of_two_means_two_attempts,
+    g17_a_shutdown_uses_up_no_attempt,
+    g17_a_provider_cannot_ask_for_a_back_off_without_end,
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A node of a test, and what its provider saw: who called, of a provider that remembers a key for
+/// `window`.
+#[derive(Clone)]
+struct Node {
+    name: &'static str,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    known: Arc<Mutex<HashMap<String, Instant>>>,
+    effects: Arc<AtomicU32>,
+    window: Duration,
+}
+
+impl Node {
+    fn pair(window: Duration) -> (Self, Self) {
+        let a = Self {
+            name: "a",
+            calls: Arc::default(),
+            known: Arc::default(),
+            effects: Arc::default(),
+            window,
+        };
+        (a.clone(), Self { name: "b", ..a })
+    }
+
+    fn called(&self, key: &str) {
+        self.calls.lock().unwrap().push(self.name);
+        let mut known = self.known.lock().unwrap();
+        if known.get(key).is_none_or(|then| then.elapsed() > self.window) {
+            known.insert(key.to_owned(), Instant::now());
+            self.effects.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn forget(&self) {
+        self.calls.lock().unwrap().clear();
+        self.effects.store(0, Ordering::SeqCst);
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Begun;
+#[derive(Serialize, Deserialize)]
+struct Done;
+
+/// A provider that forgets keys after two seconds.
+#[derive(Clone, Serialize, Deserialize)]
+struct Pay;
+
+#[atomic_phases(name = "pay", version = 1, app = Node)]
+impl Pay {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+        Postgres::add_step(batch, "pay", "begun");
+        Ok(Begun)
+    }
+
+    #[phase(foreign(idempotent, window = "2s"))]
+    async fn paid(&self, call: ForeignCall, app: &Node) -> PhaseResult<Done> {
+        call.make(async |key| Ok::<_, PhaseError>(app.called(key.as_str()))).await?;
+        Ok(Done)
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>, _done: &Done) -> PhaseResult<Reply> {
+        Postgres::add_step(batch, "pay", "answered");
+        Ok(Reply::new(204))
+    }
+}
+
+/// A provider that honours no key, and can be asked.
+#[derive(Clone, Serialize, Deserialize)]
+struct Send;
+
+#[atomic_phases(name = "send", version = 1, app = Node)]
+impl Send {
+    #[phase(foreign(at_most_once), timeout = "200ms")]
+    async fn sent(&self, call: ForeignCall, app: &Node) -> PhaseResult<Done> {
+        call.make(async |key| Ok::<_, PhaseError>(app.called(key.as_str()))).await?;
+        Ok(Done)
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self, key: &DerivedKey, app: &Node) -> PhaseResult<Reconciled<Done>> {
+        Ok(match app.known.lock().unwrap().contains_key(key.as_str()) {
+            true => Reconciled::Executed(Done),
+            false => Reconciled::NotExecuted,
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>, _done: &Done) -> PhaseResult<Reply> {
+        Postgres::add_step(batch, "send", "answered");
+        Ok(Reply::new(204))
+    }
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap()
+}
+
+async fn proxied() -> (Postgres, Postgres, Proxy) {
+    let db = Postgres::fresh().await;
+    let proxy = Proxy::start(port_of(&url_of(&db))).await;
+    let behind = open_pg(&proxy.url(&url_of(&db)), 1).await;
+    (db, behind, proxy)
+}
+
+/// The commit of the first phase is done, and its answer is read when the lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_holder_that_reads_its_answer_after_its_lease_begins_no_call() {
+    let (db, behind, proxy) = proxied().await;
+    let (a, b) = Node::pair(ms(2000));
+    let engine = |store: &Postgres, node: &Node| {
+        let builder = Engine::builder(store.clone()).app(node.clone()).register::<Pay>();
+        builder.lease(ms(400)).build().unwrap()
+    };
+    let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
+    for n in 0..3 {
+        finished(slow.execute(&scope(), &key(&format!("warm-{n}")), Pay).await);
+    }
+    a.forget();
+    proxy.answer_slowly(4000);
+    let late = tokio::spawn(slow.call(&scope(), &key("k"), Pay).expect_new().execute());
+    until(async || db.number("SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' AND locked_until < clock_timestamp()").await == 1).await;
+    finished(fast.execute(&scope(), &key("k"), Pay).await);
+    assert!(!late.is_finished(), "its answer is still on its way");
+    proxy.answer_slowly(0);
+    let late = finished(late.await.unwrap());
+    assert!(late.replayed);
+    assert_eq!(*a.calls.lock().unwrap(), ["b"], "a provider forgets, so one call was one too many");
+}
+
+/// The same behind the intent of a call that must not be made twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
+    let (db, behind, proxy) = proxied().await;
+    let (a, b) = Node::pair(Duration::ZERO);
+    let engine = |store: &Postgres, node: &Node| {
+        let builder = Engine::builder(store.clone()).app(node.clone()).register::<Send>();
+        builder.lease(ms(500)).reconcile_after(ms(100)).build().unwrap()
+    };
+    let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
+    for n in 0..3 {
+        finished(slow.execute(&scope(), &key(&format!("warm-{n}")), Send).await);
+    }
+    a.forget();
+    proxy.delay(200);
+    let late = tokio::spawn(slow.call(&scope(), &key("k"), Send).execute());
+    let count = |what: &str| {
+        format!("SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' AND {what}")
+    };
+    until(async || db.number(&count("true")).await == 1).await;
+    proxy.answer_slowly(4000);
+    until(async || db.number(&count("open_intent IS NOT NULL")).await == 1).await;
+    let workers = fast.spawn_workers(WorkerConfig::default().poll(ms(50)).grace(ms(50)));
+    until(async || db.number(&count("status = 'completed'")).await == 1).await;
+    assert!(!late.is_finished(), "its answer is still on its way");
+    proxy.answer_slowly(0);
+    finished(late.await.unwrap());
+    assert_eq!(*a.calls.lock().unwrap(), ["b"]);
+    workers.shutdown().await;
+}
+
+/// A program that stands still (SIGSTOP) in the round trip of its first commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_process_that_was_stopped_for_longer_than_its_lease_begins_no_call() {
+    for runtime in ["multi", "current"] {
+        let db = Postgres::fresh().await;
+        let proxy = Proxy::start(port_of(&url_of(&db))).await;
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let mut child = stopped_child(runtime, dir.path(), &proxy.url(&url_of(&db)));
+        until(async || file("primed").exists()).await;
+        proxy.answer_slowly(500);
+        std::fs::write(file("go"), "").unwrap();
+        until(async || {
+            let born = "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k'";
+            db.number(born).await == 1
+        })
+        .await;
+        signal(&child, "-STOP");
+        let over = "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' \
+                    AND locked_until < clock_timestamp()";
+        until(async || db.number(over).await == 1).await;
+        let (_, b) = Node::pair(Duration::ZERO);
+        let builder = Engine::builder(db.clone()).app(b.clone()).register::<Pay>();
+        let other = builder.lease(CHILDS_LEASE).build().unwrap();
+        finished(other.execute(&scope(), &key("k"), Pay).await);
+        signal(&child, "-CONT");
+        proxy.answer_slowly(0);
+        assert!(child.wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(file("told")).unwrap(), "replayed, calls []");
+        assert_eq!(*b.calls.lock().unwrap(), ["b"]);
+    }
+}
+
+const CHILDS_LEASE: Duration = Duration::from_millis(1500);
+
+fn stopped_child(runtime: &str, dir: &Path, url: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("child_{runtime}"), "--nocapture"])
+        .env("LEASE_TEST_DIR", dir)
+        .env("LEASE_TEST_URL", url)
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, signal: &str) {
+    assert!(
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success()
+    );
+}
+
+/// The program that is stopped: a test that does nothing unless another test starts it.
+async fn child() {
+    let Ok(dir) = std::env::var("LEASE_TEST_DIR") else { return };
+    let file = |name: &str| Path::new(&dir).join(name);
+    let db = open_pg(&std::env::var("LEASE_TEST_URL").unwrap(), 4).await;
+    let (a, _) = Node::pair(Duration::ZERO);
+    let builder = Engine::builder(db).app(a.clone()).register::<Pay>();
+    let engine = builder.lease(CHILDS_LEASE).build().unwrap();
+    finished(engine.execute(&scope(), &key("prime"), Pay).await);
+    a.forget();
+    std::fs::write(file("primed"), "").unwrap();
+    until(async || file("go").exists()).await;
+    let told = finished(engine.call(&scope(), &key("k"), Pay).expect_new().execute().await);
+    let how = if told.replayed { "replayed" } else { "ran" };
+    let mut out = std::fs::File::create(file("told")).unwrap();
+    write!(out, "{how}, calls {:?}", a.calls.lock().unwrap()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn child_multi() {
+    child().await;
+}
+
+#[tokio::test]
+async fn child_current() {
+    child().await;
+}
+
+/// A call that is moved into a task, which comes to make it when the phase has ended.
+#[derive(Clone, Serialize, Deserialize)]
+struct Leaves;
+
+#[derive(Clone, Default)]
+struct Left {
+    provider: Provider,
+    phases: Arc<AtomicU32>,
+    go: Arc<tokio::sync::Notify>,
+    tasks: Arc<Mutex<Vec<tokio::task::JoinHandle<()>>>>,
+}
+
+#[atomic_phases(name = "leaves", version = 1, app = Left)]
+impl<Db: TestDb> Leaves {
+    #[phase(foreign(at_most_once), timeout = "50ms")]
+    async fn sent(&self, call: ForeignCall, app: &Left) -> PhaseResult<Done, ForeignError> {
+        app.phases.fetch_add(1, Ordering::SeqCst);
+        let (provider, go) = (app.provider.clone(), app.go.clone());
+        let task = tokio::spawn(async move {
+            go.notified().await;
+            call.make(async |key| {
+                provider.call(key.as_str(), "mail").await;
+                Ok::<_, ()>(())
+            })
+            .await
+            .unwrap();
+        });
+        app.tasks.lock().unwrap().push(task);
+        Err(ForeignError::retryable("its own time limit"))
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self, app: &Left) -> PhaseResult<Reconciled<Done>> {
+        Ok(match app.provider.effects() {
+            0 => Reconciled::NotExecuted,
+            _ => Reconciled::Executed(Done),
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "leaves", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more<S: TestDb>(db: S) {
+    let app = Left { provider: Provider::that_ignores_keys(), ..Left::default() };
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Leaves>();
+    let engine = builder.build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Leaves).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    // The task is free to make its call now, and does not come to it.
+    app.go.notify_one();
+    let task = app.tasks.lock().unwrap().pop().unwrap();
+    let waited = tokio::time::timeout(ms(200), task).await;
+    assert!(waited.is_err(), "it waits for ever");
+    assert_eq!((app.provider.effects(), app.phases.load(Ordering::SeqCst)), (0, 1));
+    let told = engine.execute(&scope(), &key("k"), Leaves).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+}
+
+/// Phases that never end by themselves.
+#[derive(Clone, Serialize, Deserialize)]
+struct Hangs {
+    at_most_once: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Idem;
+
+#[atomic_phases(name = "hangs", version = 1)]
+impl<Db: TestDb> Hangs {
+    #[phase(foreign(idempotent), timeout = "50ms", commit)]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Idem> {
+        if self.at_most_once {
+            return Ok(Idem);
+        }
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "asked").await;
+            std::future::pending::<PhaseResult<()>>().await
+        })
+        .await?;
+        Ok(Idem)
+    }
+
+    #[phase(foreign(at_most_once), timeout = "3s")]
+    async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "rung").await;
+            std::future::pending::<PhaseResult<()>>().await
+        })
+        .await?;
+        Ok(Done)
+    }
+
+    #[reconcile(rung)]
+    async fn was_rung(&self) -> PhaseResult<Reconciled<Done>> {
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "hangs", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g17_a_call_that_hangs_ends_with_its_phases_time_limit<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Hangs>().build().unwrap();
+    let cause = failed(engine.execute(&scope(), &key("k"), Hangs { at_most_once: false }).await);
+    assert_eq!(cause, FailureCause::TimeLimit { phase: "asked", limit: ms(50) });
+    assert_eq!(app.provider.calls().len(), 1);
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
+}
+
+/// *Not executed* can be believed only once what a holder had begun is over.
+async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> = Engine::builder(db.clone())
+        .app(app.clone())
+        .register::<Hangs>()
+        .reconcile_after(ms(1))
+        .build()
+        .unwrap();
+    let told = engine.execute(&scope(), &key("k"), Hangs { at_most_once: true }).await.unwrap();
+    let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
+    assert!(retry_after >= Duration::from_secs(3), "{retry_after:?}");
+    // The same where another process finds the intent.
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = engine.call(&scope(), &key("dies"), Hangs { at_most_once: true });
+    let task = tokio::spawn(call.__execute_in_place());
+    drop(gate.recv().await.unwrap());
+    task.abort();
+    let _ = task.await;
+    app.provider.stop_no_more();
+    db.let_leases_expire().await;
+    let told = engine.execute(&scope(), &key("dies"), Hangs { at_most_once: true }).await.unwrap();
+    let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
+    assert!(retry_after > Duration::from_secs(2), "{retry_after:?}");
+}
+
+/// Local phases that never end by themselves.
+#[derive(Clone, Serialize, Deserialize)]
+struct Sleeps {
+    first: bool,
+}
+
+#[atomic_phases(name = "sleeps", version = 1)]
+impl<Db: TestDb> Sleeps {
+    #[phase(timeout = "50ms")]
+    async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
+        Db::insert_step(tx, "sleeps", "begun").await?;
+        if self.first {
+            std::future::pending::<()>().await;
+        }
+        Ok(Begun)
+    }
+
+    #[phase(timeout = "50ms")]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "sleeps", "answered").await?;
+        std::future::pending().await
+    }
+}
+
+async fn g17_a_local_phase_may_have_a_time_limit<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app).register::<Sleeps>().build().unwrap();
+    let steps = "SELECT count(*) FROM steps";
+    for (name, first, phase, written) in [("a", true, "begun", 0), ("b", false, "answered", 1)] {
+        let cause = failed(engine.execute(&scope(), &key(name), Sleeps { first }).await);
+        assert_eq!(cause, FailureCause::TimeLimit { phase, limit: ms(50) });
+        assert_eq!(db.number(steps).await, written, "what it wrote is undone");
+    }
+}
+
+async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
+    let app = App::default();
+    let mut gate = app.provider.stop_before_the_effect();
+    let engine = engine(&db, &app);
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let left = engine.shutdown(ms(20)).await.unwrap_err();
+    assert_eq!((left.requests, left.within), (1, ms(20)));
+    assert!(left.to_string().contains("1 requests are still in a phase after 20ms"), "{left}");
+    in_the_call.send(()).unwrap();
+    assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
+    engine.shutdown(Duration::from_secs(30)).await.unwrap();
+}
+
+async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| {
+        builder.max_attempts(3).back_off(Duration::from_secs(60), Duration::from_secs(600))
+    });
+    let request = || troubled(Trouble::RetryForeignAlways);
+    let ends = || db.text("SELECT run_after FROM atomic_phases_keys");
+    for back_off in 1..3 {
+        failed(engine.execute(&scope(), &key("k"), request()).await);
+        let first = ends().await;
+        for _ in 0..20 {
+            let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+            let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
+            assert!(retry_after > Duration::from_secs(50), "{back_off}: {retry_after:?}");
+        }
+        // Nor do they move the end of the back-off away (by more than a statement takes).
+        let moved = match is_postgres::<S>() {
+            true => format!(
+                "SELECT extract(epoch FROM run_after - '{first}'::timestamptz)::bigint FROM atomic_phases_keys"
+            ),
+            false => format!("SELECT (run_after - {first}) / 1000 FROM atomic_phases_keys"),
+        };
+        assert!(db.number(&moved).await <= 1);
+        db.let_time_pass().await;
+    }
+    let last = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    assert!(matches!(last, Outcome::DeadLetter), "{last:?}");
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn g17_a_cap_of_two_means_two_attempts<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(2));
+    engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).accept().await.unwrap();
+    for _ in 0..4 {
+        db.let_time_pass().await;
+        completed(&engine).await;
+    }
+    assert_eq!(app.bodies()[1], 2);
+    let standing = status(&engine, "k").await;
+    assert_eq!((standing.status, standing.attempt), (Status::DeadLetter, 2));
+}
+
+async fn g17_a_shutdown_uses_up_no_attempt<S: TestDb>(db: S) {
+    let app = App::default();
+    let mut gate = app.provider.stop_before_the_effect();
+    let leaving = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    let call = tokio::spawn(leaving.call(&scope(), &key("k"), book(20)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    assert!(leaving.shutdown(Duration::ZERO).await.is_err());
+    in_the_call.send(()).unwrap();
+    assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
+    app.provider.stop_no_more();
+    let staying = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    finished(staying.execute(&scope(), &key("k"), book(20)).await);
+}
+
+/// Its provider asks for a day.
+#[derive(Clone, Serialize, Deserialize)]
+struct Later;
+
+#[atomic_phases(name = "later", version = 1)]
+impl<Db: TestDb> Later {
+    #[phase(foreign(idempotent))]
+    async fn asked(&self, call: ForeignCall) -> PhaseResult<Done, ForeignError> {
+        drop(call);
+        Err(ForeignError::not_executed_after("busy", Duration::from_secs(24 * 3600)))
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "later", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g17_a_provider_cannot_ask_for_a_back_off_without_end<S: TestDb>(db: S) {
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(App::default()).register::<Later>().build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Later).await.unwrap();
+    let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
+    assert_eq!(retry_after, Duration::from_secs(3600));
+}
+
+/// A completer has the row by the time that `accept` learns nothing of its commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() {
+    for at_most_once in [false, true] {
+        let (db, behind, proxy) = proxied().await;
+        let app = App::new(Provider::that_ignores_keys());
+        let (a, b) = (engine(&behind, &app), engine(&db, &app));
+        finished(a.execute(&scope(), &key("prime"), book(20)).await);
+        let mut gate = app.provider.stop_before_the_effect();
+        proxy.arm("COMMIT", 1, Cut::Answer);
+        let accepting = match at_most_once {
+            false => tokio::spawn(a.call(&scope(), &key("k"), book(20)).accept()),
+            true => tokio::spawn(a.call(&scope(), &key("k"), notify(Trouble::None)).accept()),
+        };
+        until(async || proxy.fired() == 1).await;
+        // The completer is in its call before `accept` can ask what became of its commit.
+        proxy.delay(1000);
+        let worker = b.clone();
+        let worker = tokio::spawn(async move {
+            let mut completer = Completer::new(&worker, WorkerConfig::default().grace(ms(0)));
+            loop {
+                let swept = completer.run_once().await.unwrap();
+                if swept.total() > 0 {
+                    return swept;
+                }
+            }
+        });
+        let in_the_call = gate.recv().await.unwrap();
+        proxy.delay(0);
+        let told = accepting.await.unwrap().unwrap();
+        assert!(matches!(told, Outcome::Accepted), "{told:?}");
+        assert!(gate.try_recv().is_err(), "no second call");
+        assert_eq!(
+            db.number("SELECT lease_token FROM atomic_phases_keys WHERE idempotency_key = 'k'")
+                .await,
+            1
+        );
+        app.provider.stop_no_more();
+        in_the_call.send(()).unwrap();
+        assert_eq!(worker.await.unwrap().finished, 1);
+        assert_eq!(app.provider.calls().len(), 2, "and the one that primed");
+    }
+}
+
+/// A first phase that rejects, and a database that refuses each commit of the rejection.
+#[derive(Clone, Serialize, Deserialize)]
+struct Rejects;
+
+#[atomic_phases(name = "rejects", version = 1)]
+impl Rejects {
+    #[phase]
+    async fn answered(&self, _tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        Err(PhaseError::reject(Reply::new(402)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_rejection_whose_commit_fails_each_time_is_given_up() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE TABLE tries (n serial);
+         CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM nextval('tries_n_seq'); RAISE EXCEPTION 'audit is full'; END $$;
+         CREATE CONSTRAINT TRIGGER audit AFTER INSERT ON atomic_phases_keys
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION audit();",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).app(()).register::<Rejects>().build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Rejects).await;
+    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    assert!(db.number("SELECT last_value FROM tries_n_seq").await <= 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_write_that_is_lost_each_time_is_given_up() {
+    let db = Postgres::fresh().await;
+    let proxy = Proxy::start(port_of(&url_of(&db))).await;
+    let behind = open_pg(&proxy.url(&url_of(&db)), 2).await;
+    let app = App::default();
+    let engine = engine(&behind, &app);
+    let again = proxy.clone();
+    let cutting = tokio::spawn(async move {
+        let mut seen = usize::MAX;
+        loop {
+            if again.fired() != seen {
+                seen = again.fired();
+                again.arm("UPDATE atomic_phases_keys SET status = 'failed", 1, Cut::Before);
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let request = troubled(Trouble::RetryForeignAlways);
+    let told = engine.execute(&scope(), &key("k"), request).await;
+    cutting.abort();
+    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    assert!((1..=6).contains(&proxy.fired()), "{}", proxy.fired());
+    // Its lease runs out, and the request goes on.
+    db.let_leases_expire().await;
+    let other = support::engine(&db, &app);
+    let cause = failed(other.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
+    assert_eq!((app.provider.calls().len(), app.provider.effects()), (2, 1));
+}
