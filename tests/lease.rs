@@ -136,7 +136,7 @@ fn port_of(url: &str) -> u16 {
 async fn proxied() -> (Postgres, Postgres, Proxy) {
     let db = Postgres::fresh().await;
     let proxy = Proxy::start(port_of(&url_of(&db))).await;
-    let behind = open_pg(&proxy.url(&url_of(&db)), 1).await;
+    let behind = open_pg(&proxy.url(&url_of(&db)), 4).await;
     (db, behind, proxy)
 }
 
