@@ -65,11 +65,10 @@ impl DbError {
         )
     }
 
-    /// Whether the connection is gone, or the server may just have said that it ends it: *terminating
-    /// connection* (57P01, 57P02, 25P03) arrives as `Unknown`, like everything without a kind.
-    pub(crate) fn may_be_of_a_dead_connection(&self) -> bool {
-        self.is_connection_lost()
-            || matches!(self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, _))
+    /// Whether the database said something that diesel has no kind for: a lock or statement timeout, a
+    /// deadlock, what a trigger raises, and everything else.
+    pub(crate) fn has_no_kind(&self) -> bool {
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, _))
     }
 
     /// Whether the connection itself is gone.

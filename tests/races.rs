@@ -2,10 +2,15 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::*;
+use diesel_async::SimpleAsyncConnection;
+use support::db::url_of;
 use support::*;
+use tokio::sync::Semaphore;
 
 on_both_stores! {
     g10_of_64_concurrent_first_requests_one_runs,
@@ -14,6 +19,7 @@ on_both_stores! {
     g10_a_duplicate_is_told_at_once_or_waits,
     g13_a_caller_that_goes_away_cancels_nothing,
     g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays,
+    g3_a_phase_that_keeps_its_snapshot_may_be_longer_than_its_lease,
 }
 
 async fn g10_of_64_concurrent_first_requests_one_runs<S: TestDb>(db: S) {
@@ -194,4 +200,218 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
     println!("dropped at {dropped} awaits");
     // Of a busy machine several awaits are one.
     assert!(dropped >= 3, "{dropped}");
+}
+
+/// Where a phase waits for the test.
+#[derive(Clone)]
+struct Gate {
+    entered: Arc<Semaphore>,
+    leave: Arc<Semaphore>,
+    bodies: Arc<AtomicU32>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        let closed = || Arc::new(Semaphore::new(0));
+        Self { entered: closed(), leave: closed(), bodies: Arc::default() }
+    }
+}
+
+impl Gate {
+    async fn pass(&self) {
+        self.bodies.fetch_add(1, Ordering::SeqCst);
+        self.entered.add_permits(1);
+        self.leave.acquire().await.unwrap().forget();
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun;
+
+macro_rules! pinned {
+    ($module:ident, $isolation:literal) => {
+        mod $module {
+            use super::*;
+
+            #[derive(Clone, serde::Serialize, serde::Deserialize)]
+            pub struct Pinned;
+
+            #[atomic_phases(name = "pinned", version = 1, app = Gate)]
+            impl<Db: TestDb> Pinned {
+                #[phase(commit)]
+                async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
+                    Db::insert_step(tx, "k", "begun").await?;
+                    Ok(Begun)
+                }
+
+                #[phase(isolation = $isolation)]
+                async fn answered(&self, tx: &mut Tx<'_, Db>, gate: &Gate) -> PhaseResult<Reply> {
+                    Db::insert_step(tx, "k", "answered").await?;
+                    gate.pass().await;
+                    Ok(Reply::new(204))
+                }
+            }
+        }
+    };
+}
+pinned!(repeatable_read, "repeatable_read");
+pinned!(serializable, "serializable");
+
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+    AND wait_event_type = 'Lock'";
+
+/// G3, G17: the heartbeat does not write behind a snapshot, and nobody takes over a row that its holder
+/// keeps locked, or waits for it with a connection.
+async fn g3_a_phase_that_keeps_its_snapshot_may_be_longer_than_its_lease<S: TestDb>(db: S) {
+    keeps::<S, _>(&db, "repeatable-read", repeatable_read::Pinned).await;
+    keeps::<S, _>(&db, "serializable", serializable::Pinned).await;
+}
+
+async fn keeps<S: TestDb, R: RequestDefinition<S, Gate> + Clone>(db: &S, name: &str, request: R) {
+    let (gate, lease) = (Gate::default(), Duration::from_millis(400));
+    let engine = |db: &S| {
+        let builder = Engine::builder(db.clone()).app(gate.clone()).register::<R>();
+        builder.lease(lease).max_attempts(2).build().unwrap()
+    };
+    let another = db.another().await;
+    let holder = engine(db).call(&scope(), &key(name), request.clone());
+    let holder = tokio::spawn(holder.execute());
+    gate.entered.acquire().await.unwrap().forget();
+    // Several leases long; the passing of time is what this is about.
+    for _ in 0..4 {
+        tokio::time::sleep(lease * 2 / 3).await;
+        if is_postgres::<S>() {
+            assert_eq!(db.number(WAITING).await, 0, "a connection waits for the row");
+            let told = engine(&another).execute(&scope(), &key(name), request.clone()).await;
+            assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+        }
+    }
+    gate.leave.add_permits(1);
+    assert!(!finished(holder.await.unwrap()).replayed);
+    assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{name}");
+    assert!(finished(engine(&another).execute(&scope(), &key(name), request).await).replayed);
+}
+
+/// G16: the twins of these keys are not committed, and may never be. A pool of four connections has room
+/// for everybody else all the same. Counted, not timed: none of the others has ended yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine_with(&support::db::open_pg(&url_of(&db), 4).await, &app, |builder| {
+        builder.lock_wait(Duration::from_secs(600))
+    });
+    finished(engine.execute(&scope(), &key("other"), book(20)).await);
+    finished(engine.execute(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);
+    // Another process is about to create all of them.
+    let mut aside = support::db::pg(&url_of(&db)).await;
+    aside
+        .batch_execute(
+            "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM atomic_phases_keys LIMIT 1; \
+             DO $$ BEGIN FOR n IN 0..30 LOOP UPDATE copy SET idempotency_key = 'busy-' || n; \
+             INSERT INTO atomic_phases_keys SELECT * FROM copy; END LOOP; END $$",
+        )
+        .await
+        .unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..90 {
+        // Sixty of one key, and thirty keys.
+        let name = key(&format!("busy-{}", if number < 60 { 0 } else { number - 59 }));
+        let form = if number % 4 < 2 { Form::AsOne } else { Form::InTurn };
+        let call = engine.call(&scope(), &name, book(20));
+        let batch = engine.call(&scope(), &name, form.parcel(Trouble::None));
+        waiting.push(match number % 2 == 0 || number < 60 {
+            true => tokio::spawn(call.execute()),
+            false => tokio::spawn(batch.execute()),
+        });
+    }
+    let mut most = 0;
+    for number in 0..40 {
+        let other = Scope::new(format!("tenant-{}", number + 2)).unwrap();
+        finished(engine.execute(&other, &key("k"), book(20)).await);
+        most = most.max(db.number(WAITING).await);
+    }
+    assert_eq!(waiting.iter().filter(|call| call.is_finished()).count(), 0);
+    assert!((1..=2).contains(&most), "{most} connections wait for a lock");
+    aside.batch_execute("ROLLBACK").await.unwrap();
+    let mut first = 0;
+    for call in waiting {
+        match call.await.unwrap().unwrap() {
+            Outcome::Finished(finished) => first += u32::from(!finished.replayed),
+            Outcome::InProgress { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(first, 31, "each key once");
+}
+
+/// G10: *in progress* is told of a key that another transaction is about to create, and of no other
+/// error, however long it took, and with any limit of the session's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_in_progress_is_told_by_what_the_server_knows() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    finished(engine(&db, &app).execute(&scope(), &key("other"), book(20)).await);
+    let mut aside = support::db::pg(&url_of(&db)).await;
+    aside
+        .batch_execute(
+            "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM atomic_phases_keys; \
+             UPDATE copy SET idempotency_key = 'busy'; \
+             INSERT INTO atomic_phases_keys SELECT * FROM copy",
+        )
+        .await
+        .unwrap();
+    for limit in ["10", "400", "0"] {
+        let url = format!("{}?options=-c%20statement_timeout%3D{limit}", url_of(&db));
+        let store = support::db::open_pg(&url, 4).await;
+        let engine = engine_with(&store, &app, |b| b.lock_wait(Duration::from_millis(600)));
+        let told = engine.execute(&scope(), &key("busy"), book(20)).await;
+        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
+        for form in [Form::AsOne, Form::InTurn] {
+            let told = engine.execute(&scope(), &key("busy"), form.parcel(Trouble::None)).await;
+            assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
+        }
+    }
+    // An error of the phase's own statement, past the bound for the key.
+    db.sql(
+        "CREATE FUNCTION slow_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         PERFORM pg_sleep(0.1); RAISE EXCEPTION 'no'; END $$; \
+         CREATE TRIGGER slow_no BEFORE INSERT ON rides FOR EACH ROW EXECUTE FUNCTION slow_no();",
+    )
+    .await;
+    let engine = engine_with(&db, &app, |b| b.lock_wait(Duration::from_millis(50)));
+    for (name, form) in [("one", Form::AsOne), ("two", Form::InTurn)] {
+        let told = engine.execute(&scope(), &key(name), form.parcel(Trouble::None)).await;
+        assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    }
+}
+
+/// Two first phases that lock the same rows in different orders: the one that the server stops runs again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_deadlock_in_a_first_batch_is_run_again() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)")
+        .await;
+    let engine = Engine::builder(db.clone()).register::<Crossing>().build().unwrap();
+    let one = tokio::spawn(engine.call(&scope(), &key("one"), Crossing([1, 2])).execute());
+    let two = tokio::spawn(engine.call(&scope(), &key("two"), Crossing([2, 1])).execute());
+    finished(one.await.unwrap());
+    finished(two.await.unwrap());
+    assert_eq!(db.number("SELECT sum(n) FROM pair").await, 4);
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Crossing([i32; 2]);
+
+#[atomic_phases(name = "crossing", version = 1)]
+impl Crossing {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        for id in self.0 {
+            let sql = format!("UPDATE pair SET n = n + 1 WHERE id = {id}");
+            batch.add(diesel::sql_query(sql));
+            batch.add(diesel::sql_query("SELECT pg_sleep(0.5)"));
+        }
+        Ok(Reply::new(204))
+    }
 }

@@ -114,9 +114,9 @@ async fn g9_g10_one_statement_tells_all_that_a_row_can_mean() {
             words,
             [
                 "BEGIN ISOLATION",
-                "SELECT set_config('lock_timeout',",
+                "SELECT set_config('atomic_phases.lock_timeout',",
                 "WITH made",
-                "SET LOCAL",
+                "SELECT set_config('lock_timeout',",
                 "ROLLBACK --"
             ],
             "one statement on the table, and no look behind it"

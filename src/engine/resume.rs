@@ -17,7 +17,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::RequestContext;
-use crate::store::{Claim, KeyRow, Right, Status, Store};
+use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 
 /// A row whose lease is ours, and how many of its phases are done.
 pub(super) struct Taken<S: Store, A> {
@@ -104,8 +104,15 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let request = (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?;
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
-        let Some(mut row) = self.store.take_over(&claim, self.settings.hold()).await? else {
-            return Ok(Err(Looked::Changed));
+        let mut row = match self.store.take_over(&claim, self.settings.hold()).await {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Err(Looked::Changed)),
+            // Its holder outlives its lease in a transaction that keeps the row locked.
+            Err(StoreError::Locked) => {
+                let retry_after = self.settings.lock_wait;
+                return Ok(Err(Looked::Ended(Outcome::InProgress { retry_after })));
+            }
+            Err(error) => return Err(error.into()),
         };
         reach!(&row.recovery_point, AfterTakeOver);
         // The former holder may have gone on since the row was read.

@@ -293,8 +293,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             reach!(phase.name, BeforePhase);
             let mut writing = match phase.batch {
                 true => Writing::Later(isolation, Statements::default()),
-                false => match self.core.store.begin(isolation).await {
-                    Ok(tx) => Writing::Open(tx),
+                false => match self.core.store.begin(isolation, &self.guard()).await {
+                    Ok(Some(tx)) => Writing::Open(tx),
+                    Ok(None) => {
+                        observe::lost(self.definition.name);
+                        return Ok(Break(Ended::Lost));
+                    }
                     Err(error) if self.may_rerun_store(phase, &error) => {
                         self.pause().await;
                         continue;

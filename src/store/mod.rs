@@ -139,12 +139,15 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
-    /// Begins a transaction.
+    /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
+    /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row
+    /// was found to be somebody else's.
     #[doc(hidden)]
     fn begin(
         &self,
         isolation: Isolation,
-    ) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+        guard: &Guard<'_>,
+    ) -> impl Future<Output = Result<Option<Self::Transaction>, StoreError>> + Send;
 
     /// Acquires the lease of an existing row: one guarded statement, which raises the fencing token
     /// by one. `None` where somebody else was faster.
@@ -685,6 +688,10 @@ pub enum StoreError {
         /// What it answered.
         error: DbError,
     },
+    /// Another transaction holds the lock of the key's row: its holder in its own commit, or in a
+    /// phase that keeps the row locked.
+    #[error("the key's row is locked by another transaction")]
+    Locked,
     /// A stored value that this version of the crate does not understand.
     #[error(
         "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
@@ -706,14 +713,21 @@ impl StoreError {
         Self::Database { doing, error: error.into() }
     }
 
-    pub(crate) fn may_be_of_a_dead_connection(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.may_be_of_a_dead_connection())
+    /// Whether the connection is gone.
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_connection_lost())
+    }
+
+    /// Whether the server may have said that the statement waited too long for a lock.
+    pub(crate) fn may_be_of_a_lock(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.has_no_kind())
     }
 
     /// What happened, in words without values.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::NoConnection(_) => "no connection",
+            Self::Locked => "the row is locked",
             Self::Database { error, .. } => error.kind(),
             Self::Unreadable { .. } => "a stored value is not readable",
             Self::Migration(_) => "a migration failed",
@@ -729,7 +743,7 @@ impl StoreError {
     pub(crate) fn is_worth_a_rerun(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.is_worth_a_rerun(),
-            Self::NoConnection(_) => true,
+            Self::NoConnection(_) | Self::Locked => true,
             _ => false,
         }
     }

@@ -10,6 +10,8 @@ mod lent;
 mod moves;
 mod pool;
 mod statements;
+mod turns;
+mod twin;
 mod whole;
 
 use std::sync::Arc;
@@ -25,12 +27,13 @@ use futures_util::future::{OptionFuture, join, join3, join4, join5};
 use uuid::Uuid;
 
 use self::error::{
-    Mark, is_lock_timeout, is_lost, is_of_a_failed_transaction, is_refused_by_server,
+    Mark, is_lost, is_of_a_failed_transaction, is_of_the_server, is_refused_by_server,
 };
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
+use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
 use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, standing};
 use super::{
@@ -47,23 +50,25 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 /// connection is destroyed, and a commit's outcome counts as unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long the server waits for the next statement inside a transaction before it gives up on the
-/// client: the back-stop for one that is gone without a trace (H13).
-const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(60);
-
-/// How long a takeover waits for the row's lock. A holder in its own commit keeps it for an instant;
-/// one that lost its network keeps it until the server notices.
-const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long a write waits for a row whose lock another transaction holds: a holder in its own commit, or
+/// one that lost its network, until the server notices (H13). Waited for in memory, without a connection.
+const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// Rows in PostgreSQL 14 or newer, reached through a connection pool.
 ///
 /// Behind PgBouncer: session pooling, or version 1.21 and newer with `max_prepared_statements` above
 /// zero. Transaction pooling without it fails with *prepared statement already exists* (H11).
 /// All nodes have to write to one primary with `synchronous_commit = on`.
+///
+/// A statement of a request waits 20 ms at most for a key that another transaction has locked or is about
+/// to create; the rest of the [time for it](crate::EngineBuilder::lock_wait) is waited for without a
+/// connection. Of the pool's connections a scope uses half at most to create keys, and one to ask what
+/// became of a key that it waits for; all scopes together use a quarter of them to ask.
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,
     texts: Arc<Texts>,
+    waits: Arc<Waits>,
     /// Whether the pool's connections begin with what a joined statement cannot set for itself.
     is_ours: bool,
 }
@@ -96,7 +101,7 @@ macro_rules! ask {
         let lent = Lent::of(&$store.pool).await?;
         let mut $conn = lent.shared()?;
         let answer = answered($query).await;
-        lent.settle($doing, answer)
+        lent.settle($doing, answer).await
     }};
 }
 
@@ -105,7 +110,7 @@ macro_rules! ask {
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         match ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.may_be_of_a_dead_connection() => {
+            Err(error) if error.is_connection_lost() => {
                 $store.pool.forget_idle();
                 ask!($store, $doing, |$conn| $query)
             }
@@ -123,7 +128,8 @@ impl<P: Pool> Postgres<P> {
     /// statement in front of some of the engine's, in the same round trip.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
-        Self { pool, texts: Arc::new(Texts::new()), is_ours: false }
+        let waits = Arc::new(Waits::of(&pool));
+        Self { pool, texts: Arc::new(Texts::new()), waits, is_ours: false }
     }
 
     /// The pool, for the application's own queries outside of phases. Begin transactions with diesel's
@@ -141,21 +147,38 @@ impl<P: Pool> Postgres<P> {
         let lent = Lent::to_read(&self.pool).await?;
         let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
         let answer = answered(look.load(&mut lent.shared()?)).await;
-        lent.settle("look at the key", answer)
+        lent.settle("look at the key", answer).await
     }
 
-    /// `BEGIN` and the transaction's settings, in one round trip.
-    async fn try_begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
-        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
-        let conn = tx.0.shared()?;
-        answered(both(
-            sql::Begin(isolation).execute(&mut &*conn),
-            sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn),
-        ))
-        .await
-        .and_then(|(begun, set)| begun.and(set))
-        .map_err(|error| StoreError::database("begin a transaction", error))?;
-        Ok(tx)
+    /// `BEGIN` and the transaction's settings, in one round trip. A transaction that keeps what it saw at
+    /// its beginning also locks the key's row there: the heartbeat would change the row behind its back,
+    /// and it could never commit. `None` where the row is not in the state that the guard says.
+    async fn try_begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<PgTransaction<P>>, StoreError> {
+        let tx = PgTransaction::begin(&self.pool).await?;
+        let conn = tx.lent.shared()?;
+        let begin = sql::Begin(isolation).execute(&mut &*conn);
+        if isolation == Isolation::ReadCommitted {
+            let settings = sql::Settings::new(None);
+            let sent = both(begin, settings.execute(&mut &*conn));
+            let set = answered(sent).await.and_then(|(begun, set)| begun.and(set));
+            return tx.unless_refused("begin a transaction", set).await.map(|(tx, _)| Some(tx));
+        }
+        let pin = sql::Pin::new(guard);
+        let sent = both(begin, pin.load::<(bool, bool)>(&mut &*conn));
+        let pinned = answered(sent).await.and_then(|(begun, rows)| begun.and(rows));
+        let (tx, rows) = tx.unless_refused("lock the key", pinned).await?;
+        match rows.as_slice() {
+            [(true, _)] => Ok(Some(tx)),
+            [(false, stands)] => {
+                tx.rollback().await;
+                if *stands { Err(StoreError::Locked) } else { Ok(None) }
+            }
+            _ => Err(StoreError::database("lock the key", Error::NotFound)),
+        }
     }
 
     /// `BEGIN`, settings, the row, and the session's own lock timeout again, in one round trip. Each
@@ -165,56 +188,46 @@ impl<P: Pool> Postgres<P> {
         &self,
         row: &NewRow<'_>,
     ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
-        let conn = tx.0.shared()?;
-        let began = Instant::now();
+        let _place = self.waits.for_the_scope(row.scope).await?;
+        let tx = PgTransaction::begin(&self.pool).await?;
+        let conn = tx.lent.shared()?;
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
         let sent = join5(
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-            sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION).execute(&mut &*conn),
+            sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
             OptionFuture::from(make_room),
             sql::Reserve::new(row).load::<(bool, GlanceRow)>(&mut &*conn),
             // The bound is for the reservation only: the phase keeps the session's own.
-            sql::ResetLockTimeout {}.execute(&mut &*conn),
+            sql::RestoreLockTimeout {}.execute(&mut &*conn),
         );
         let inserted = answered(async {
-            let (begun, set, room, inserted, reset) = sent.await;
+            let (begun, set, room, inserted, restored) = sent.await;
             begun.and(set).and(room.unwrap_or(Ok(0)))?;
             let inserted = inserted?;
-            reset.map(|_| inserted)
+            restored.map(|_| inserted)
         })
         .await;
-        match inserted {
-            Ok(rows) => {
-                let told = rows.into_iter().next();
-                if let Some((true, row)) = told {
-                    let (_, (_, _, created_at, _, _, expires_at), _) = row;
-                    return Ok(Reserved::Fresh { tx, created_at, expires_at });
-                }
-                tx.rollback().await;
-                Ok(Reserved::Exists(told.map(|(_, row)| glance(row)).transpose()?))
-            }
-            Err(error) if is_lock_timeout(&error, began, row.lock_wait) => {
-                tx.rollback().await;
-                Ok(Reserved::Busy)
-            }
-            Err(error) => Err(StoreError::database("reserve the key", error)),
+        let (tx, rows) = tx.unless_refused("reserve the key", inserted).await?;
+        let told = rows.into_iter().next();
+        if let Some((true, row)) = told {
+            let (_, (_, _, created_at, _, _, expires_at), _) = row;
+            return Ok(Reserved::Fresh { tx, created_at, expires_at });
         }
+        tx.rollback().await;
+        Ok(Reserved::Exists(told.map(|(_, row)| glance(row)).transpose()?))
     }
 
-    /// One guarded update in a transaction with a bound for the row's lock: its holder may be stuck in
-    /// its own commit (H13).
-    async fn try_take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
+    /// One guarded update, in a transaction that says its isolation level (R7).
+    async fn take_over_once(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
         let lent = Lent::of(&self.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
         let answer = answered(async {
             let (begun, set, rows, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(TAKE_OVER_LOCK_WAIT), IDLE_IN_TRANSACTION)
-                    .execute(&mut &*conn),
+                sql::Settings::new(None).execute(&mut &*conn),
                 sql::TakeOver::new(claim, hold).load::<Row>(&mut &*conn),
                 sql::CommitTx {}.execute(&mut &*conn),
             )
@@ -224,7 +237,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| rows)
         });
         let answer = answer.await;
-        lent.settle("take over the key", answer)
+        lent.settle("take over the key", answer).await
     }
 
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
@@ -248,7 +261,34 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| written)
         });
         let answer = answer.await;
-        lent.settle("write the key", answer)
+        lent.settle("write the key", answer).await
+    }
+
+    async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, hold).execute(&mut conn)
+        })?;
+        if renewed == 1 {
+            return Ok(true);
+        }
+        let stands = ask_again!(self, "look at the key", |conn| {
+            sql::StandsHeld::new(guard).load::<bool>(&mut conn)
+        })?;
+        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
+    }
+
+    async fn try_take_over(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<Row>, StoreError> {
+        if let Some(row) = self.take_over_once(claim, hold).await?.into_iter().next() {
+            return Ok(Some(row));
+        }
+        let stands = ask_again!(self, "look at the key", |conn| {
+            sql::StandsFree::new(claim).load::<bool>(&mut conn)
+        })?;
+        if stands == [true] { Err(StoreError::Locked) } else { Ok(None) }
     }
 
     async fn with_migrations<R: Send + 'static>(
@@ -306,7 +346,7 @@ impl<P: Pool> Store for Postgres<P> {
         key: &IdempotencyKey,
     ) -> Result<Option<Glance>, StoreError> {
         let rows = match self.try_look(scope, key).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
+            Err(error) if error.is_connection_lost() => {
                 self.pool.forget_idle();
                 self.try_look(scope, key).await?
             }
@@ -327,22 +367,52 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        match self.try_reserve(row).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
-                self.pool.forget_idle();
-                self.try_reserve(row).await
-            }
-            reserved => reserved,
+        let until = Instant::now() + row.lock_wait;
+        let Some(turn) = self.waits.for_the_key(row, until).await else {
+            return Ok(Reserved::Busy);
+        };
+        loop {
+            let reserved = match self.try_reserve(row).await {
+                Err(error) if error.is_connection_lost() => {
+                    self.pool.forget_idle();
+                    self.try_reserve(row).await
+                }
+                reserved => reserved,
+            };
+            return match reserved {
+                Ok(Reserved::Fresh { mut tx, created_at, expires_at }) => {
+                    tx.turn = Some(turn);
+                    Ok(Reserved::Fresh { tx, created_at, expires_at })
+                }
+                Err(error) if error.may_be_of_a_lock() => match self.twin(row, until).await {
+                    Ok(Twin::Exists) => Ok(Reserved::Exists(None)),
+                    Ok(Twin::Open) => Ok(Reserved::Busy),
+                    Ok(Twin::Gone) => continue,
+                    Ok(Twin::None) | Err(_) => Err(error),
+                },
+                reserved => reserved,
+            };
         }
     }
 
-    async fn begin(&self, isolation: Isolation) -> Result<PgTransaction<P>, StoreError> {
-        match self.try_begin(isolation).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
-                self.pool.forget_idle();
-                self.try_begin(isolation).await
+    async fn begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<PgTransaction<P>>, StoreError> {
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            let begun = match self.try_begin(isolation, guard).await {
+                Err(error) if error.is_connection_lost() => {
+                    self.pool.forget_idle();
+                    self.try_begin(isolation, guard).await
+                }
+                begun => begun,
+            };
+            match begun {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                begun => return begun,
             }
-            begun => begun,
         }
     }
 
@@ -353,9 +423,27 @@ impl<P: Pool> Store for Postgres<P> {
         change: &Change<'_>,
         mut writes: Writes<'_, Self>,
     ) -> Creation {
-        self.create_whole(row, created_at, change, &mut writes)
-            .await
-            .unwrap_or_else(Creation::Failed)
+        let until = Instant::now() + row.lock_wait;
+        let Some(_turn) = self.waits.for_the_key(row, until).await else { return Creation::Busy };
+        loop {
+            let place = match self.waits.for_the_scope(row.scope).await {
+                Ok(place) => place,
+                Err(error) => return Creation::Failed(error),
+            };
+            let creation = self.create_whole(row, created_at, change, &mut writes).await;
+            drop(place);
+            return match creation.unwrap_or_else(Creation::Failed) {
+                Creation::Failed(error) if error.may_be_of_a_lock() => {
+                    match self.twin(row, until).await {
+                        Ok(Twin::Exists) => Creation::Exists,
+                        Ok(Twin::Open) => Creation::Busy,
+                        Ok(Twin::Gone) => continue,
+                        Ok(Twin::None) | Err(_) => Creation::Failed(error),
+                    }
+                }
+                creation => creation,
+            };
+        }
     }
 
     async fn advance(
@@ -379,8 +467,13 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let rows = self.try_take_over(claim, hold).await?;
-        rows.into_iter().next().map(key_row).transpose()
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.try_take_over(claim, hold).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                taken => return taken?.map(key_row).transpose(),
+            }
+        }
     }
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
@@ -394,10 +487,13 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = ask_again!(self, "renew the lease", |conn| {
-            sql::Renew::new(guard, hold).execute(&mut conn)
-        })?;
-        Ok(renewed == 1)
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.try_renew(guard, hold).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                renewed => return renewed,
+            }
+        }
     }
 
     async fn outputs(
@@ -561,7 +657,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.0.shared() {
+        if let Ok(conn) = tx.lent.shared() {
             let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
         }
     }
@@ -575,11 +671,15 @@ impl<P: Pool> Store for Postgres<P> {
 }
 
 /// An open transaction. Dropped, it closes its connection, and the server rolls back.
-pub struct PgTransaction<P: Pool>(Lent<P>);
+pub struct PgTransaction<P: Pool> {
+    lent: Lent<P>,
+    /// Of the key that it is about to create: until then the others of this process wait in memory.
+    turn: Option<KeyTurn>,
+}
 
 impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     fn connection(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.0.exclusive()
+        self.lent.exclusive()
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
@@ -590,7 +690,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     }
 
     async fn commit_reservation(self) -> Commit {
-        let sent = match self.0.shared() {
+        let sent = match self.lent.shared() {
             Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
             Err(error) => return Commit::Failed(error),
         };
@@ -598,18 +698,52 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     }
 
     async fn rollback(self) {
-        let rolled_back = match self.0.shared() {
+        let rolled_back = match self.lent.shared() {
             Ok(conn) => answered(sql::Rollback {}.execute(&mut &*conn)).await.is_ok(),
             Err(_) => false,
         };
         // Otherwise the guard closes the connection, which rolls back too.
         if rolled_back {
-            self.0.give_back();
+            self.lent.give_back();
         }
     }
 }
 
 impl<P: Pool> PgTransaction<P> {
+    /// A connection on which `BEGIN` is about to be sent.
+    async fn begin(pool: &P) -> Result<Self, StoreError> {
+        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, turn: None })
+    }
+
+    /// A connection on which a statement is about to be sent that is a transaction by itself.
+    async fn single(pool: &P) -> Result<Self, StoreError> {
+        Ok(Self { lent: Lent::of(pool).await?, turn: None })
+    }
+
+    /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its
+    /// pool, if it still is one. A server that ends a connection says so in its own language; that no
+    /// other statement is answered after it is the same in all.
+    async fn unless_refused<T>(
+        self,
+        doing: &'static str,
+        answer: Result<T, Error>,
+    ) -> Result<(Self, T), StoreError> {
+        match answer {
+            Ok(value) => Ok((self, value)),
+            Err(error) if !is_of_the_server(&error) => Err(StoreError::database(doing, error)),
+            Err(error) => {
+                let conn = self.lent.shared()?;
+                match answered(sql::Rollback {}.execute(&mut &*conn)).await {
+                    Err(lost) => Err(StoreError::database(doing, lost)),
+                    Ok(_) => {
+                        self.lent.give_back();
+                        Err(StoreError::database(doing, error))
+                    }
+                }
+            }
+        }
+    }
+
     /// Jobs, guarded update and `COMMIT` in one round trip. That is safe because the update raises an
     /// error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
     async fn try_commit(
@@ -618,7 +752,7 @@ impl<P: Pool> PgTransaction<P> {
         change: &Change<'_>,
         jobs: &[StagedJob],
     ) -> Result<Commit, StoreError> {
-        let conn = self.0.shared()?;
+        let conn = self.lent.shared()?;
         let jobs = futures_util::future::join_all(
             jobs.iter()
                 .map(|job| moves::InsertJob::new(guard, job))
@@ -651,7 +785,7 @@ impl<P: Pool> PgTransaction<P> {
         }
         // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
         if commit.is_ok() {
-            self.0.give_back();
+            self.lent.give_back();
         }
         // All of these are the engine's own: they find the transaction failed where the phase ignored
         // an error of its statements.
@@ -664,7 +798,7 @@ impl<P: Pool> PgTransaction<P> {
     fn committed(self, answer: Result<(), Error>) -> Commit {
         match answer {
             Ok(()) => {
-                self.0.give_back();
+                self.lent.give_back();
                 Commit::Done
             }
             // A constraint that was deferred to the commit, or a serialization failure: the server

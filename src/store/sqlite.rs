@@ -302,9 +302,13 @@ impl Store for Sqlite {
         sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
 
-    async fn begin(&self, _: Isolation) -> Result<SqliteTransaction, StoreError> {
+    async fn begin(
+        &self,
+        _: Isolation,
+        _: &Guard<'_>,
+    ) -> Result<Option<SqliteTransaction>, StoreError> {
         let (tx, ()) = self.begin_with("begin a transaction", |_| Ok(())).await?;
-        Ok(tx)
+        Ok(Some(tx))
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {

@@ -5,7 +5,6 @@
 //! a trigger's `RAISE` for one. So nothing is decided by the words of a message, but for a [`Mark`].
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use uuid::Uuid;
@@ -80,6 +79,11 @@ fn unknown(error: &Error) -> Option<&dyn DatabaseErrorInformation> {
     }
 }
 
+/// Whether diesel has no kind for the error: see above.
+pub(super) fn has_no_kind(error: &Error) -> bool {
+    unknown(error).is_some()
+}
+
 /// Whether the connection is gone.
 pub(super) fn is_lost(error: &Error) -> bool {
     matches!(
@@ -144,14 +148,6 @@ pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
     unknown(error).is_some_and(|about| {
         about.message()
             == "current transaction is aborted, commands ignored until end of transaction block"
-    })
-}
-
-/// lock_timeout arrives as an unknown kind with a message in the server's language (H9); the clock
-/// tells it in every language.
-pub(super) fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
-    unknown(error).is_some_and(|about| {
-        began.elapsed() >= lock_wait || about.message() == "canceling statement due to lock timeout"
     })
 }
 

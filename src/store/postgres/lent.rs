@@ -7,11 +7,12 @@
 
 use diesel::result::Error;
 use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager,
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::Pool;
-use super::error::is_lost;
+use super::error::{has_no_kind, is_lost};
+use super::statements as sql;
+use super::{Pool, answered};
 use crate::store::StoreError;
 
 pub(super) struct Lent<P: Pool> {
@@ -60,25 +61,29 @@ impl<P: Pool> Lent<P> {
     }
 
     /// Returns the connection after an answer to a statement of its own, unless the answer is that
-    /// the connection is gone.
-    pub(super) fn settle<T>(
+    /// the connection is gone. A server that ends a connection says so in its own language, as an error
+    /// without a kind: whether that was it is told by whether another statement is answered.
+    pub(super) async fn settle<T>(
         mut self,
         doing: &'static str,
         answer: Result<T, Error>,
     ) -> Result<T, StoreError> {
-        match answer {
-            Ok(value) => {
-                self.give_back();
-                Ok(value)
-            }
-            Err(error) => {
-                match is_lost(&error) {
-                    true => self.close = true,
-                    false => self.give_back(),
-                }
-                Err(StoreError::database(doing, error))
-            }
+        let Err(error) = answer else {
+            self.give_back();
+            return answer.map_err(|error| StoreError::database(doing, error));
+        };
+        let ping = if has_no_kind(&error) { self.ping().await } else { Ok(()) };
+        let error = ping.err().filter(is_lost).unwrap_or(error);
+        match is_lost(&error) {
+            true => self.close = true,
+            false => self.give_back(),
         }
+        Err(StoreError::database(doing, error))
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let mut conn = self.handle.as_deref().ok_or(Error::BrokenTransactionManager)?;
+        answered(sql::Ping {}.load::<i32>(&mut conn)).await.map(drop)
     }
 }
 

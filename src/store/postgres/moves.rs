@@ -17,7 +17,8 @@ use uuid::Uuid;
 
 use super::error::Mark;
 use super::joined::JoinedWrites;
-use super::statements::OURS;
+use super::statements::{Guarded, OURS};
+use super::twin::ROW_LOCK_WAIT;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
@@ -181,10 +182,8 @@ statement! {
 /// timeout bounds the wait for the row only: the server makes the row first, then answers, which gives
 /// the session its own back, and then executes what the answer has no use for.
 pub(super) struct CreateJoined<'a> {
-    /// Whether the session is one that the engine opened: its lock timeout is the default, and no
-    /// transaction is left open on it.
+    /// Whether the session is one that the engine opened: no transaction is left open on it.
     pub(super) is_ours: bool,
-    pub(super) lock_wait: Duration,
     pub(super) row: BornRow<'a>,
     pub(super) writes: JoinedWrites<'a>,
 }
@@ -195,14 +194,12 @@ impl Query for CreateJoined<'_> {
 
 impl QueryFragment<Pg> for CreateJoined<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t");
-        if !self.is_ours {
-            out.push_sql(
-                ", set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true)",
-            );
-        }
-        out.push_sql(", set_config('lock_timeout', '");
-        out.push_sql(&self.lock_wait.as_millis().max(1).to_string());
+        out.push_sql(
+            "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
+             set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
+             set_config('lock_timeout', '",
+        );
+        out.push_sql(&ROW_LOCK_WAIT.as_millis().to_string());
         out.push_sql("', true)), atomic_phases_key AS (");
         self.row.walk_ast(out.reborrow())?;
         out.push_sql(
@@ -214,12 +211,10 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
         push_left_open(&mut out, self.is_ours);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Exists.sql());
-        out.push_sql(" ELSE length(set_config('lock_timeout', ");
-        out.push_sql(match self.is_ours {
-            true => "NULL",
-            false => "current_setting('atomic_phases.lock_timeout')",
-        });
-        out.push_sql(", true))::text END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
+        out.push_sql(
+            " ELSE length(set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), \
+             true))::text END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
+        );
         Ok(())
     }
 }
@@ -294,26 +289,6 @@ impl QueryFragment<Pg> for NextState<'_> {
             push_next(&mut out, ", response_body = ", Some(&response.body))?;
         }
         Ok(())
-    }
-}
-
-statement! {
-    /// Lease token and recovery point guard the row (G3, G6).
-    Guarded<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str },
-    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
-    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
-}
-
-impl<'a> Guarded<'a> {
-    fn new(guard: &Guard<'a>) -> Self {
-        Self {
-            scope: guard.scope.as_str(),
-            key: guard.key.as_str(),
-            request_id: guard.request_id,
-            token: guard.lease_token,
-            from: guard.recovery_point,
-        }
     }
 }
 

@@ -32,6 +32,11 @@ pub trait Pool: Clone + Send + Sync + 'static {
     /// Closes the connection now, instead of returning it.
     fn close(handle: Self::Handle);
 
+    /// Most connections at once, or a guess where the pool does not tell.
+    fn max_size(&self) -> usize {
+        10
+    }
+
     /// Closes the connections that nobody uses, where the pool can: one of them was found dead, and
     /// a restart of the server kills all.
     fn forget_idle(&self);
@@ -91,6 +96,10 @@ impl Pool for DeadPool {
 
     fn close(handle: Self::Handle) {
         drop(Object::take(handle));
+    }
+
+    fn max_size(&self) -> usize {
+        self.status().max_size
     }
 
     fn forget_idle(&self) {

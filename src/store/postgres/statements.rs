@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::error::Mark;
 use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
 use crate::store::statement::{Bind, statement};
 use crate::store::{Claim, Guard, Hold, NewRow, Right};
@@ -84,20 +85,27 @@ statement! {
 pub(super) const OURS: &str =
     "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
 
+/// Settings of this transaction only, so that they pass through any pooler: a bound for row locks, two
+/// bounds for a client that is gone (H13), and what [`OURS`] compares. A shorter bound of the session's
+/// own for a client that is idle stays, and its bound for locks is kept for [`RestoreLockTimeout`].
+const SETTINGS: &str = "set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
+    set_config('idle_in_transaction_session_timeout', CASE WHEN \
+    current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
+    THEN current_setting('idle_in_transaction_session_timeout') ELSE '60s' END, true), \
+    set_config('client_connection_check_interval', '500', true), \
+    set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)";
+
 statement! {
-    /// Settings of this transaction only, so that they pass through any pooler:
-    /// a bound for row locks, two bounds for a client that is gone (H13), and what [`OURS`] compares.
-    Settings for Pg, rows sql_types::Untyped,
-    { lock_timeout: Option<String>, idle_timeout: String },
-    "SELECT set_config('lock_timeout', coalesce(", lock_timeout, ", current_setting('lock_timeout')), true), \
-     set_config('idle_in_transaction_session_timeout', ", idle_timeout, ", true), \
-     set_config('client_connection_check_interval', '500', true), \
-     set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)"
+    /// [`SETTINGS`], and a bound for row locks.
+    Settings for Pg, rows sql_types::Untyped, { lock_timeout: Option<String> },
+    "SELECT ", [SETTINGS], ", set_config('lock_timeout', coalesce(", lock_timeout,
+    ", current_setting('lock_timeout')), true)"
 }
 
 statement! {
     /// Gives the phase the lock timeout that its session had.
-    ResetLockTimeout for Pg, rows sql_types::Untyped, {}, "SET LOCAL lock_timeout TO DEFAULT"
+    RestoreLockTimeout for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), true)"
 }
 
 statement! {
@@ -109,12 +117,99 @@ statement! {
 }
 
 impl Settings {
-    pub(super) fn new(lock_wait: Option<Duration>, idle: Duration) -> Self {
+    pub(super) fn new(lock_wait: Option<Duration>) -> Self {
+        Self { lock_timeout: lock_wait.map(|wait| wait.as_millis().max(1).to_string()) }
+    }
+}
+
+statement! {
+    /// Lease token and recovery point guard the row (G3, G6).
+    Guarded<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str },
+    " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+}
+
+impl<'a> Guarded<'a> {
+    pub(super) fn new(guard: &Guard<'a>) -> Self {
         Self {
-            lock_timeout: lock_wait.map(|wait| wait.as_millis().max(1).to_string()),
-            idle_timeout: idle.as_millis().to_string(),
+            scope: guard.scope.as_str(),
+            key: guard.key.as_str(),
+            request_id: guard.request_id,
+            token: guard.lease_token,
+            from: guard.recovery_point,
         }
     }
+}
+
+statement! {
+    /// Whether the row's lock is ours from here on. Never waits for it: who waits keeps a connection, and
+    /// a lock may be held for as long as a phase takes. That nothing is written does not yet say that the
+    /// row is somebody else's then: [`Stands`] does.
+    NotLocked<'a> for Pg, rows sql_types::Untyped, { scope: &'a str, key: &'a str },
+    "EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " FOR NO KEY UPDATE SKIP LOCKED)"
+}
+
+impl<'a> NotLocked<'a> {
+    pub(super) fn new(scope: &'a Scope, key: &'a IdempotencyKey) -> Self {
+        Self { scope: scope.as_str(), key: key.as_str() }
+    }
+}
+
+statement! {
+    /// [`Settings`] of a transaction that keeps what it saw at its beginning, as its first statement: it
+    /// locks the key's row, so that nobody changes it from then on, the heartbeat neither. The lock is
+    /// the better lease while it lasts. Does not wait for it: says whether it has it, and whether the
+    /// row is there.
+    Pin<'a> for Pg, rows (Bool, Bool), { locked: NotLocked<'a>, guarded: Guarded<'a> },
+    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, "), ", [SETTINGS]
+}
+
+impl<'a> Pin<'a> {
+    pub(super) fn new(guard: &Guard<'a>) -> Self {
+        let locked = NotLocked::new(guard.scope, guard.key);
+        Self { locked, guarded: Guarded::new(guard) }
+    }
+}
+
+statement! {
+    /// What [`AskTwin`] is to ask about. Without a bound for statements: it is to hear of the lock.
+    AboutTwin<'a> for Pg, rows sql_types::Untyped, { scope: &'a str, key: &'a str, replaces: String },
+    "SELECT set_config('atomic_phases.scope', ", scope, ", true), set_config('atomic_phases.key', ", key,
+    ", true), set_config('atomic_phases.replaces', ", replaces, ", true), \
+     set_config('statement_timeout', '0', true)"
+}
+
+statement! {
+    /// Whether another transaction is about to create the key's row: creates it, in a transaction that
+    /// is then rolled back. diesel does not pass the SQLSTATE on that tells a lock timeout from anything
+    /// else (H9); a block of PL/pgSQL reads it, in a server of any language.
+    AskTwin for Pg, rows sql_types::Untyped, {},
+    "DO $twin$ DECLARE told text := 'exists'; t timestamptz := clock_timestamp(); BEGIN \
+     BEGIN \
+     DELETE FROM atomic_phases_keys WHERE scope = current_setting('atomic_phases.scope') \
+     AND idempotency_key = current_setting('atomic_phases.key') \
+     AND request_id = nullif(current_setting('atomic_phases.replaces'), '')::uuid \
+     AND status = 'completed' AND expires_at <= t; \
+     INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+     advanced_at, created_at, expires_at, params) VALUES (current_setting('atomic_phases.scope'), \
+     current_setting('atomic_phases.key'), gen_random_uuid(), '', 0, '', '', 'pending', \
+     'started', 0, 0, t, t, t, '') ON CONFLICT DO NOTHING; \
+     IF FOUND THEN told := 'none'; END IF; \
+     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN told := 'open'; END; \
+     PERFORM set_config('atomic_phases.twin', told, true); END $twin$"
+}
+
+statement! {
+    /// What [`AskTwin`] found.
+    ToldTwin for Pg, rows Text, {}, "SELECT current_setting('atomic_phases.twin')"
+}
+
+statement! {
+    /// Whether the connection is alive.
+    Ping for Pg, rows Integer, {}, "SELECT 1"
 }
 
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.
@@ -229,37 +324,23 @@ statement! {
 }
 
 statement! {
-    /// Acquires the lease of a row. The token and the status that were read guard it: of two that
-    /// try, one wins (G10). A row in progress is free once its holder let the lease run out; or it is
-    /// our own, after a commit that got no answer: then this waits for the lock of that commit,
-    /// fences it off if it never arrived, and returns which recovery point holds (H5).
-    TakeOver<'a> for Pg, rows RowSql,
+    /// What a takeover is guarded by: the token and the status that were read. Of two that try, one wins
+    /// (G10). A row in progress is free once its holder let the lease run out; or it is our own, after a
+    /// commit that got no answer.
+    Free<'a> for Pg, rows sql_types::Untyped,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
-        free: bool, scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str,
+        scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str,
         stands_at: Option<&'a str>, own: bool,
     },
-    "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
-     locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
-     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
-     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
-     attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
-    ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", free,
-    " THEN waiting_since END WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status::text = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
-    " OR coalesce(locked_until <= clock_timestamp(), true)) RETURNING ", [COLUMNS]
+    " OR coalesce(locked_until <= clock_timestamp(), true))"
 }
 
-impl<'a> TakeOver<'a> {
-    pub(super) fn new(claim: &Claim<'a>, hold: Hold) -> Self {
+impl<'a> Free<'a> {
+    fn new(claim: &Claim<'a>) -> Self {
         Self {
-            lease_ms: millis(hold.lease),
-            retention_ms: millis(hold.retention),
-            attempt: (claim.right == Right::Free).into(),
-            reconcile: (claim.right == Right::Reconcile).into(),
-            phases: claim.phases,
-            free: claim.right == Right::Free,
             scope: claim.scope.as_str(),
             key: claim.key.as_str(),
             request_id: claim.request_id,
@@ -272,17 +353,78 @@ impl<'a> TakeOver<'a> {
 }
 
 statement! {
-    /// Extends the lease while its holder lives.
-    Renew<'a> for Pg, rows sql_types::Untyped,
+    /// Acquires the lease of a row. Where the row is our own, after a commit that got no answer, this
+    /// fences that commit off if it never arrived, and returns which recovery point holds (H5).
+    TakeOver<'a> for Pg, rows RowSql,
     {
-        lease_ms: i64, retention_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64,
+        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
+        is_free: bool, free: Free<'a>, not_locked: NotLocked<'a>,
     },
+    "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
+     locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
+     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
+     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
+     attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
+    ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
+    " THEN waiting_since END", {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
+}
+
+impl<'a> TakeOver<'a> {
+    pub(super) fn new(claim: &Claim<'a>, hold: Hold) -> Self {
+        Self {
+            lease_ms: millis(hold.lease),
+            retention_ms: millis(hold.retention),
+            attempt: (claim.right == Right::Free).into(),
+            reconcile: (claim.right == Right::Reconcile).into(),
+            phases: claim.phases,
+            is_free: claim.right == Right::Free,
+            free: Free::new(claim),
+            not_locked: NotLocked::new(claim.scope, claim.key),
+        }
+    }
+}
+
+statement! {
+    /// Whether a row still is what a takeover that wrote nothing is guarded by: then its lock was held.
+    StandsFree<'a> for Pg, rows Bool, { free: Free<'a> },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {free}, ")"
+}
+
+impl<'a> StandsFree<'a> {
+    pub(super) fn new(claim: &Claim<'a>) -> Self {
+        Self { free: Free::new(claim) }
+    }
+}
+
+statement! {
+    /// What a renewal is guarded by.
+    Held<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
+    " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = 'in_progress'"
+}
+
+impl<'a> Held<'a> {
+    fn new(guard: &Guard<'a>) -> Self {
+        Self {
+            scope: guard.scope.as_str(),
+            key: guard.key.as_str(),
+            request_id: guard.request_id,
+            token: guard.lease_token,
+        }
+    }
+}
+
+statement! {
+    /// Extends the lease while its holder lives. The holder's own commit, or a phase of its that keeps
+    /// the row locked, is a lease by itself: this never waits for it.
+    Renew<'a> for Pg, rows sql_types::Untyped,
+    { lease_ms: i64, retention_ms: i64, held: Held<'a>, not_locked: NotLocked<'a> },
     "UPDATE atomic_phases_keys SET locked_until = clock_timestamp() + ", lease_ms,
     " * interval '1 millisecond', run_after = clock_timestamp() + ", lease_ms,
     " * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms,
-    " * interval '1 millisecond') WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = 'in_progress'"
+    " * interval '1 millisecond')", {held}, " AND ", {not_locked}
 }
 
 impl<'a> Renew<'a> {
@@ -290,11 +432,21 @@ impl<'a> Renew<'a> {
         Self {
             lease_ms: millis(hold.lease),
             retention_ms: millis(hold.retention),
-            scope: guard.scope.as_str(),
-            key: guard.key.as_str(),
-            request_id: guard.request_id,
-            token: guard.lease_token,
+            held: Held::new(guard),
+            not_locked: NotLocked::new(guard.scope, guard.key),
         }
+    }
+}
+
+statement! {
+    /// As [`StandsFree`], of a renewal.
+    StandsHeld<'a> for Pg, rows Bool, { held: Held<'a> },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {held}, ")"
+}
+
+impl<'a> StandsHeld<'a> {
+    pub(super) fn new(guard: &Guard<'a>) -> Self {
+        Self { held: Held::new(guard) }
     }
 }
 

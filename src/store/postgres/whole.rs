@@ -10,7 +10,6 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
@@ -22,10 +21,10 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
-use super::error::{Mark, is_lock_timeout, is_of_the_client, is_of_the_server};
+use super::error::{Mark, is_of_the_client, is_of_the_server};
 use super::joined::{self, JoinedWrites};
-use super::lent::Lent;
-use super::{IDLE_IN_TRANSACTION, PgTransaction, Pool, Postgres, answered, moves, refused, sql};
+use super::twin::ROW_LOCK_WAIT;
+use super::{PgTransaction, Pool, Postgres, answered, moves, refused, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Creation, Guard, NewRow, Refusal, StoreError, Writes};
 
@@ -60,21 +59,18 @@ impl<P: Pool> Postgres<P> {
             Some(_) => None,
         };
         if let Some(trial) = trial {
-            let tx = PgTransaction(Lent::of(&self.pool).await?);
-            let conn = tx.0.shared()?;
-            // Behind the wait for a connection, which is not one for the row.
-            let began = Instant::now();
+            let tx = PgTransaction::single(&self.pool).await?;
+            let conn = tx.lent.shared()?;
             let create = moves::CreateJoined {
                 is_ours: self.is_ours,
-                lock_wait: row.lock_wait,
                 row: moves::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
             if let Some(answer) = joined::send::<_, moves::Made>(conn, self.is_ours, create).await {
                 self.texts.joined(trial, true);
-                return Ok(tx.created(answer, began, row.lock_wait));
+                return Ok(tx.created(answer));
             }
-            tx.0.give_back();
+            tx.lent.give_back();
         }
         let creation = self.create_in_turn(row, created_at, change, writes).await;
         if let (Some(trial), Ok(Creation::Done { .. })) = (trial, &creation) {
@@ -90,11 +86,10 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
     ) -> Result<Creation, StoreError> {
-        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
-        let conn = tx.0.shared()?;
-        let began = Instant::now();
+        let tx = PgTransaction::begin(&self.pool).await?;
+        let conn = tx.lent.shared()?;
         let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
-        let set = sql::Settings::new(Some(row.lock_wait), IDLE_IN_TRANSACTION);
+        let set = sql::Settings::new(Some(ROW_LOCK_WAIT));
         let set = set.execute(&mut &*conn);
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
@@ -103,7 +98,7 @@ impl<P: Pool> Postgres<P> {
         let create = moves::Create { row: moves::BornRow::new(row, created_at, change) };
         let create = create.load::<moves::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
-        let reset = sql::ResetLockTimeout {}.execute(&mut &*conn);
+        let reset = sql::RestoreLockTimeout {}.execute(&mut &*conn);
         let head = async {
             let room = OptionFuture::from(make_room);
             let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
@@ -112,7 +107,7 @@ impl<P: Pool> Postgres<P> {
             reset.map(|_| made)
         };
         let answer = self.send(conn, head, &row.guard(), writes).await;
-        Ok(tx.created(answer, began, row.lock_wait))
+        Ok(tx.created(answer))
     }
 
     pub(super) async fn advance_whole(
@@ -127,8 +122,8 @@ impl<P: Pool> Postgres<P> {
         }
         let trial = self.joins(isolation, writes);
         if let Some(trial) = trial {
-            let tx = PgTransaction(Lent::of(&self.pool).await?);
-            let conn = tx.0.shared()?;
+            let tx = PgTransaction::single(&self.pool).await?;
+            let conn = tx.lent.shared()?;
             let advance = moves::AdvanceJoined {
                 is_ours: self.is_ours,
                 moved: moves::Moved::new(guard, change),
@@ -138,7 +133,7 @@ impl<P: Pool> Postgres<P> {
                 self.texts.joined(trial, true);
                 return Ok(tx.advanced(answer));
             }
-            tx.0.give_back();
+            tx.lent.give_back();
         }
         let commit = self.advance_in_turn(isolation, guard, change, writes).await;
         if let (Some(trial), Ok(Commit::Done)) = (trial, &commit) {
@@ -154,10 +149,10 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit, StoreError> {
-        let tx = PgTransaction(Lent::of(&self.pool).await?.in_transaction()?);
-        let conn = tx.0.shared()?;
+        let tx = PgTransaction::begin(&self.pool).await?;
+        let conn = tx.lent.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
-        let set = sql::Settings::new(None, IDLE_IN_TRANSACTION).execute(&mut &*conn);
+        let set = sql::Settings::new(None).execute(&mut &*conn);
         let advance = moves::AdvanceFirst { moved: moves::Moved::new(guard, change) };
         let advance = advance.load::<i32>(&mut &*conn);
         let head = async {
@@ -254,7 +249,7 @@ where
 }
 
 impl<P: Pool> PgTransaction<P> {
-    fn created(self, answer: Answer<moves::Made>, began: Instant, lock_wait: Duration) -> Creation {
+    fn created(self, answer: Answer<moves::Made>) -> Creation {
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {
@@ -267,12 +262,11 @@ impl<P: Pool> PgTransaction<P> {
             },
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.0.give_back();
+                    self.lent.give_back();
                 }
                 match Mark::of(&error) {
                     Some(Mark::Exists) => Creation::Exists,
                     Some(Mark::Left) => Creation::Refused(Refusal::LeftTransaction),
-                    None if is_lock_timeout(&error, began, lock_wait) => Creation::Busy,
                     _ => Creation::Failed(failed(error)),
                 }
             }
@@ -287,7 +281,7 @@ impl<P: Pool> PgTransaction<P> {
             Answer::Commit(_, commit) => self.committed(commit.map(drop)),
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.0.give_back();
+                    self.lent.give_back();
                 }
                 refused(error)
             }

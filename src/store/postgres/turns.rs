@@ -1,0 +1,97 @@
+//! [`Turns`]: who of this process may do something next, by a key. Waited for in memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
+/// as somebody holds or waits for a turn of it.
+pub(super) struct Turns<K: Eq + Hash + Clone> {
+    at_once: usize,
+    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+}
+
+/// A turn, or a place in the queue for one; dropped, it is the next one's.
+pub(super) struct Turn<K: Eq + Hash + Clone> {
+    key: K,
+    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+    queue: Option<Arc<Semaphore>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<K: Eq + Hash + Clone> Turns<K> {
+    pub(super) fn new(at_once: usize) -> Self {
+        Self { at_once: at_once.max(1), keys: Arc::default() }
+    }
+
+    /// Waits for a turn; `None` where there is none by `until`.
+    pub(super) async fn take(&self, key: &K, until: Instant) -> Option<Turn<K>> {
+        let queue = lock(&self.keys)
+            .entry(key.clone())
+            .or_insert_with(|| Arc::new(Semaphore::new(self.at_once)))
+            .clone();
+        let mut turn = Turn {
+            key: key.clone(),
+            keys: self.keys.clone(),
+            queue: Some(queue.clone()),
+            permit: None,
+        };
+        let permit = tokio::time::timeout_at(until.into(), queue.acquire_owned()).await;
+        turn.permit = Some(permit.ok()?.ok()?);
+        Some(turn)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+    fn drop(&mut self) {
+        self.permit = None;
+        let mut keys = lock(&self.keys);
+        self.queue = None;
+        // Only under the lock does the map hand out another reference.
+        if keys.get(&self.key).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+            keys.remove(&self.key);
+        }
+    }
+}
+
+fn lock<K>(keys: &Mutex<HashMap<K, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<K, Arc<Semaphore>>> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K: Eq + Hash + Clone> fmt::Debug for Turns<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("at_once", &self.at_once).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn so_many_at_a_time_and_a_key_is_forgotten() {
+        let turns = Turns::new(2);
+        let now = Instant::now;
+        let (one, two) = (turns.take(&1, now()).await.unwrap(), turns.take(&1, now()).await);
+        assert!(two.is_some());
+        assert!(turns.take(&1, now()).await.is_none(), "a third");
+        assert!(turns.take(&2, now()).await.is_some(), "another key");
+        let waits = turns.take(&1, now() + Duration::from_secs(60));
+        let (third, ()) = tokio::join!(waits, async { drop(one) });
+        assert!(third.is_some());
+        assert_eq!(lock(&turns.keys).len(), 1);
+        drop((two, third));
+        assert_eq!(lock(&turns.keys).len(), 0);
+        let cancelled = turns.take(&3, now() + Duration::from_secs(60));
+        let held = turns.take(&3, now()).await;
+        tokio::select! { biased; _ = cancelled => {}, () = std::future::ready(()) => {} }
+        drop(held);
+        assert_eq!(lock(&turns.keys).len(), 0);
+    }
+}

@@ -1,0 +1,153 @@
+//! A key whose row another transaction is about to create: how a reservation waits for its twin.
+//!
+//! PostgreSQL lets the second `INSERT` wait for the first one's transaction. A statement that waits
+//! keeps a connection of the pool, and the pool is everybody's (G16). So it waits [`ROW_LOCK_WAIT`] at
+//! most; the rest of the time is waited for in memory, and [asked](sql::AskTwin) about in between.
+//!
+//! | at a time | may wait in the database for a key's row |
+//! |---|---|
+//! | one of this process | for each key |
+//! | half of the pool's connections | for each scope |
+//! | of these, one | for each scope, to ask again |
+//! | a quarter of the pool's connections | for all scopes, to ask again |
+
+use std::time::{Duration, Instant};
+
+use diesel::result::Error;
+use diesel_async::RunQueryDsl;
+use futures_util::future::join5;
+use tokio::sync::Semaphore;
+
+use super::turns::{Turn, Turns};
+use super::{PgTransaction, Pool, Postgres, answered, sql};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::{NewRow, StoreError, Transaction};
+
+/// How long a statement waits for a key's row while it holds a connection. Long enough for a twin that
+/// is just committing; short enough that a pool survives a thousand duplicates.
+pub(super) const ROW_LOCK_WAIT: Duration = Duration::from_millis(20);
+
+/// How long a request waits for others of its scope that create keys.
+const SCOPE_WAIT: Duration = Duration::from_secs(5);
+
+/// Which requests of this process may create a key.
+#[derive(Debug)]
+pub(super) struct Waits {
+    keys: Turns<(Scope, IdempotencyKey)>,
+    scopes: Turns<Scope>,
+    asking: Turns<Scope>,
+    asking_in_all: Semaphore,
+}
+
+/// The right to create a key, of one request in this process at a time.
+pub(super) type KeyTurn = Turn<(Scope, IdempotencyKey)>;
+
+/// What became of the transaction that was about to create the key's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Twin {
+    /// It committed: the key has a row.
+    Exists,
+    /// It is still open.
+    Open,
+    /// It was open, and was rolled back.
+    Gone,
+    /// There is none: what a statement failed for was something else.
+    None,
+}
+
+/// The pauses between two looks at what another transaction does: without a connection, and bounded.
+pub(super) struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(bound: Duration) -> Self {
+        Self { until: Instant::now() + bound, pause: Duration::from_millis(5) }
+    }
+
+    /// Pauses, each time for longer; `false` where the bound has passed.
+    pub(super) async fn pause(&mut self) -> bool {
+        let left = self.until.saturating_duration_since(Instant::now());
+        tokio::time::sleep(self.pause.min(left)).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(200));
+        !left.is_zero()
+    }
+}
+
+impl Waits {
+    pub(super) fn of(pool: &impl Pool) -> Self {
+        let connections = pool.max_size();
+        Self {
+            keys: Turns::new(1),
+            scopes: Turns::new(connections / 2),
+            asking: Turns::new(1),
+            asking_in_all: Semaphore::new((connections / 4).max(1)),
+        }
+    }
+
+    /// Waits for the others of this process that are about to create the same key. `None` where one of
+    /// them still is, past the bound.
+    pub(super) async fn for_the_key(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
+        self.keys.take(&(row.scope.clone(), row.key.clone()), until).await
+    }
+
+    /// Waits until the scope may use one more connection to create a key.
+    pub(super) async fn for_the_scope(&self, scope: &Scope) -> Result<Turn<Scope>, StoreError> {
+        self.scopes.take(scope, Instant::now() + SCOPE_WAIT).await.ok_or_else(|| {
+            let seconds = SCOPE_WAIT.as_secs();
+            StoreError::NoConnection(format!(
+                "this scope has half of the pool's connections, and waited {seconds} s for one"
+            ))
+        })
+    }
+}
+
+impl<P: Pool> Postgres<P> {
+    /// Finds out, and waits until `until` for, what becomes of the key's twin: after an error that a
+    /// twin may be the cause of, and something else too. Asked with a statement of the engine's alone.
+    pub(super) async fn twin(&self, row: &NewRow<'_>, until: Instant) -> Result<Twin, StoreError> {
+        let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
+        let mut was_open = false;
+        loop {
+            match self.ask_twin(row).await? {
+                Twin::None if was_open => return Ok(Twin::Gone),
+                Twin::Open if patience.pause().await => was_open = true,
+                told => return Ok(told),
+            }
+        }
+    }
+
+    async fn ask_twin(&self, row: &NewRow<'_>) -> Result<Twin, StoreError> {
+        let until = Instant::now() + SCOPE_WAIT;
+        let _of_the_scope = self.waits.asking.take(row.scope, until).await;
+        let _place = self.waits.for_the_scope(row.scope).await?;
+        let _of_all = self.waits.asking_in_all.acquire().await;
+        let tx = PgTransaction::begin(&self.pool).await?;
+        let conn = tx.lent.shared()?;
+        let replaces = row.replaces.map(|id| id.to_string()).unwrap_or_default();
+        let (scope, key) = (row.scope.as_str(), row.key.as_str());
+        let asked = answered(async {
+            let (begun, set, about, asked, told) = join5(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
+                sql::AboutTwin { scope, key, replaces }.execute(&mut &*conn),
+                sql::AskTwin {}.execute(&mut &*conn),
+                sql::ToldTwin {}.load::<String>(&mut &*conn),
+            )
+            .await;
+            begun.and(set).and(about).and(asked)?;
+            told?.into_iter().next().ok_or(Error::NotFound)
+        });
+        let asked = asked.await;
+        let (tx, told) = tx.unless_refused("ask for the key", asked).await?;
+        tx.rollback().await;
+        match told.as_str() {
+            "exists" => Ok(Twin::Exists),
+            "open" => Ok(Twin::Open),
+            "none" => Ok(Twin::None),
+            _ => Err(StoreError::database("ask for the key", Error::NotFound)),
+        }
+    }
+}
