@@ -95,6 +95,7 @@ on_both_stores! {
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
     statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor,
     calls_that_wrongly_expect_a_new_key_survive_as_well,
+    requests_that_are_accepted_survive_as_well,
     statements_that_are_handed_over_survive_two_workers_in_every_order,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
@@ -373,12 +374,32 @@ async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
     assert_eq!((report.points(), report.unknown()), (29, 0));
 }
 
+async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
+    let report = booking(db.clone())
+        .with_a_call_that_accepts()
+        .crash_at_every_point()
+        .and_at_every_pair()
+        .with_competitor()
+        .run()
+        .await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (3, 0));
+    let explorer = notifying(db, true).with_a_call_that_accepts();
+    let report = explorer.crash_at_every_point().and_at_every_pair().with_competitor().run().await;
+    shown(&report);
+    assert_eq!(report.points(), 3);
+}
+
 async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
     for mutant in Mutant::all() {
         let report = match mutant {
             // Only at a provider that honours no key.
             Mutant::RepeatOpenIntent | Mutant::ConfirmWhenRead => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+            Mutant::RecoverAccepted => {
+                let explorer = booking(db.clone()).with_mutant(mutant).with_a_call_that_accepts();
                 explorer.crash_at_every_point().with_competitor().run().await
             }
             _ => {

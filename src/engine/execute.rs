@@ -56,9 +56,14 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     #[doc(hidden)]
     pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
         let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        let attempt = self.prepare(entered, false)?;
-        let seen = (!attempt.looks_first).then_some(None);
-        attempt.settle(seen).await
+        self.prepare(entered, false)?.in_place().await
+    }
+
+    /// As [`accept`](Self::accept), in the same way.
+    #[doc(hidden)]
+    pub async fn __accept_in_place(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, true)?.in_place().await
     }
 
     /// Everything that can be refused before anything is stored.
@@ -247,6 +252,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         tokio::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
+    /// On the caller's own task.
+    async fn in_place(self) -> Result<Outcome, ExecuteError> {
+        let seen = (!self.looks_first).then_some(None);
+        self.settle(seen).await
+    }
+
     /// The answer, where the row says it and nothing has to be done.
     async fn told_at_once(
         &self,
@@ -379,6 +390,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// The id under which this call creates the row and runs it; `None` where it leaves that to the workers.
     fn runs_as(&self) -> Option<Uuid> {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(RecoverAccepted) {
+            return Some(self.request_id);
+        }
         (!self.background).then_some(self.request_id)
     }
 
@@ -550,7 +565,9 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         observe::created(self.definition.name);
         if self.background {
-            return Ok(match tx.commit_reservation().await {
+            let commit =
+                committing!(STARTED, BeforeCommit to AfterCommit, tx.commit_reservation().await);
+            return Ok(match commit {
                 Commit::Done => {
                     self.core.bells.accepted.notify_one();
                     Looked::Ended(Outcome::Accepted)

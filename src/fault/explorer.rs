@@ -32,6 +32,7 @@ pub struct Explorer<F, R, W> {
     pairs: bool,
     switches: usize,
     expects_new: bool,
+    accepts: bool,
     always: Vec<Check<W>>,
     finally: Vec<Check<W>>,
     effects: Option<Effects<W>>,
@@ -57,6 +58,7 @@ where
         pairs: false,
         switches: 0,
         expects_new: false,
+        accepts: false,
         always: Vec::new(),
         finally: Vec::new(),
         effects: None,
@@ -100,6 +102,13 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     /// first time, and wrongly in each retry.
     pub fn with_calls_that_expect_new(mut self) -> Self {
         self.expects_new = true;
+        self
+    }
+
+    /// The first call only [accepts](crate::Call::accept) the request; retries and workers run it. What goes
+    /// wrong, and who competes, then begins with the acceptance.
+    pub fn with_a_call_that_accepts(mut self) -> Self {
+        self.accepts = true;
         self
     }
 
@@ -215,6 +224,12 @@ where
     /// The run to which nothing happens, with which all others are compared.
     async fn clean(&self, report: &mut Report) -> Result<Ran, Wrong> {
         let clean = self.case(&Case::CLEAN).await?;
+        if self.accepts
+            && let [accepted, _] = &clean.passed[..]
+        {
+            report.clean_run(accepted.clone());
+            return Ok(clean);
+        }
         let [passed] = &clean.passed[..] else {
             let attempts = clean.passed.len();
             return Err(format!(
@@ -348,6 +363,7 @@ where
             request: &self.request,
             other: self.other.as_ref(),
             expects_new: self.expects_new,
+            accepts: self.accepts,
             mutant: self.mutant,
             always: &self.always,
             told: Vec::new(),

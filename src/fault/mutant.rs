@@ -27,12 +27,14 @@ pub enum Mutant {
     TakeOverWithoutToken,
     /// A lease counts from when the answer is read, and not from before its statement was sent (G2, G3).
     ConfirmWhenRead,
+    /// A call that accepted a request takes the row from the worker that runs it by now (G10).
+    RecoverAccepted,
 }
 
 impl Mutant {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 11] {
+    pub fn all() -> [Self; 12] {
         [
             Self::NoFence,
             Self::SecondCommit,
@@ -45,6 +47,7 @@ impl Mutant {
             Self::RepeatOpenIntent,
             Self::TakeOverWithoutToken,
             Self::ConfirmWhenRead,
+            Self::RecoverAccepted,
         ]
     }
 }

@@ -74,6 +74,7 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     pub(super) request: &'x R,
     pub(super) other: Option<&'x R>,
     pub(super) expects_new: bool,
+    pub(super) accepts: bool,
     pub(super) mutant: Option<Mutant>,
     pub(super) always: &'x [Check<W>],
     /// What clients were told.
@@ -150,9 +151,12 @@ where
     /// Begins an attempt. Of a request that was never reserved no worker knows, and one that is
     /// unknown is a worker's alone.
     pub(super) async fn begin(&self, orders: Orders, driver: Driver) -> Result<Begun, Wrong> {
+        let is_first = orders.request_id.is_some();
         let (plan, signals) = Plan::new(orders);
         let (engine, scope, key) = (self.engine.clone(), self.scope.clone(), self.key.clone());
-        let right = match self.status().await? {
+        let status = self.status().await?;
+        let accepts = self.accepts && is_first && status.is_none();
+        let right = match status {
             Some(Status::Unknown) => Some(Right::Reconcile),
             Some(_) if driver == Driver::Workers => Some(Right::Free),
             _ => None,
@@ -165,7 +169,11 @@ where
             None => {
                 let call = self.call(self.request)?;
                 tokio::spawn(plan.clone().around(async move {
-                    match call.__execute_in_place().await {
+                    let called = match accepts {
+                        true => call.__accept_in_place().await,
+                        false => call.__execute_in_place().await,
+                    };
+                    match called {
                         Ok(outcome) => Ended::Outcome(outcome),
                         Err(error) => Ended::Error(error),
                     }
