@@ -102,7 +102,7 @@ impl<Db: RidesDb> CreateRide {
     }
 
     /// Asks the API what it was told. It tells at once and for ever, and no call of ours is on its way
-    /// any longer than its timeout of ten seconds; so a ride that it does not know was not told.
+    /// any longer than the phase takes at most; so a ride that it does not know was not told.
     #[reconcile(pilot_notified)]
     async fn find_notification(
         &self,

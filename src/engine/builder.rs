@@ -133,7 +133,8 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         self
     }
 
-    /// How long an unknown outcome rests before it is looked into; 30 s.
+    /// How long an unknown outcome rests before it is looked into; 30 s, and never less than the time limit
+    /// of the `at_most_once` phase whose outcome it is.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
         self.settings.reconcile_after = reconcile_after;
         self

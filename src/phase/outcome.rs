@@ -231,11 +231,11 @@ pub enum Reconciled<T> {
     Executed(T),
     /// The effect did not happen, and the call will not arrive any more: it may be made again.
     ///
-    /// A provider that does not find the call has not said so: a request may be on its way, from a
-    /// process that stands still and will wake up. The engine does what it can (a holder that lost its
-    /// lease begins no call and drops the one it is in), and
-    /// [`reconcile_after`](crate::EngineBuilder::reconcile_after) has to be longer than a call may
-    /// take to arrive.
+    /// A provider that does not find the call has not said so: a request may still be on its way. The
+    /// engine asks no earlier than the phase's time limit (`#[phase(timeout = "..")]`, 30 s by default)
+    /// after the lease of its holder: by then a holder that lives has dropped the call, and one that
+    /// stood still begins none any more. What a socket had accepted before that arrives or does not;
+    /// [`reconcile_after`](crate::EngineBuilder::reconcile_after) has to be longer than that may take.
     NotExecuted,
     /// Nobody can tell yet.
     StillUnknown,
