@@ -196,7 +196,7 @@ pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Reque
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
-    FailureCause, Finished, Outcome, RequestStatus, Resolution, ResolveError, Resolved,
+    FailureCause, Finished, ListedJob, Outcome, RequestStatus, Resolution, ResolveError, Resolved,
     StillRunning, Stranded, StrandedBecause,
 };
 pub use error::DbError;

@@ -174,17 +174,58 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
-pub(crate) fn job_delivered(name: &str, lag: Duration) {
+/// A worker met a row of a definition that is not registered here. Once for each definition.
+pub(crate) fn not_registered(definition: &str, version: u32) {
+    warn!(definition, version, "left alone: no such definition is registered in this process");
+}
+
+/// A staged job, as far as a log may know it.
+pub(crate) struct JobSeen {
+    pub(crate) id: uuid::Uuid,
+    pub(crate) name: String,
+    pub(crate) request_id: uuid::Uuid,
+    pub(crate) scope: Scope,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) attempt: u32,
+}
+
+/// An event about a job, with what an operator finds it by.
+macro_rules! job_event {
+    ($level:ident, $job:expr, { $($field:tt)* }, $text:literal) => {
+        $level!(
+            job = $job.name,
+            id = %$job.id,
+            request_id = %$job.request_id,
+            scope = %ShortHash($job.scope.as_str()),
+            key = %ShortHash($job.key.as_str()),
+            attempt = $job.attempt,
+            $($field)*
+            $text
+        )
+    };
+}
+
+pub(crate) fn job_delivered(job: &JobSeen, lag: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("api.idempotency.staged_job.lag.seconds").record(lag.as_secs_f64());
-    debug!(job = name, ?lag, "job delivered");
+    job_event!(debug, job, { ?lag, }, "job delivered");
 }
 
-pub(crate) fn job_failed(name: &str, reason: &'static str, attempt: u32) {
-    warn!(job = name, reason, attempt, "job not delivered");
+pub(crate) fn job_failed(job: &JobSeen, reason: &'static str, back_off: Duration) {
+    job_event!(warn, job, { reason, ?back_off, }, "job not delivered; it is delivered again");
 }
 
-pub(crate) fn job_dead(name: &str) {
+pub(crate) fn job_dead(job: &JobSeen, reason: &'static str) {
     count!("staged_job.dead_letter", "");
-    warn!(job = name, "job is a dead letter");
+    job_event!(warn, job, { reason, }, "job is a dead letter");
+}
+
+/// The store failed around a delivery. The job is delivered again, if it has to be.
+pub(crate) fn job_unsettled(name: &str, kind: &'static str) {
+    warn!(job = name, kind, "the store failed around a delivery");
+}
+
+/// An enqueuer met a job that its sink does not handle. Once for each name.
+pub(crate) fn job_not_handled(name: &str) {
+    warn!(job = name, "left to other nodes: the sink of this process does not handle such jobs");
 }

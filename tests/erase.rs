@@ -12,6 +12,8 @@ on_both_stores! {
     nothing_of_what_the_user_gave_is_left_in_any_table,
     what_is_not_settled_is_not_erased,
     g18_jobs_that_are_to_be_delivered_are_not_lost_to_an_erasure,
+    the_dead_jobs_of_a_reaped_key_are_erased_by_its_name,
+    the_jobs_of_a_former_life_of_a_key_are_erased_with_it,
     an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention,
     g16_a_scope_is_erased_without_its_neighbours,
     g14_a_request_that_nobody_here_knows_can_be_erased,
@@ -135,6 +137,68 @@ async fn g18_jobs_that_are_to_be_delivered_are_not_lost_to_an_erasure<S: TestDb>
     engine.erase(&scope(), &key("k")).await.unwrap();
     assert_eq!(db.number(jobs).await, 0);
     is_erased(engine.execute(&scope(), &key("k"), book(20)).await);
+}
+
+/// All staged jobs become dead letters.
+async fn give_up_all<S: TestDb>(engine: &TestEngine<S>) {
+    let never = || async { Err::<(), _>(DeliveryError::dead("no such address")) };
+    let jobs = Handlers::new()
+        .on("receipt", move |_: String, _| never())
+        .on("thanks", move |_: String, _| never());
+    let mut enqueuer = Enqueuer::new(engine, jobs, WorkerConfig::default());
+    while enqueuer.run_once().await.unwrap().dead_letters > 0 {}
+}
+
+async fn reap<S: TestDb>(db: &S) {
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    assert_eq!(Reaper::new(db, WorkerConfig::default()).run_once().await.unwrap(), 1);
+}
+
+async fn the_dead_jobs_of_a_reaped_key_are_erased_by_its_name<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+    for by_scope in [false, true] {
+        booked(&engine, "k").await;
+        reap(&db).await;
+        let refused = engine.erase(&scope(), &key("k")).await;
+        assert!(matches!(refused, Err(EraseError::JobsWaiting)), "{refused:?}");
+        let swept = engine.erase_scope(&scope()).await.unwrap();
+        assert_eq!((swept.erased, swept.left), (0, 1));
+        assert_eq!(db.number(jobs).await, 2, "not lost (G18)");
+        give_up_all(&engine).await;
+        // Those of a request that is not erased, and of another scope, stay.
+        booked(&engine, "other").await;
+        finished(engine.execute(&Scope::new("tenant-2").unwrap(), &key("k"), book(20)).await);
+        give_up_all(&engine).await;
+        assert_eq!(db.number(jobs).await, 6);
+        match by_scope {
+            false => engine.erase(&scope(), &key("k")).await.unwrap(),
+            true => {
+                // The settled one of the scope goes with its jobs; the reaped one's go, too.
+                assert_eq!(engine.erase_scope(&scope()).await.unwrap().left, 0);
+            }
+        }
+        let left = if by_scope { 2 } else { 4 };
+        assert_eq!(db.number(jobs).await, left);
+        let nothing = engine.erase(&scope(), &key("k")).await;
+        assert!(matches!(nothing, Err(EraseError::NoSuchKey)), "{nothing:?}");
+        db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+        db.sql("DELETE FROM atomic_phases_keys").await;
+    }
+}
+
+async fn the_jobs_of_a_former_life_of_a_key_are_erased_with_it<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    booked(&engine, "k").await;
+    reap(&db).await;
+    finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    let refused = engine.erase(&scope(), &key("k")).await;
+    assert!(matches!(refused, Err(EraseError::JobsWaiting)), "of the former one: {refused:?}");
+    give_up_all(&engine).await;
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
 }
 
 async fn an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention<S: TestDb>(db: S) {

@@ -15,6 +15,10 @@ on_both_stores! {
     g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id,
     g18_poison_job_does_not_block_others_and_can_be_revived,
     g18_two_enqueuers_deliver_each_job_once,
+    g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order,
+    an_operator_sees_why_a_job_died_and_retries_or_discards_each,
+    dead_jobs_are_listed_page_by_page,
+    the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
 }
 
 async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
@@ -143,4 +147,153 @@ async fn g18_two_enqueuers_deliver_each_job_once<S: TestDb>(db: S) {
         of_key.entry(job.key.as_str()).or_default().push(&job.name);
     }
     assert!(of_key.values().all(|names| names == &["receipt", "thanks"]), "{of_key:?}");
+}
+
+async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let another = support::engine(&db.another().await, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let inbox = Inbox::default();
+    let handlers = |name: &'static str| {
+        let inbox = inbox.clone();
+        Handlers::new().on(name, move |_: String, job| inbox.clone().keep(job))
+    };
+    // This node knows the second job of the request only.
+    let mut thanks = Enqueuer::new(&engine, handlers("thanks"), config());
+    let mut receipts = Enqueuer::new(&another, handlers("receipt"), config());
+    for _ in 0..3 {
+        let swept = thanks.run_once().await.unwrap();
+        assert_eq!((swept.delivered, swept.left), (0, 1), "{swept:?}");
+    }
+    let untouched = "SELECT max(attempts) FROM atomic_phases_staged_jobs";
+    assert_eq!(db.number(untouched).await, 0, "no attempt is counted");
+    assert!(inbox.0.lock().unwrap().is_empty(), "in order");
+    // It is visible as long as nobody takes it.
+    db.let_time_pass().await;
+    let overdue = engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap();
+    assert_eq!(overdue.iter().filter(|job| job.name == "receipt").count(), 1, "{overdue:?}");
+    assert!(
+        engine.overdue_jobs(std::time::Duration::from_secs(3600), 10).await.unwrap().is_empty()
+    );
+
+    assert_eq!(receipts.run_once().await.unwrap().delivered, 1);
+    assert_eq!(receipts.run_once().await.unwrap().delivered, 0);
+    assert_eq!(thanks.run_once().await.unwrap().delivered, 1);
+    let names: Vec<_> = inbox.take().into_iter().map(|job| (job.name, job.attempt)).collect();
+    assert_eq!(names, [("receipt".to_owned(), 1), ("thanks".to_owned(), 1)]);
+    assert!(engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap().is_empty());
+}
+
+async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
+    let (thanks, healthy) = (inbox.clone(), cured.clone());
+    let sink = Handlers::new().on("receipt", async |_: u64, _: Job| Ok(())).on(
+        "thanks",
+        move |_: String, job: Job| {
+            let (inbox, is_cured) = (thanks.clone(), *healthy.lock().unwrap());
+            async move {
+                match is_cured {
+                    true => inbox.keep(job).await,
+                    false => Err(DeliveryError::retry("no such address")),
+                }
+            }
+        },
+    );
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(2));
+    for _ in 0..4 {
+        enqueuer.run_once().await.unwrap();
+        db.let_time_pass().await;
+    }
+    let mut dead = engine.dead_jobs(None, 10).await.unwrap();
+    dead.sort_by(|one, other| one.name.cmp(&other.name));
+    let shown: Vec<_> = dead
+        .iter()
+        .map(|job| (job.name.as_str(), job.reason.as_deref().unwrap(), job.attempts))
+        .collect();
+    let expected =
+        [("receipt", "the arguments are of another type", 1), ("thanks", "no such address", 2)];
+    assert_eq!(shown, expected);
+    let id = if is_postgres::<S>() { "request_id" } else { "lower(hex(request_id))" };
+    let request = db.text(&format!("SELECT {id} FROM atomic_phases_keys")).await.replace('-', "");
+    for job in &dead {
+        assert_eq!((&job.scope, job.request_id.simple().to_string()), (&scope(), request.clone()));
+    }
+    let [receipt, thanks] = [&dead[0], &dead[1]];
+
+    // A retry has a new count of attempts: one more failure is not the end.
+    let other = Scope::new("tenant-2").unwrap();
+    assert!(!engine.retry_job(&other, thanks.id).await.unwrap(), "not another scope's");
+    assert!(!engine.discard_job(&other, thanks.id).await.unwrap());
+    assert!(engine.retry_job(&scope(), thanks.id).await.unwrap());
+    assert!(!engine.retry_job(&scope(), thanks.id).await.unwrap(), "once");
+    assert!(!engine.discard_job(&scope(), thanks.id).await.unwrap(), "it is on its way");
+    assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+    *cured.lock().unwrap() = true;
+    db.let_time_pass().await;
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
+    assert_eq!(inbox.take()[0].attempt, 4, "its attempts are counted on");
+
+    assert!(engine.discard_job(&scope(), receipt.id).await.unwrap());
+    assert!(!engine.discard_job(&scope(), receipt.id).await.unwrap());
+    assert!(engine.dead_jobs(None, 10).await.unwrap().is_empty());
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+}
+
+async fn dead_jobs_are_listed_page_by_page<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for scope in ["a", "b", "c"] {
+        let scope = Scope::new(scope).unwrap();
+        finished(engine.execute(&scope, &key("k"), book(20)).await);
+    }
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let mut seen = Vec::new();
+    loop {
+        let page = engine.dead_jobs(seen.last(), 4).await.unwrap();
+        assert!(page.len() <= 4);
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    assert_eq!(seen.len(), 6);
+    let ids: std::collections::HashSet<_> = seen.iter().map(|job| job.id).collect();
+    assert_eq!(ids.len(), 6);
+    assert!(seen.iter().all(|job| job.reason.is_none()));
+}
+
+async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(db: S) {
+    use std::time::Duration;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let asked = Arc::new(Mutex::new(Duration::MAX));
+    let answer = asked.clone();
+    let sink = Handlers::new().on("receipt", move |_: String, _: Job| {
+        let asked = *answer.lock().unwrap();
+        async move { Err(DeliveryError::retry_after("busy", asked)) }
+    });
+    let mut enqueuer = Enqueuer::new(&engine, sink, config());
+    let now = if is_postgres::<S>() {
+        "extract(epoch FROM clock_timestamp()), extract(epoch FROM run_after)"
+    } else {
+        "unixepoch('subsec'), run_after / 1000.0"
+    };
+    let (now, run_after) = now.split_once(", ").unwrap();
+    let rest = format!(
+        "SELECT round({run_after} - {now}) FROM atomic_phases_staged_jobs WHERE name = 'receipt'"
+    );
+    assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+    assert_eq!(db.number(&rest).await, 3600, "an hour at most");
+    // Never sooner than the back-off of its attempt: the cap stands for these together.
+    *asked.lock().unwrap() = Duration::ZERO;
+    for expected in [2, 4, 8] {
+        db.let_time_pass().await;
+        assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+        assert!((expected - 1..=expected).contains(&db.number(&rest).await));
+    }
 }

@@ -15,7 +15,7 @@ pub struct CheckReport {
     pub stranded: Vec<Stranded>,
     /// Rows whose outcome is unknown or that are dead letters: they wait for somebody.
     pub waiting: Vec<Standing>,
-    /// Staged jobs that are dead letters; see [`Engine::revive_jobs`].
+    /// Staged jobs that are dead letters; see [`Engine::dead_jobs`].
     pub dead_jobs: u64,
 }
 
@@ -93,16 +93,6 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             }
         }
         Ok(report)
-    }
-
-    /// Lets all staged jobs that are dead letters be delivered again, and says how many they are.
-    ///
-    /// # Errors
-    /// [`StoreError`] where the store cannot be written.
-    pub async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = self.core.store.revive_jobs().await?;
-        self.core.bells.staged.notify_one();
-        Ok(revived)
     }
 }
 

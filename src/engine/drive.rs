@@ -56,6 +56,10 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
     }
 
+    pub(crate) fn is_registered(&self, definition: &str, version: u32) -> bool {
+        self.core.registry.get(definition, version).is_some()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.core.settings
     }

@@ -23,7 +23,7 @@ pub struct ErasedScope {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EraseError {
-    /// There is no row under this key.
+    /// There is no row under this key, and no staged job of a former one.
     #[error("there is no request under this key")]
     NoSuchKey,
     /// It is running, or waits to be run or to be looked into. Let it end, or
@@ -49,6 +49,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// then reaped like any finished key. Until then whoever comes with the key, with the same
     /// parameters or with others, hears [`Outcome::Erased`](crate::Outcome::Erased), over HTTP 410.
     ///
+    /// Staged jobs outlive their key: those of a key that was reaped are erased by it, too, once they
+    /// are dead letters.
+    ///
     /// The request may be of a definition that is not registered here. Erasing twice is erasing
     /// once. Business tables, backups, and the database's own log and dead rows are not this
     /// crate's to erase.
@@ -62,7 +65,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             observe::erased(1);
             return Ok(());
         }
-        let row = self.core.store.read(scope, key).await?.ok_or(EraseError::NoSuchKey)?;
+        let Some(row) = self.core.store.read(scope, key).await? else {
+            return self.erase_reaped(scope, key).await;
+        };
         match row.status {
             Status::Completed | Status::DeadLetter if row.fingerprint == ERASED => Ok(()),
             Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
@@ -70,7 +75,34 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
     }
 
-    /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time.
+    /// What is left of a request whose key was reaped.
+    async fn erase_reaped(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), EraseError> {
+        if self.core.store.count_orphans(scope, Some(key)).await? > 0 {
+            return Err(EraseError::JobsWaiting);
+        }
+        match self.erase_orphaned_jobs(scope, Some(key)).await? {
+            0 => Err(EraseError::NoSuchKey),
+            _ => Ok(()),
+        }
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let mut sum = 0;
+        loop {
+            let erased = self.core.store.erase_orphaned_jobs(scope, key, BATCH).await?;
+            sum += u64::from(erased);
+            if erased < BATCH {
+                return Ok(sum);
+            }
+        }
+    }
+
+    /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and what is left of
+    /// those whose key was reaped.
     ///
     /// # Errors
     /// [`StoreError`]; what was erased so far stays so, and the next call goes on.
@@ -83,9 +115,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             sum.erased += u64::from(erased);
             observe::erased(erased);
             if erased < BATCH {
-                sum.left = self.core.store.count_unerased(scope).await?;
-                return Ok(sum);
+                break;
             }
         }
+        self.erase_orphaned_jobs(scope, None).await?;
+        let store = &self.core.store;
+        sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
+        Ok(sum)
     }
 }

@@ -12,6 +12,7 @@ mod drive;
 mod erase;
 mod execute;
 mod foreign;
+mod jobs;
 mod lease;
 mod moved;
 #[cfg(feature = "fault-injection")]
@@ -38,6 +39,7 @@ pub use self::builder::{BuildError, EngineBuilder};
 pub use self::check::{CheckReport, Stranded, StrandedBecause};
 pub(crate) use self::drive::Driven;
 pub use self::erase::{EraseError, ErasedScope};
+pub use self::jobs::ListedJob;
 pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;

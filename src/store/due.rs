@@ -2,24 +2,57 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::StoreError;
 use crate::store::row::millis;
+use crate::store::{Status, StoreError};
 
-/// Which rows a worker is looking for. A look takes no lock and promises nothing: a row is won by the
-/// same guarded takeover that a retry uses (H19).
-#[derive(Clone, Copy, Debug)]
-pub enum Due {
-    /// Accepted rows at once; released ones whose back-off has passed, and slow or once taken over
-    /// ones whose lease has run out, by `grace` at least: the client may come first.
-    Resume { grace: Duration },
-    /// Rows in progress whose lease has run out, by `grace` at least, and that the index of due rows
-    /// does not have: their holder died young. Of the whole table, or of what was `created` lately.
-    Abandoned { created: Option<Created>, grace: Duration },
-    /// Unknown rows that have rested.
-    Reconcile,
+/// What was found from one place of an index on, in its order.
+///
+/// A search reads a bounded part of the index and takes no lock. It promises nothing: a row is won by
+/// the same guarded takeover that a retry uses (H19).
+pub struct Page<T, P> {
+    pub(crate) rows: Vec<T>,
+    /// Where the next page begins. `None`: the index has no more of it.
+    pub(crate) next: Option<P>,
+}
+
+/// A place in the index of due rows.
+#[derive(Clone, Debug)]
+pub struct KeyPlace {
+    pub(super) run_after: DateTime<Utc>,
+    pub(super) scope: String,
+    pub(super) key: String,
+}
+
+impl Default for KeyPlace {
+    fn default() -> Self {
+        Self { run_after: DateTime::UNIX_EPOCH, scope: String::new(), key: String::new() }
+    }
+}
+
+/// A row that is due, for one worker or another.
+pub struct DueKey {
+    pub(crate) scope: Scope,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) status: Status,
+    /// Tells whether the row was taken over since it was found.
+    pub(crate) lease_token: i64,
+    pub(crate) definition: String,
+    pub(crate) version: u32,
+    /// Whether it has been due for as long as the search's grace.
+    pub(crate) past_grace: bool,
+}
+
+/// A row in progress whose lease has run out and that the index of due rows does not have: its
+/// holder died young.
+pub struct Abandoned {
+    pub(crate) scope: Scope,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) request_id: Uuid,
+    pub(crate) lease_token: i64,
 }
 
 /// Rows that were created from `from` to `to` ago, with this retention.
@@ -52,6 +85,30 @@ pub struct JobAt {
     pub(crate) attempts: u32,
 }
 
+/// A place in the index of staged jobs that are due.
+#[derive(Clone, Debug)]
+pub struct JobPlace {
+    pub(super) run_after: DateTime<Utc>,
+    pub(super) scope: String,
+    pub(super) request_id: Uuid,
+    pub(super) position: i64,
+}
+
+impl Default for JobPlace {
+    fn default() -> Self {
+        let run_after = DateTime::UNIX_EPOCH;
+        Self { run_after, scope: String::new(), request_id: Uuid::nil(), position: i64::MIN }
+    }
+}
+
+/// A staged job that is due.
+pub struct DueJob {
+    pub(crate) at: JobAt,
+    pub(crate) name: String,
+    /// No earlier job of its request is still to be delivered.
+    pub(crate) is_next: bool,
+}
+
 /// A staged job that is ours to deliver.
 pub struct JobRow {
     pub(crate) at: JobAt,
@@ -59,34 +116,94 @@ pub struct JobRow {
     pub(crate) id: Uuid,
     pub(crate) name: String,
     pub(crate) args: Vec<u8>,
+    /// As many of its attempts an operator has forgiven.
+    pub(crate) forgiven_attempts: u32,
     /// Since it was staged.
     pub(crate) lag: Duration,
 }
 
-pub(super) type KeyAtRow = (String, String);
-pub(super) type JobAtRow = (String, Uuid, i64, i32);
-pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i64);
-
-/// The keys of due rows. One that no request can have was written by hand: it is left where it is,
-/// and must not keep a worker from the others.
-pub(super) fn keys_at(rows: Vec<KeyAtRow>) -> Vec<(Scope, IdempotencyKey)> {
-    rows.into_iter().filter_map(|(name, of)| Some((scope(name).ok()?, key(of).ok()?))).collect()
+/// What an operator sees of a staged job.
+pub struct StagedJobRow {
+    pub(crate) scope: Scope,
+    pub(crate) request_id: Uuid,
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    pub(crate) attempts: u32,
+    pub(crate) reason: Option<String>,
+    pub(crate) staged_at: DateTime<Utc>,
 }
 
-/// As [`keys_at`], for jobs.
-pub(super) fn jobs_at(rows: Vec<JobAtRow>) -> Vec<JobAt> {
-    let job_at = |(name, request_id, position, attempts): JobAtRow| {
-        let attempts = attempts.cast_unsigned();
-        Some(JobAt { scope: scope(name).ok()?, request_id, position, attempts })
+pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool);
+pub(super) type AbandonedRow = (String, String, Uuid, i64);
+pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
+pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64);
+pub(super) type JobListRow = (String, Uuid, Uuid, String, i32, Option<String>, DateTime<Utc>);
+
+/// The due rows of a page. One that no request can have was written by hand: it is left where it is,
+/// and must not keep a worker from the others.
+pub(super) fn due_keys(rows: Vec<DueKeyRow>, is_full: bool) -> Page<DueKey, KeyPlace> {
+    let next = rows.last().filter(|_| is_full).map(|(run_after, scope, key, ..)| KeyPlace {
+        run_after: *run_after,
+        scope: scope.clone(),
+        key: key.clone(),
+    });
+    let due_key = |row: DueKeyRow| {
+        let (_, scope_text, key_text, status, lease_token, definition, version, past_grace) = row;
+        Some(DueKey {
+            scope: scope(scope_text).ok()?,
+            key: key(key_text).ok()?,
+            status: Status::parse(&status)?,
+            lease_token,
+            definition,
+            version: version.cast_unsigned(),
+            past_grace,
+        })
     };
-    rows.into_iter().filter_map(job_at).collect()
+    Page { rows: rows.into_iter().filter_map(due_key).collect(), next }
+}
+
+/// As [`due_keys`], for rows whose holder died young.
+pub(super) fn abandoned(rows: Vec<AbandonedRow>) -> Vec<Abandoned> {
+    let abandoned = |(scope_text, key_text, request_id, lease_token)| {
+        let (scope, key) = (scope(scope_text).ok()?, key(key_text).ok()?);
+        Some(Abandoned { scope, key, request_id, lease_token })
+    };
+    rows.into_iter().filter_map(abandoned).collect()
+}
+
+/// As [`due_keys`], for jobs.
+pub(super) fn due_jobs(rows: Vec<DueJobRow>, is_full: bool) -> Page<DueJob, JobPlace> {
+    let last = rows.last().filter(|_| is_full);
+    let next = last.map(|(run_after, scope, request_id, position, ..)| JobPlace {
+        run_after: *run_after,
+        scope: scope.clone(),
+        request_id: *request_id,
+        position: *position,
+    });
+    let due_job = |row: DueJobRow| {
+        let (_, scope_text, request_id, position, attempts, name, is_next) = row;
+        let attempts = attempts.cast_unsigned();
+        let at = JobAt { scope: scope(scope_text).ok()?, request_id, position, attempts };
+        Some(DueJob { at, name, is_next })
+    };
+    Page { rows: rows.into_iter().filter_map(due_job).collect(), next }
 }
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
-    let (name, id, job_name, args, attempts, lag) = row;
+    let (name, id, job_name, args, attempts, forgiven, lag) = row;
     let at = JobAt { attempts: attempts.cast_unsigned(), ..at.clone() };
     let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
-    Ok(JobRow { at, key: key(name)?, id, name: job_name, args, lag })
+    let forgiven_attempts = forgiven.cast_unsigned();
+    Ok(JobRow { at, key: key(name)?, id, name: job_name, args, forgiven_attempts, lag })
+}
+
+pub(super) fn listed_jobs(rows: Vec<JobListRow>) -> Vec<StagedJobRow> {
+    let listed = |row: JobListRow| {
+        let (scope_text, request_id, id, name, attempts, reason, staged_at) = row;
+        let (scope, attempts) = (scope(scope_text).ok()?, attempts.cast_unsigned());
+        Some(StagedJobRow { scope, request_id, id, name, attempts, reason, staged_at })
+    };
+    rows.into_iter().filter_map(listed).collect()
 }
 
 fn scope(text: String) -> Result<Scope, StoreError> {

@@ -32,7 +32,9 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 
 pub(crate) use self::by_text::ByText;
-pub(crate) use self::due::{Created, Due, JobAt, JobRow};
+pub(crate) use self::due::{
+    Abandoned, Created, DueJob, DueKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
+};
 
 /// A database that keeps the rows of idempotency keys.
 ///
@@ -195,22 +197,43 @@ pub trait Store: Clone + Send + Sync + 'static {
         cap: u32,
     ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Rows that a worker may want, the longest due first, without those that it has `skip`ped.
+    /// Up to `limit` rows that are due, behind this place, the longest due first: of every status that
+    /// a worker looks for. One search for all of them is bounded by its limit, whatever the rows are.
     #[doc(hidden)]
     fn due(
         &self,
-        due: Due,
+        after: &KeyPlace,
+        grace: Duration,
         limit: u32,
-        skip: u32,
-    ) -> impl Future<Output = Result<Vec<(Scope, IdempotencyKey)>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Page<DueKey, KeyPlace>, StoreError>> + Send;
+
+    /// Rows in progress whose lease has run out, by `grace` at least, and that the index of due rows
+    /// does not have. Of the whole table, or of what was `created` lately.
+    #[doc(hidden)]
+    fn abandoned(
+        &self,
+        created: Option<Created>,
+        grace: Duration,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<Abandoned>, StoreError>> + Send;
+
+    /// Enters an abandoned row in the index of due rows: one guarded statement. `false` where that
+    /// was done by another node, or somebody has its lease.
+    #[doc(hidden)]
+    fn enrol(&self, abandoned: &Abandoned)
+    -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15).
     #[doc(hidden)]
     fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Staged jobs to be delivered: of each request the next one.
+    /// Up to `limit` staged jobs that are due, behind this place, the longest due first.
     #[doc(hidden)]
-    fn jobs_due(&self, limit: u32) -> impl Future<Output = Result<Vec<JobAt>, StoreError>> + Send;
+    fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> impl Future<Output = Result<Page<DueJob, JobPlace>, StoreError>> + Send;
 
     /// Acquires the right to deliver a job for the length of `lease`: one guarded statement. `None`
     /// where somebody else was faster, or where an earlier job of the request is still to be
@@ -226,12 +249,13 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The job was not delivered: again after `back_off`, or never (`None`).
+    /// The job was not delivered, for this reason: again after `back_off`, or never (`None`).
     #[doc(hidden)]
     fn job_failed(
         &self,
         at: &JobAt,
         back_off: Option<Duration>,
+        reason: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
@@ -245,13 +269,65 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn count_unerased(&self, scope: &Scope)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Deletes up to `limit` dead jobs of the scope, or of one of its keys, whose key has no row but an
+    /// erased one, and says how many.
+    #[doc(hidden)]
+    fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// How many requests of the scope, or of one of its keys, have no row and jobs that are still to be
+    /// delivered.
+    #[doc(hidden)]
+    fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
     /// How many jobs are dead letters.
     #[doc(hidden)]
     fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Up to `limit` jobs that are dead letters, by scope and id, behind this one.
+    #[doc(hidden)]
+    fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
+
+    /// Up to `limit` jobs that have been due for `overdue` and are still to be delivered, the longest
+    /// due first.
+    #[doc(hidden)]
+    fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
+
     /// Lets all jobs that are dead letters try again, and says how many.
     #[doc(hidden)]
     fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lets one job that is a dead letter try again. `false` where there is none of this id.
+    #[doc(hidden)]
+    fn revive_job(
+        &self,
+        scope: &Scope,
+        id: Uuid,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Deletes one job that is a dead letter. `false` where there is none of this id.
+    #[doc(hidden)]
+    fn discard_job(
+        &self,
+        scope: &Scope,
+        id: Uuid,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Whether others can work with the database while a transaction is open.
     #[cfg(feature = "fault-injection")]

@@ -34,11 +34,15 @@ use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
-use super::due::{JobAtRow, JobDataRow, KeyAtRow, job, jobs_at, keys_at};
+use super::due::{
+    AbandonedRow, DueJobRow, DueKeyRow, JobDataRow, JobListRow, abandoned, due_jobs, due_keys, job,
+    listed_jobs,
+};
 use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, standing};
 use super::{
-    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
-    KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
+    Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -238,6 +242,32 @@ impl<P: Pool> Postgres<P> {
         });
         let answer = answer.await;
         lent.settle("take over the key", answer).await
+    }
+
+    /// One guarded update, with a bound for the row's lock: the rows behind it wait as long.
+    async fn try_enrol(&self, abandoned: &Abandoned) -> Result<usize, StoreError> {
+        let lent = Lent::of(&self.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let enrol = sql::Enrol {
+            scope: abandoned.scope.as_str(),
+            key: abandoned.key.as_str(),
+            request_id: abandoned.request_id,
+            token: abandoned.lease_token,
+        };
+        let answer = answered(async {
+            let (begun, set, enrolled, committed) = join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
+                enrol.execute(&mut &*conn),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let enrolled = enrolled?;
+            committed.map(|_| enrolled)
+        });
+        let answer = answer.await;
+        lent.settle("enter an abandoned key among the due ones", answer).await
     }
 
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
@@ -530,29 +560,40 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn due(
         &self,
-        due: Due,
+        after: &KeyPlace,
+        grace: Duration,
         limit: u32,
-        skip: u32,
-    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
-        let (limit, skip) = (limit.into(), skip.into());
-        let rows = match due {
-            Due::Resume { grace } => ask_again!(self, "look for due keys", |conn| {
-                sql::DueToResume { grace_ms: millis(grace), limit, skip }
-                    .load::<KeyAtRow>(&mut conn)
-            }),
-            Due::Abandoned { created, grace } => {
-                let (from_ms, to_ms) = Created::expiry(created);
-                let grace_ms = millis(grace);
-                ask_again!(self, "look for abandoned keys", |conn| {
-                    sql::Abandoned { from_ms, to_ms, grace_ms, limit, skip }
-                        .load::<KeyAtRow>(&mut conn)
-                })
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let rows = ask_again!(self, "look for due keys", |conn| {
+            sql::DueKeys {
+                grace_ms: millis(grace),
+                run_after: after.run_after,
+                scope: &after.scope,
+                key: &after.key,
+                limit: limit.into(),
             }
-            Due::Reconcile => ask_again!(self, "look for unknown keys", |conn| {
-                sql::DueToReconcile { limit, skip }.load::<KeyAtRow>(&mut conn)
-            }),
-        };
-        Ok(keys_at(rows?))
+            .load::<DueKeyRow>(&mut conn)
+        })?;
+        let is_full = rows.len() >= limit as usize;
+        Ok(due_keys(rows, is_full))
+    }
+
+    async fn abandoned(
+        &self,
+        created: Option<Created>,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Vec<Abandoned>, StoreError> {
+        let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
+        let rows = ask_again!(self, "look for abandoned keys", |conn| {
+            sql::AbandonedKeys { from_ms, to_ms, grace_ms, limit: limit.into() }
+                .load::<AbandonedRow>(&mut conn)
+        })?;
+        Ok(abandoned(rows))
+    }
+
+    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
+        Ok(self.try_enrol(abandoned).await? == 1)
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -562,11 +603,23 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
     }
 
-    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
         let rows = ask_again!(self, "look for staged jobs", |conn| {
-            sql::JobsDue { limit: limit.into() }.load::<JobAtRow>(&mut conn)
+            sql::DueJobs {
+                run_after: after.run_after,
+                scope: &after.scope,
+                request_id: after.request_id,
+                position: after.position,
+                limit: limit.into(),
+            }
+            .load::<DueJobRow>(&mut conn)
         })?;
-        Ok(jobs_at(rows))
+        let is_full = rows.len() >= limit as usize;
+        Ok(due_jobs(rows, is_full))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -596,10 +649,16 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(deleted == 1)
     }
 
-    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        back_off: Option<Duration>,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
         let updated = ask_again!(self, "put a job back", |conn| {
             sql::JobFailed {
                 back_off_ms: back_off.map(millis),
+                reason,
                 scope: at.scope.as_str(),
                 request_id: at.request_id,
                 position: at.position,
@@ -631,11 +690,75 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(count(rows).into())
     }
 
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let (scope, limit) = (scope.as_str(), limit.into());
+        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
+        let erased = ask_again!(self, "erase the jobs of reaped keys", |conn| {
+            sql::EraseOrphanedJobs { scope, again: scope, is_any, key, limit }.execute(&mut conn)
+        })?;
+        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
+        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
+            sql::CountOrphans { scope: scope.as_str(), is_any, key }.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count dead jobs", |conn| {
             sql::DeadJobs {}.load::<i64>(&mut conn)
         })?;
         Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let rows = ask_again!(self, "list dead jobs", |conn| {
+            sql::ListDeadJobs { scope, job_id, limit: limit.into() }.load::<JobListRow>(&mut conn)
+        })?;
+        Ok(listed_jobs(rows))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let rows = ask_again!(self, "list overdue jobs", |conn| {
+            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
+                .load::<JobListRow>(&mut conn)
+        })?;
+        Ok(listed_jobs(rows))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revived = ask_again!(self, "revive a dead job", |conn| {
+            sql::ReviveJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
+        })?;
+        Ok(revived == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discarded = ask_again!(self, "discard a dead job", |conn| {
+            sql::DiscardJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
+        })?;
+        Ok(discarded == 1)
     }
 
     async fn revive_jobs(&self) -> Result<u64, StoreError> {

@@ -31,12 +31,13 @@ use self::reader::Reader;
 use self::statements as sql;
 use self::swallowed::Swallowed;
 use self::worker::Worker;
-use super::due::{KeyAtRow, job, jobs_at, keys_at};
+use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
 use super::row::{SurveyRow, count, key_row, millis, standing};
 use super::tokenizer::{Dialect, controls_transaction};
 use super::{
-    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
-    KeyRow, NewRow, Refusal, Reserved, Standing, Store, StoreError, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
+    Standing, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -364,28 +365,50 @@ impl Store for Sqlite {
 
     async fn due(
         &self,
-        due: Due,
+        after: &KeyPlace,
+        grace: Duration,
         limit: u32,
-        skip: u32,
-    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
-        let (limit, skip) = (limit.into(), skip.into());
-        let rows = match due {
-            Due::Resume { grace } => {
-                let look = sql::DueToResume { grace_ms: millis(grace), limit, skip };
-                self.run("look for due keys", |conn| look.load::<KeyAtRow>(conn)).await
-            }
-            Due::Abandoned { created, grace } => {
-                let (from_ms, to_ms) = Created::expiry(created);
-                let grace_ms = millis(grace);
-                let look = sql::Abandoned { from_ms, to_ms, grace_ms, limit, skip };
-                self.run("look for abandoned keys", |conn| look.load::<KeyAtRow>(conn)).await
-            }
-            Due::Reconcile => {
-                let look = sql::DueToReconcile { limit, skip };
-                self.run("look for unknown keys", |conn| look.load::<KeyAtRow>(conn)).await
-            }
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let look = sql::DueKeys {
+            grace_ms: millis(grace),
+            run_after: after.run_after.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
         };
-        Ok(keys_at(rows?))
+        let rows = self.run("look for due keys", |conn| look.load::<sql::DueKeyRow>(conn)).await?;
+        let is_full = rows.len() >= limit as usize;
+        Ok(due_keys(rows.into_iter().filter_map(sql::due_key).collect(), is_full))
+    }
+
+    async fn abandoned(
+        &self,
+        created: Option<Created>,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Vec<Abandoned>, StoreError> {
+        let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
+        let look = sql::AbandonedKeys { from_ms, to_ms, grace_ms, limit: limit.into() };
+        let rows = self
+            .run("look for abandoned keys", |conn| {
+                look.load::<(String, String, Vec<u8>, i64)>(conn)
+            })
+            .await?;
+        let known = |(scope, key, id, token): (_, _, Vec<u8>, _)| -> Option<AbandonedRow> {
+            Some((scope, key, sql::uuid(&id, "request_id").ok()?, token))
+        };
+        Ok(abandoned(rows.into_iter().filter_map(known).collect()))
+    }
+
+    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
+        let enrol = sql::Enrol {
+            scope: abandoned.scope.as_str().to_owned(),
+            key: abandoned.key.as_str().to_owned(),
+            request_id: abandoned.request_id.as_bytes().to_vec(),
+            token: abandoned.lease_token,
+        };
+        let doing = "enter an abandoned key among the due ones";
+        Ok(self.run(doing, |conn| enrol.execute(conn)).await? == 1)
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -394,15 +417,22 @@ impl Store for Sqlite {
         Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
     }
 
-    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
-        let look = sql::JobsDue { limit: limit.into() };
-        let rows = self
-            .run("look for staged jobs", |conn| look.load::<(String, Vec<u8>, i64, i32)>(conn))
-            .await?;
-        let known = |(scope, id, position, attempts): (_, Vec<u8>, _, _)| {
-            Some((scope, sql::uuid(&id, "request_id").ok()?, position, attempts))
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
+        let look = sql::DueJobs {
+            run_after: after.run_after.timestamp_millis(),
+            scope: after.scope.clone(),
+            request_id: after.request_id.as_bytes().to_vec(),
+            position: after.position,
+            limit: limit.into(),
         };
-        Ok(jobs_at(rows.into_iter().filter_map(known).collect()))
+        let rows =
+            self.run("look for staged jobs", |conn| look.load::<sql::DueJobRow>(conn)).await?;
+        let is_full = rows.len() >= limit as usize;
+        Ok(due_jobs(rows.into_iter().filter_map(sql::due_job).collect(), is_full))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -415,13 +445,13 @@ impl Store for Sqlite {
         };
         let rows = self
             .run("claim a staged job", |conn| {
-                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32, i64)>(conn)
+                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32, i32, i64)>(conn)
             })
             .await?;
-        let Some((key, id, name, args, attempts, lag)) = rows.into_iter().next() else {
+        let Some((key, id, name, args, attempts, forgiven, lag)) = rows.into_iter().next() else {
             return Ok(None);
         };
-        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts, lag)).map(Some)
+        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts, forgiven, lag)).map(Some)
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
@@ -434,9 +464,15 @@ impl Store for Sqlite {
         Ok(self.run("delete a delivered job", |conn| delete.execute(conn)).await? == 1)
     }
 
-    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        back_off: Option<Duration>,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
         let put_back = sql::JobFailed {
             back_off_ms: back_off.map(millis),
+            reason: reason.to_owned(),
             scope: at.scope.as_str().to_owned(),
             request_id: at.request_id.as_bytes().to_vec(),
             position: at.position,
@@ -472,9 +508,76 @@ impl Store for Sqlite {
         Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?).into())
     }
 
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let erase = sql::EraseOrphanedJobs {
+            scope: scope.as_str().to_owned(),
+            is_any: key.is_none(),
+            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+            limit: limit.into(),
+        };
+        let erased = self.run("erase the jobs of reaped keys", |conn| erase.execute(conn)).await?;
+        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let counting = sql::CountOrphans {
+            scope: scope.as_str().to_owned(),
+            is_any: key.is_none(),
+            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+        };
+        let doing = "count the jobs of reaped keys";
+        Ok(count(self.run(doing, |conn| counting.load::<i64>(conn)).await?).into())
+    }
+
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
         let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
         Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let list = sql::ListDeadJobs {
+            scope: scope.to_owned(),
+            job_id: job_id.as_bytes().to_vec(),
+            limit: limit.into(),
+        };
+        let rows = self.run("list dead jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
+        let rows = self.run("list overdue jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revive =
+            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
+        Ok(self.run("revive a dead job", |conn| revive.execute(conn)).await? == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discard =
+            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
+        Ok(self.run("discard a dead job", |conn| discard.execute(conn)).await? == 1)
     }
 
     async fn revive_jobs(&self) -> Result<u64, StoreError> {

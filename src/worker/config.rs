@@ -40,21 +40,25 @@ impl Default for WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// How often completer, reconciler and enqueuer look, on average; 1 s. A look at an idle table
-    /// is one search of an empty index.
+    /// How often completer, reconciler and enqueuer search, on average; 1 s. At an idle table that is
+    /// one search of an empty index.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll.max(Duration::from_millis(1));
         self
     }
 
-    /// How many rows a look brings at most; 100.
+    /// How many rows a search reads at most, and how many pieces of work a `run_once` begins; 100.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch.max(1);
         self
     }
 
-    /// How many requests or jobs a worker has under way at once; 8. Each local phase among them takes
-    /// a connection.
+    /// How many requests or jobs a worker has under way at once; 8, of which one scope holds half at
+    /// most. Each local phase among them takes a connection.
+    ///
+    /// What takes longer than a second does not count, up to four times this number in all: it most
+    /// likely waits for a foreign system and holds no connection. See
+    /// [`Completer`](crate::Completer#fairness).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
@@ -94,7 +98,8 @@ impl WorkerConfig {
     }
 
     /// How often a job is delivered before it is a dead letter; 20, with a back-off that doubles from
-    /// a second to an hour: about ten hours.
+    /// a second to an hour: about ten hours. A sink may ask for a longer back-off
+    /// ([`DeliveryError::retry_after`](crate::DeliveryError::retry_after)), up to that hour.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = max_deliveries.max(1);
         self

@@ -1,25 +1,36 @@
 //! [`Enqueuer`]: delivers staged jobs.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use uuid::Uuid;
 
+use super::backlog::Candidate;
+use super::dispatcher::{Dispatcher, Searching, Settled, Source};
 use super::job::{DeliveryError, DynSink, Job, JobSink, Then};
-use super::{More, Stop, Worker, WorkerConfig, each, run};
+use super::{Stop, WorkerConfig, until_shutdown};
 use crate::engine::Engine;
-use crate::observe;
-use crate::store::{JobAt, JobRow, Store, StoreError};
+use crate::key::Scope;
+use crate::observe::{self, JobSeen};
+use crate::store::{DueJob, JobAt, JobPlace, JobRow, Store, StoreError};
+
+/// The longest back-off, also where a sink asks for more.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
+
+/// How many names without a handler here are reported, once each.
+const REPORTED: usize = 1000;
 
 /// Hands staged jobs to a [`JobSink`], at least once each (G18), those of one request in their order.
 /// A job that fails waits, with a back-off that doubles up to an hour, and its request's later jobs
 /// with it; at the cap it is a dead letter, and they go on.
-pub struct Enqueuer<S: Store, A> {
-    engine: Engine<S, A>,
-    config: WorkerConfig,
-    sink: Arc<dyn DynSink>,
+///
+/// Scopes share its slots as they share the [`Completer`](crate::Completer)'s.
+pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
+    jobs: Dispatcher<DueJobs<S, A>>,
 }
 
 /// What one look of the enqueuer came to, in jobs.
@@ -32,8 +43,10 @@ pub struct Delivered {
     pub put_back: u32,
     /// Became dead letters.
     pub dead_letters: u32,
-    /// Somebody else was faster, or the store failed in between: delivered again, if need be.
+    /// Another node was faster, or the store failed in between: delivered again, if need be.
     pub lost: u32,
+    /// Left to a node whose sink [handles](JobSink::handles) their name.
+    pub left: u32,
 }
 
 impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
@@ -47,73 +60,180 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
         sink: Arc<dyn DynSink>,
         config: WorkerConfig,
     ) -> Self {
-        Self { engine: engine.clone(), config, sink }
+        let delivery = Delivery {
+            engine: engine.clone(),
+            sink,
+            lease: config.delivery,
+            max_deliveries: config.max_deliveries,
+        };
+        let source = DueJobs {
+            delivery: Arc::new(delivery),
+            sum: Delivered::default(),
+            unhandled: HashSet::new(),
+        };
+        Self { jobs: Dispatcher::new(source, &config) }
     }
 
-    /// One look: up to [`batch`](WorkerConfig::batch) jobs, of each request one.
+    /// Works off what is due, from where the last call stopped: up to
+    /// [`batch`](WorkerConfig::batch) jobs, of each request one.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Delivered, StoreError> {
-        self.sweep(&Stop::default()).await
+        self.jobs.one_pass().await?;
+        Ok(std::mem::take(&mut self.jobs.source().sum))
     }
 
     /// Delivers until `shutdown` is ready; what it has begun, it ends.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        run(self, shutdown).await;
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let stop = Stop::default();
+        until_shutdown(&stop, self.jobs.forever(stop.set()), shutdown).await;
+    }
+}
+
+/// What the enqueuer looks for.
+struct DueJobs<S: Store, A> {
+    delivery: Arc<Delivery<S, A>>,
+    sum: Delivered,
+    unhandled: HashSet<String>,
+}
+
+/// One job of a request at a time.
+impl Candidate for DueJob {
+    type Id = (Scope, Uuid);
+
+    fn id(&self) -> Self::Id {
+        (self.at.scope.clone(), self.at.request_id)
     }
 
-    async fn sweep(&mut self, stop: &Stop) -> Result<Delivered, StoreError> {
-        let jobs = self.engine.store().jobs_due(self.config.batch).await?;
-        let this = &*self;
-        let deliver = |at: JobAt| async move { this.deliver(&at).await };
-        let mut sum = Delivered::default();
-        for ended in each(jobs, self.config.concurrency, stop, deliver).await {
-            *match ended {
-                Ok(Ended::Delivered) => &mut sum.delivered,
-                Ok(Ended::PutBack) => &mut sum.put_back,
-                Ok(Ended::Dead) => &mut sum.dead_letters,
-                Ok(Ended::Lost) | Err(_) => &mut sum.lost,
-            } += 1;
+    fn scope(&self) -> &Scope {
+        &self.at.scope
+    }
+
+    fn state(&self) -> i64 {
+        self.at.position.wrapping_add(self.at.attempts.into())
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
+    type Place = JobPlace;
+    type Found = DueJob;
+    type Ended = Ended;
+
+    fn name(&self) -> &'static str {
+        "enqueuer"
+    }
+
+    fn search(&self, after: JobPlace, limit: u32) -> Searching<DueJob, JobPlace> {
+        let store = self.delivery.engine.store().clone();
+        Box::pin(async move { store.jobs_due(&after, limit).await })
+    }
+
+    fn admits(&mut self, found: &DueJob) -> bool {
+        if !found.is_next {
+            return false;
         }
-        Ok(sum)
+        let is_handled = self.delivery.sink.handles(&found.name);
+        if !is_handled {
+            self.sum.left += 1;
+            let is_known = self.unhandled.contains(&found.name);
+            if !is_known && self.unhandled.len() < REPORTED {
+                self.unhandled.insert(found.name.clone());
+                observe::job_not_handled(&found.name);
+            }
+        }
+        is_handled
     }
 
+    fn begin(&self, found: DueJob) -> impl Future<Output = Ended> + Send + 'static {
+        let delivery = self.delivery.clone();
+        async move {
+            let ended = delivery.deliver(&found.at).await;
+            ended.unwrap_or_else(|error| {
+                observe::job_unsettled(&found.name, error.kind());
+                Ended::Failed
+            })
+        }
+    }
+
+    fn settle(&mut self, ended: Ended) -> Settled {
+        let (count, settled) = match ended {
+            // The request of a job that was delivered may have a next one.
+            Ended::Delivered => (&mut self.sum.delivered, Settled::MoreBehind),
+            Ended::Dead => (&mut self.sum.dead_letters, Settled::MoreBehind),
+            Ended::PutBack => (&mut self.sum.put_back, Settled::Progress),
+            Ended::Lost => (&mut self.sum.lost, Settled::Lost),
+            Ended::Failed => (&mut self.sum.lost, Settled::Failed),
+        };
+        *count += 1;
+        settled
+    }
+
+    async fn wakeup(&self) {
+        self.delivery.engine.bells().staged.notified().await;
+    }
+}
+
+/// What it takes to deliver a job.
+struct Delivery<S: Store, A> {
+    engine: Engine<S, A>,
+    sink: Arc<dyn DynSink>,
+    lease: Duration,
+    max_deliveries: u32,
+}
+
+enum Ended {
+    Delivered,
+    PutBack,
+    Dead,
+    /// Another node has it.
+    Lost,
+    /// The store failed.
+    Failed,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
     async fn deliver(&self, at: &JobAt) -> Result<Ended, StoreError> {
         let store = self.engine.store();
-        let Some(row) = store.claim_job(at, self.config.delivery).await? else {
+        let Some(row) = store.claim_job(at, self.lease).await? else {
             return Ok(Ended::Lost);
         };
-        let at = row.at.clone();
-        let (attempt, lag) = (at.attempts, row.lag);
-        let (name, failed) = match self.job(row) {
-            Ok(job) => (job.name.clone(), self.hand_over(&job).await.err()),
-            Err(error) => (String::new(), Some(error)),
+        let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
+        let seen = JobSeen {
+            id: row.id,
+            name: row.name.clone(),
+            request_id: at.request_id,
+            scope: at.scope.clone(),
+            key: row.key.clone(),
+            attempt: at.attempts,
         };
-        let Some(error) = failed else {
-            observe::job_delivered(&name, lag);
+        let delivered = match self.job(row) {
+            Ok(job) => self.hand_over(&job).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = delivered else {
+            observe::job_delivered(&seen, lag);
             let ours = store.job_delivered(&at).await?;
             return Ok(if ours { Ended::Delivered } else { Ended::Lost });
         };
-        observe::job_failed(&name, error.reason, attempt);
-        let back_off = match error.then {
-            Then::Never => None,
-            _ if attempt >= self.config.max_deliveries => None,
-            Then::After(after) => Some(after),
-            Then::Again => Some(back_off(attempt)),
-        };
-        if back_off.is_none() {
-            observe::job_dead(&name);
+        let back_off = self.back_off(error.then, at.attempts.saturating_sub(forgiven));
+        if !store.job_failed(&at, back_off, error.reason).await? {
+            return Ok(Ended::Lost);
         }
-        Ok(match (store.job_failed(&at, back_off).await?, back_off) {
-            (false, _) => Ended::Lost,
-            (true, Some(_)) => Ended::PutBack,
-            (true, None) => Ended::Dead,
+        Ok(match back_off {
+            Some(back_off) => {
+                observe::job_failed(&seen, error.reason, back_off);
+                Ended::PutBack
+            }
+            None => {
+                observe::job_dead(&seen, error.reason);
+                Ended::Dead
+            }
         })
     }
 
     fn job(&self, row: JobRow) -> Result<Job, DeliveryError> {
-        let JobRow { at, key, id, name, args, lag: _ } = row;
+        let JobRow { at, key, id, name, args, .. } = row;
         let args = self
             .engine
             .decoded(&at.scope, &key, "args", args)
@@ -123,7 +243,7 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
 
     async fn hand_over(&self, job: &Job) -> Result<(), DeliveryError> {
         // The rest of the claim is for writing down what came of it.
-        let bound = self.config.delivery * 2 / 3;
+        let bound = self.lease * 2 / 3;
         let delivery = AssertUnwindSafe(self.sink.deliver(job)).catch_unwind();
         match tokio::time::timeout(bound, delivery).await {
             Ok(Ok(delivered)) => delivered,
@@ -131,41 +251,22 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
             Err(_) => Err(DeliveryError::retry("the delivery took too long")),
         }
     }
-}
 
-enum Ended {
-    Delivered,
-    PutBack,
-    Dead,
-    Lost,
-}
-
-/// 1 s, 2 s, 4 s, … up to an hour.
-fn back_off(attempt: u32) -> Duration {
-    const HOUR: u64 = 3600;
-    Duration::from_secs((1 << attempt.saturating_sub(1).min(12)).min(HOUR))
-}
-
-impl<S: Store, A: Send + Sync + 'static> Worker for Enqueuer<S, A> {
-    const NAME: &'static str = "enqueuer";
-
-    fn pace(&self) -> Duration {
-        self.config.poll
-    }
-
-    async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
-        // The request of a job that was delivered may have a next one.
-        let delivered = self.sweep(stop).await?.delivered;
-        Ok(if delivered > 0 { More::Likely } else { More::No })
-    }
-
-    async fn bell(&self) {
-        self.engine.bells().staged.notified().await;
+    /// `None`: never again. `tries` are those that no operator has forgiven.
+    fn back_off(&self, then: Then, tries: u32) -> Option<Duration> {
+        // 1 s, 2 s, 4 s, … up to an hour: the cap stands for as long as these take together.
+        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12)).min(LONGEST_BACK_OFF);
+        match then {
+            Then::Never => None,
+            _ if tries >= self.max_deliveries => None,
+            Then::Again => Some(ours),
+            Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
+        }
     }
 }
 
-impl<S: Store, A> std::fmt::Debug for Enqueuer<S, A> {
+impl<S: Store, A: Send + Sync + 'static> std::fmt::Debug for Enqueuer<S, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Enqueuer").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Enqueuer").finish_non_exhaustive()
     }
 }

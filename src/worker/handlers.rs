@@ -11,7 +11,8 @@ use super::job::{DeliveryError, Job, JobSink};
 type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 
-/// Functions of this process, by the name of the job that they handle.
+/// Functions of this process, by the name of the job that they handle. Jobs of other names are left to
+/// nodes that have a function for them.
 ///
 /// ```
 /// use atomic_phases::{DeliveryError, Handlers, Job};
@@ -56,9 +57,14 @@ impl JobSink for Handlers {
     async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
         match self.0.get(&job.name) {
             Some(handler) => handler(job.clone()).await,
-            // A node of a newer deploy may know it.
+            // Not asked for: see `handles`.
             None => Err(DeliveryError::retry("no handler of this name here")),
         }
+    }
+
+    /// A node of another deploy may have a handler for the others.
+    fn handles(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 }
 

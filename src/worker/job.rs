@@ -13,8 +13,8 @@ use crate::phase::JobId;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Job {
-    /// The same at each delivery, and that which [`Tx::stage_job`](crate::Tx::stage_job) returned:
-    /// whoever must not do a job twice remembers it.
+    /// The same at each delivery, and that which [`Tx::stage_job`](crate::Tx::stage_job) returned: what
+    /// must not be done twice remembers it.
     pub id: JobId,
     /// The name it was staged under.
     pub name: String,
@@ -72,7 +72,8 @@ impl DeliveryError {
         Self { reason, then: Then::Again }
     }
 
-    /// As [`retry`](Self::retry), with the back-off that the other side asked for.
+    /// As [`retry`](Self::retry), not before the time that the other side asked for. The enqueuer's own
+    /// back-off holds too: the longer of the two counts, an hour at most.
     #[must_use]
     pub fn retry_after(reason: &'static str, after: Duration) -> Self {
         Self { reason, then: Then::After(after) }
@@ -96,6 +97,15 @@ pub trait JobSink: Send + Sync + 'static {
     /// # Errors
     /// [`DeliveryError`] says whether and when to try again.
     fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send;
+
+    /// Whether this sink takes jobs of that name; by default it takes all. What it does not take is
+    /// left to other nodes: no attempt is counted, and the later jobs of the same request wait for it
+    /// as for any other (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) shows a job that
+    /// no node takes.
+    fn handles(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
 }
 
 /// A sink behind a pointer.
@@ -104,6 +114,8 @@ pub(crate) trait DynSink: Send + Sync {
         &'a self,
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>>;
+
+    fn handles(&self, name: &str) -> bool;
 }
 
 impl<T: JobSink> DynSink for T {
@@ -112,5 +124,9 @@ impl<T: JobSink> DynSink for T {
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>> {
         Box::pin(JobSink::deliver(self, job))
+    }
+
+    fn handles(&self, name: &str) -> bool {
+        JobSink::handles(self, name)
     }
 }

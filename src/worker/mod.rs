@@ -8,16 +8,21 @@
 //! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
+mod backlog;
 mod completer;
 mod config;
+mod dispatcher;
 mod enqueuer;
+mod enroller;
 mod handlers;
 mod job;
 mod reaper;
 mod reconciler;
 #[cfg(feature = "redis")]
 mod redis_stream;
-
+mod requests;
+mod rests;
+mod slots;
 mod supervisor;
 
 use std::future::Future;
@@ -25,7 +30,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use futures_util::{StreamExt, stream};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -38,7 +42,6 @@ pub use self::reaper::Reaper;
 pub use self::reconciler::Reconciler;
 #[cfg(feature = "redis")]
 pub use self::redis_stream::RedisStream;
-
 pub use self::supervisor::Workers;
 
 use crate::observe;
@@ -50,7 +53,7 @@ enum More {
     No,
 }
 
-/// What the four have in common.
+/// A worker that looks from time to time, and does in one look all that it does.
 trait Worker: Send {
     const NAME: &'static str;
 
@@ -59,26 +62,23 @@ trait Worker: Send {
 
     /// One look, which begins nothing new once it is to `stop`.
     fn look(&mut self, stop: &Stop) -> impl Future<Output = Result<More, StoreError>> + Send;
-
-    /// Ready when there is a reason to look earlier.
-    fn bell(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
-    }
 }
 
-/// The loop that each worker's `run` is: a look, a rest by chance around its pace, less of it when
-/// the bell rings, more of it while the store is away.
-async fn run(mut worker: impl Worker, shutdown: impl Future<Output = ()>) {
-    let stop = Stop::default();
-    let looking = pin!(looks(&mut worker, &stop));
-    let shutdown = pin!(shutdown);
-    if let Either::Right(((), looking)) = select(looking, shutdown).await {
-        // What it has begun, it ends.
+/// Works until `shutdown` is ready, and then on until what was begun has ended.
+async fn until_shutdown<T>(
+    stop: &Stop,
+    work: impl Future<Output = T>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (work, shutdown) = (pin!(work), pin!(shutdown));
+    if let Either::Right(((), work)) = select(work, shutdown).await {
         stop.0.send_replace(true);
-        looking.await;
+        work.await;
     }
 }
 
+/// A look, and a rest by chance around the worker's pace; more of it while the store is away. It looks
+/// again at once only where a whole batch was done, and more is likely.
 async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
     const LONGEST_REST: Duration = Duration::from_secs(30);
     let mut failures = 0;
@@ -98,7 +98,6 @@ async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
         tokio::select! {
             () = stop.set() => {}
             () = tokio::time::sleep(by_chance(rest)) => {}
-            () = worker.bell(), if failures == 0 => {}
         }
     }
 }
@@ -121,22 +120,6 @@ impl Stop {
         // The sender lives in self, so this ends only when it is set.
         let _ = self.0.subscribe().wait_for(|set| *set).await;
     }
-}
-
-/// Each item's work, at most `concurrency` at once, and none begun after `stop`.
-async fn each<T, F: Future>(
-    mut items: Vec<T>,
-    concurrency: usize,
-    stop: &Stop,
-    work: impl FnMut(T) -> F,
-) -> Vec<F::Output> {
-    shuffle(&mut items);
-    stream::iter(items)
-        .take_while(|_| std::future::ready(!stop.is_set()))
-        .map(work)
-        .buffer_unordered(concurrency)
-        .collect()
-        .await
 }
 
 /// Half to one and a half of it, so that nodes that started together do not stay together.

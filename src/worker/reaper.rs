@@ -3,12 +3,16 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use super::{More, Stop, Worker, WorkerConfig, run};
+use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::observe;
 use crate::store::{Store, StoreError};
 
 /// Deletes completed keys past their expiry, and nothing else: what runs, waits, is unknown or is a
 /// dead letter stays for as long as it takes (G15).
+///
+/// Staged jobs are not the reaper's: those of a deleted key are delivered like any other, or stay as
+/// dead letters until an operator [retries](crate::Engine::retry_job),
+/// [discards](crate::Engine::discard_job) or [erases](crate::Engine::erase) them.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,
@@ -31,8 +35,9 @@ impl<S: Store> Reaper<S> {
     }
 
     /// Reaps until `shutdown` is ready.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        run(self, shutdown).await;
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let stop = Stop::default();
+        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
     }
 }
 

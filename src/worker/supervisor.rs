@@ -1,11 +1,13 @@
 //! [`Workers`]: all of them, restarted when one fails, stopped together.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Completer, Enqueuer, Reaper, Reconciler, Worker, WorkerConfig, run};
+use super::{Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::store::Store;
@@ -27,38 +29,41 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let stop = watch::Sender::new(false);
         let (engine, store) = (self.clone(), self.store().clone());
         let mut supervised = vec![
-            supervise(&stop, {
+            supervise("completer", &stop, {
                 let (engine, config) = (engine.clone(), config.clone());
-                move || Completer::new(&engine, config.clone())
+                move |stopped| Completer::new(&engine, config.clone()).run(stopped)
             }),
-            supervise(&stop, {
+            supervise("reconciler", &stop, {
                 let (engine, config) = (engine.clone(), config.clone());
-                move || Reconciler::new(&engine, config.clone())
+                move |stopped| Reconciler::new(&engine, config.clone()).run(stopped)
             }),
-            supervise(&stop, {
+            supervise("reaper", &stop, {
                 let config = config.clone();
-                move || Reaper::new(&store, config.clone())
+                move |stopped| Reaper::new(&store, config.clone()).run(stopped)
             }),
         ];
         if let Some(sink) = config.sink.clone() {
-            supervised.push(supervise(&stop, move || {
-                Enqueuer::with(&engine, sink.clone(), config.clone())
+            supervised.push(supervise("enqueuer", &stop, move |stopped| {
+                Enqueuer::with(&engine, sink.clone(), config.clone()).run(stopped)
             }));
         }
         Workers { stop, supervised }
     }
 }
 
-fn supervise<W: Worker + 'static>(
+type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn supervise<W: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
     stop: &watch::Sender<bool>,
-    start: impl Fn() -> W + Send + 'static,
+    start: impl Fn(Stopped) -> W + Send + 'static,
 ) -> JoinHandle<()> {
     let stopped = stop.subscribe();
     tokio::spawn(async move {
         let mut rest = Duration::from_secs(1);
         // A task of its own: its panic ends it and not the supervisor.
-        while tokio::spawn(run(start(), until(stopped.clone()))).await.is_err() {
-            observe::worker_panicked(W::NAME);
+        while tokio::spawn(start(Box::pin(until(stopped.clone())))).await.is_err() {
+            observe::worker_panicked(name);
             tokio::select! {
                 () = until(stopped.clone()) => return,
                 () = tokio::time::sleep(rest) => {}
@@ -96,7 +101,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::super::{More, Stop};
+    use super::super::{More, Stop, Worker, looks, until_shutdown};
     use super::*;
     use crate::store::StoreError;
 
@@ -126,16 +131,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn g17_a_worker_that_panics_is_started_again_and_one_that_fails_goes_on() {
-        let (starts, looks) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+        let (starts, seen) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
         let stop = watch::Sender::new(false);
-        let supervised = supervise(&stop, {
-            let (starts, looks) = (starts.clone(), looks.clone());
-            move || {
+        let supervised = supervise("fails", &stop, {
+            let (starts, seen) = (starts.clone(), seen.clone());
+            move |stopped| {
                 starts.fetch_add(1, Ordering::SeqCst);
-                Fails { starts: starts.clone(), looks: looks.clone() }
+                let mut worker = Fails { starts: starts.clone(), looks: seen.clone() };
+                async move {
+                    let stop = Stop::default();
+                    until_shutdown(&stop, looks(&mut worker, &stop), stopped).await;
+                }
             }
         });
-        while looks.load(Ordering::SeqCst) < 10 {
+        while seen.load(Ordering::SeqCst) < 10 {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(starts.load(Ordering::SeqCst), 2);

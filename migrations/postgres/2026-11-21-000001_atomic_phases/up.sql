@@ -55,8 +55,10 @@ CREATE TABLE atomic_phases_keys (
 ) WITH (fillfactor = 80);
 
 -- What the completer and the reconciler look for. Empty as long as nothing goes wrong: a request that
--- runs its usual way never enters it.
-CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+-- runs its usual way never enters it. The key columns make each place in it unique, so that a search
+-- goes on exactly behind the last.
+CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after, scope, idempotency_key)
+    WHERE run_after IS NOT NULL;
 
 -- Unknown rows and dead letters, the longest waiting first. A request that runs its usual way never
 -- enters it.
@@ -75,16 +77,25 @@ CREATE TABLE atomic_phases_staged_jobs (
     position        bigint      NOT NULL,
     -- Stable identity, for de-duplication where the job is delivered.
     job_id          uuid        NOT NULL,
-    idempotency_key text        NOT NULL,
+    idempotency_key text COLLATE "C" NOT NULL,
     name            text        NOT NULL,
     args            bytea       NOT NULL,
     staged_at       timestamptz NOT NULL,
     -- Fencing token of a delivery: grows at each attempt.
     attempts        integer     NOT NULL DEFAULT 0,
+    -- As many of them an operator has forgiven: they do not count against the cap.
+    forgiven_attempts integer   NOT NULL DEFAULT 0,
     -- When to deliver it next. NULL: a dead letter, which waits for an operator.
     run_after       timestamptz,
+    -- Why the last delivery failed: words of the library or of the handler.
+    reason          text,
     PRIMARY KEY (scope, request_id, position)
 );
 
-CREATE INDEX atomic_phases_staged_jobs_due ON atomic_phases_staged_jobs (run_after)
+CREATE INDEX atomic_phases_staged_jobs_due
+    ON atomic_phases_staged_jobs (run_after, scope, request_id, position)
     WHERE run_after IS NOT NULL;
+
+-- Dead letters, by the name that an operator knows them by.
+CREATE INDEX atomic_phases_staged_jobs_dead ON atomic_phases_staged_jobs (scope, job_id)
+    WHERE run_after IS NULL;

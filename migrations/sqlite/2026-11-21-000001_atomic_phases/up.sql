@@ -33,7 +33,8 @@ CREATE TABLE atomic_phases_keys (
     PRIMARY KEY (scope, idempotency_key)
 ) STRICT;
 
-CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after) WHERE run_after IS NOT NULL;
+CREATE INDEX atomic_phases_keys_due ON atomic_phases_keys (run_after, scope, idempotency_key)
+    WHERE run_after IS NOT NULL;
 
 CREATE INDEX atomic_phases_keys_waiting ON atomic_phases_keys (waiting_since)
     WHERE waiting_since IS NOT NULL;
@@ -50,9 +51,15 @@ CREATE TABLE atomic_phases_staged_jobs (
     args            BLOB    NOT NULL,
     staged_at       INTEGER NOT NULL,
     attempts        INTEGER NOT NULL DEFAULT 0,
+    forgiven_attempts INTEGER NOT NULL DEFAULT 0,
     run_after       INTEGER,
+    reason          TEXT,
     PRIMARY KEY (scope, request_id, position)
 ) STRICT;
 
-CREATE INDEX atomic_phases_staged_jobs_due ON atomic_phases_staged_jobs (run_after)
+CREATE INDEX atomic_phases_staged_jobs_due
+    ON atomic_phases_staged_jobs (run_after, scope, request_id, position)
     WHERE run_after IS NOT NULL;
+
+CREATE INDEX atomic_phases_staged_jobs_dead ON atomic_phases_staged_jobs (scope, job_id)
+    WHERE run_after IS NULL;

@@ -487,33 +487,36 @@ statement! {
 // the volatile `clock_timestamp()`. They take no lock, and no guarantee rests on them.
 
 statement! {
-    /// Rows for the completer.
-    DueToResume for Pg, rows (Text, Text),
-    { grace_ms: i64, limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
-     AND (status = 'pending' OR (status IN ('failed_retryable', 'in_progress') \
-     AND run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond')) \
-     ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+    /// A bounded part of the index of due rows, from one place on: rows of every status that a worker
+    /// looks for, so that none of them can stand in another's way.
+    DueKeys<'a> for Pg, rows (Timestamptz, Text, Text, Text, BigInt, Text, Integer, Bool),
+    { grace_ms: i64, run_after: DateTime<Utc>, scope: &'a str, key: &'a str, limit: i64 },
+    "SELECT run_after, scope, idempotency_key, status::text, lease_token, definition, \
+     definition_version, run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
+     FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
+     AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key, ") \
+     ORDER BY run_after, scope, idempotency_key LIMIT ", limit
 }
 
 statement! {
-    /// Rows for the completer whose holder died young: see the index on `expires_at`.
-    Abandoned for Pg, rows (Text, Text),
-    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys \
+    /// Rows whose holder died young: see the index on `expires_at`.
+    AbandonedKeys for Pg, rows (Text, Text, SqlUuid, BigInt),
+    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64 },
+    "SELECT scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
      WHERE expires_at >= statement_timestamp() + ", from_ms, " * interval '1 millisecond' \
      AND expires_at <= statement_timestamp() + ", to_ms, " * interval '1 millisecond' \
      AND status = 'in_progress' AND run_after IS NULL \
      AND locked_until <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
-     ORDER BY expires_at LIMIT ", limit, " OFFSET ", skip
+     ORDER BY expires_at LIMIT ", limit
 }
 
 statement! {
-    /// Rows for the reconciler.
-    DueToReconcile for Pg, rows (Text, Text),
-    { limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
-     AND status = 'unknown' ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+    /// Enters such a row in the index of due rows, unless somebody has it by now.
+    Enrol<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
+    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
+    " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
+    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= clock_timestamp()"
 }
 
 statement! {
@@ -533,22 +536,27 @@ const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS ea
     AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
 
 statement! {
-    /// Of each request the job that is next, if it is due.
-    JobsDue for Pg, rows (Text, SqlUuid, BigInt, Integer),
-    { limit: i64 },
-    "SELECT scope, request_id, position, attempts FROM atomic_phases_staged_jobs AS j \
-     WHERE run_after <= statement_timestamp() AND ", [IS_NEXT], " ORDER BY run_after LIMIT ", limit
+    /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
+    /// job's turn.
+    DueJobs<'a> for Pg, rows (Timestamptz, Text, SqlUuid, BigInt, Integer, Text, Bool),
+    {
+        run_after: DateTime<Utc>, scope: &'a str, request_id: Uuid, position: i64, limit: i64,
+    },
+    "SELECT run_after, scope, request_id, position, attempts, name, ", [IS_NEXT],
+    " FROM atomic_phases_staged_jobs AS j WHERE run_after <= statement_timestamp() \
+     AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
+    ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, BigInt),
+    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
     { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
      run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT],
-    " RETURNING idempotency_key, job_id, name, args, attempts, \
+    " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
      (extract(epoch FROM clock_timestamp() - staged_at) * 1000)::bigint"
 }
 
@@ -564,11 +572,34 @@ statement! {
     /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
     JobFailed<'a> for Pg, rows sql_types::Untyped,
     {
-        back_off_ms: Option<i64>, scope: &'a str, request_id: Uuid, position: i64, attempts: i32,
+        back_off_ms: Option<i64>, reason: &'a str, scope: &'a str, request_id: Uuid, position: i64,
+        attempts: i32,
     },
     "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() + ", back_off_ms,
-    " * interval '1 millisecond' WHERE scope = ", scope, " AND request_id = ", request_id,
-    " AND position = ", position, " AND attempts = ", attempts
+    " * interval '1 millisecond', reason = ", reason, " WHERE scope = ", scope,
+    " AND request_id = ", request_id, " AND position = ", position, " AND attempts = ", attempts
+}
+
+/// What an operator sees of a job.
+const LISTED: &str = "SELECT scope, request_id, job_id, name, attempts, reason, staged_at \
+    FROM atomic_phases_staged_jobs WHERE run_after ";
+
+type ListedSql = (Text, SqlUuid, SqlUuid, Text, Integer, Nullable<Text>, Timestamptz);
+
+statement! {
+    /// A page of the jobs that are dead letters.
+    ListDeadJobs<'a> for Pg, rows ListedSql,
+    { scope: &'a str, job_id: Uuid, limit: i64 },
+    [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id,
+    ") ORDER BY scope, job_id LIMIT ", limit
+}
+
+statement! {
+    /// The jobs that have been due for longest.
+    ListOverdueJobs for Pg, rows ListedSql,
+    { overdue_ms: i64, limit: i64 },
+    [LISTED], "<= statement_timestamp() - ", overdue_ms, " * interval '1 millisecond' \
+     ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
 // Erasure. Of a settled row whose jobs are settled too, what users gave goes, and with it the
@@ -584,16 +615,17 @@ const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status =
     ELSE greatest(k.expires_at, clock_timestamp() + ";
 const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
     (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
-    AND j.request_id = k.request_id AND j.run_after IS NOT NULL) RETURNING k.scope, k.request_id), \
+    AND j.run_after IS NOT NULL AND j.";
+const ERASED_JOBS: &str = ") RETURNING k.scope, k.idempotency_key), \
     jobs AS (DELETE FROM atomic_phases_staged_jobs AS j USING erased AS e WHERE j.scope = e.scope \
-    AND j.request_id = e.request_id AND j.run_after IS NULL) SELECT count(*) FROM erased";
+    AND j.idempotency_key = e.idempotency_key AND j.run_after IS NULL) SELECT count(*) FROM erased";
 
 statement! {
     /// Erases one settled row. A second time finds what was not there the first time.
     EraseKey<'a> for Pg, rows BigInt,
     { retention_ms: i64, scope: &'a str, key: &'a str },
     [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
-    " AND k.idempotency_key = ", key, [SETTLED]
+    " AND k.idempotency_key = ", key, [SETTLED], "idempotency_key = k.idempotency_key", [ERASED_JOBS]
 }
 
 statement! {
@@ -605,7 +637,32 @@ statement! {
      WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
      WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
-    limit, ")", [SETTLED]
+    limit, ")", [SETTLED], "request_id = k.request_id", [ERASED_JOBS]
+}
+
+statement! {
+    /// A bounded batch of the dead jobs of keys that were reaped, or erased in a later life.
+    EraseOrphanedJobs<'a> for Pg, rows sql_types::Untyped,
+    {
+        scope: &'a str, again: &'a str, is_any: bool, key: &'a str, limit: i64,
+    },
+    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
+    " AND (request_id, position) IN (SELECT j.request_id, j.position \
+     FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", again,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.fingerprint <> 'erased') LIMIT ", limit, ")"
+}
+
+statement! {
+    /// Requests whose key was reaped before their jobs were delivered.
+    CountOrphans<'a> for Pg, rows BigInt,
+    { scope: &'a str, is_any: bool, key: &'a str },
+    "SELECT count(DISTINCT j.request_id) FROM atomic_phases_staged_jobs AS j \
+     WHERE j.run_after IS NOT NULL AND j.scope = ", scope,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.request_id = j.request_id)"
 }
 
 statement! {
@@ -621,10 +678,27 @@ statement! {
     "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
 }
 
+const REVIVE: &str = "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp(), \
+    forgiven_attempts = attempts WHERE run_after IS NULL";
+
 statement! {
-    /// An operator's word: they may try again.
-    ReviveJobs for Pg, rows sql_types::Untyped, {},
-    "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() WHERE run_after IS NULL"
+    /// An operator's word: all dead letters are delivered again, with a new count of attempts.
+    ReviveJobs for Pg, rows sql_types::Untyped, {}, [REVIVE]
+}
+
+statement! {
+    /// The same for one.
+    ReviveJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid },
+    [REVIVE], " AND scope = ", scope, " AND job_id = ", job_id
+}
+
+statement! {
+    /// An operator's word: this dead letter is never delivered.
+    DiscardJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid },
+    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
+    " AND job_id = ", job_id
 }
 
 #[cfg(feature = "fault-injection")]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
+use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
 use crate::store::{Change, Claim, Glance, Guard, Hold, NewRow, Right, Status, StoreError};
@@ -458,31 +459,32 @@ statement! {
 }
 
 statement! {
-    /// Rows for the completer.
-    DueToResume for Db, rows (Text, Text),
-    { grace_ms: i64, limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= ", [NOW],
-    " AND (status = 'pending' OR (status IN ('failed_retryable', 'in_progress') \
-     AND run_after <= ", [NOW], " - ", grace_ms, ")) ORDER BY run_after LIMIT ", limit,
-    " OFFSET ", skip
+    /// A bounded part of the index of due rows, from one place on.
+    DueKeys for Db, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool),
+    { grace_ms: i64, run_after: i64, scope: String, key: String, limit: i64 },
+    "SELECT run_after, scope, idempotency_key, status, lease_token, definition, definition_version, \
+     run_after <= ", [NOW], " - ", grace_ms, " FROM atomic_phases_keys WHERE run_after <= ", [NOW],
+    " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
+    ") ORDER BY run_after, scope, idempotency_key LIMIT ", limit
 }
 
 statement! {
-    /// Rows for the completer whose holder died young.
-    Abandoned for Db, rows (Text, Text),
-    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys \
+    /// Rows whose holder died young.
+    AbandonedKeys for Db, rows (Text, Text, Binary, BigInt),
+    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64 },
+    "SELECT scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
      WHERE expires_at >= ", [NOW], " + ", from_ms, " AND expires_at <= ", [NOW], " + ", to_ms,
     " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [NOW], " - ",
-    grace_ms, " ORDER BY expires_at LIMIT ", limit, " OFFSET ", skip
+    grace_ms, " ORDER BY expires_at LIMIT ", limit
 }
 
 statement! {
-    /// Rows for the reconciler.
-    DueToReconcile for Db, rows (Text, Text),
-    { limit: i64, skip: i64 },
-    "SELECT scope, idempotency_key FROM atomic_phases_keys WHERE run_after <= ", [NOW],
-    " AND status = 'unknown' ORDER BY run_after LIMIT ", limit, " OFFSET ", skip
+    /// Enters such a row in the index of due rows, unless somebody has it by now.
+    Enrol for Db, rows sql_types::Untyped,
+    { scope: String, key: String, request_id: Vec<u8>, token: i64 },
+    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
+    " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
+    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [NOW]
 }
 
 statement! {
@@ -500,21 +502,25 @@ const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS ea
     AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
 
 statement! {
-    /// Of each request the job that is next, if it is due.
-    JobsDue for Db, rows (Text, Binary, BigInt, Integer),
-    { limit: i64 },
-    "SELECT scope, request_id, position, attempts FROM atomic_phases_staged_jobs AS j \
-     WHERE run_after <= ", [NOW], " AND ", [IS_NEXT], " ORDER BY run_after LIMIT ", limit
+    /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
+    /// job's turn.
+    DueJobs for Db, rows (BigInt, Text, Binary, BigInt, BigInt, Text, Bool),
+    { run_after: i64, scope: String, request_id: Vec<u8>, position: i64, limit: i64 },
+    "SELECT run_after, scope, request_id, position, attempts, name, ", [IS_NEXT],
+    " FROM atomic_phases_staged_jobs AS j WHERE run_after <= ", [NOW],
+    " AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
+    ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, BigInt),
+    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, Integer, BigInt),
     { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, run_after = ", [NOW],
     " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
-    " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts, ", [NOW], " - staged_at"
+    " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts, \
+     forgiven_attempts, ", [NOW], " - staged_at"
 }
 
 statement! {
@@ -529,11 +535,34 @@ statement! {
     /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
     JobFailed for Db, rows sql_types::Untyped,
     {
-        back_off_ms: Option<i64>, scope: String, request_id: Vec<u8>, position: i64, attempts: i32,
+        back_off_ms: Option<i64>, reason: String, scope: String, request_id: Vec<u8>, position: i64,
+        attempts: i32,
     },
-    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms,
-    " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
-    " AND attempts = ", attempts
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms, ", reason = ",
+    reason, " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ",
+    position, " AND attempts = ", attempts
+}
+
+/// What an operator sees of a job.
+const LISTED: &str = "SELECT scope, request_id, job_id, name, attempts, reason, staged_at \
+    FROM atomic_phases_staged_jobs WHERE run_after ";
+
+type ListedSql = (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt);
+
+statement! {
+    /// A page of the jobs that are dead letters.
+    ListDeadJobs for Db, rows ListedSql,
+    { scope: String, job_id: Vec<u8>, limit: i64 },
+    [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id,
+    ") ORDER BY scope, job_id LIMIT ", limit
+}
+
+statement! {
+    /// The jobs that have been due for longest.
+    ListOverdueJobs for Db, rows ListedSql,
+    { overdue_ms: i64, limit: i64 },
+    [LISTED], "<= ", [NOW], " - ", overdue_ms,
+    " ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
 // Erasure: see the other store. SQLite has no statement that both updates and deletes, so the dead
@@ -548,14 +577,14 @@ const ERASE: &str = "UPDATE atomic_phases_keys AS k SET status = 'completed', \
     ELSE max(k.expires_at, ";
 const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
     (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
-    AND j.request_id = k.request_id AND j.run_after IS NOT NULL)";
+    AND j.run_after IS NOT NULL AND j.";
 
 statement! {
     /// Erases one settled row. A second time finds what was not there the first time.
     EraseKey for Db, rows sql_types::Untyped,
     { retention_ms: i64, scope: String, key: String },
     [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.scope = ", scope,
-    " AND k.idempotency_key = ", key, [SETTLED]
+    " AND k.idempotency_key = ", key, [SETTLED], "idempotency_key = k.idempotency_key)"
 }
 
 statement! {
@@ -564,7 +593,7 @@ statement! {
     { retention_ms: i64, scope: String, limit: i64 },
     [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.rowid IN (SELECT k.rowid \
      FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope, [SETTLED],
-    " LIMIT ", limit, ")"
+    "request_id = k.request_id) LIMIT ", limit, ")"
 }
 
 statement! {
@@ -573,7 +602,29 @@ statement! {
     { scope: String },
     "DELETE FROM atomic_phases_staged_jobs AS j WHERE j.scope = ", scope,
     " AND j.run_after IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_keys AS k \
-     WHERE k.scope = j.scope AND k.request_id = j.request_id AND k.fingerprint = 'erased')"
+     WHERE k.scope = j.scope AND k.idempotency_key = j.idempotency_key AND k.fingerprint = 'erased')"
+}
+
+statement! {
+    /// A bounded batch of the dead jobs of keys that were reaped.
+    EraseOrphanedJobs for Db, rows sql_types::Untyped,
+    { scope: String, is_any: bool, key: String, limit: i64 },
+    "DELETE FROM atomic_phases_staged_jobs WHERE rowid IN (SELECT j.rowid \
+     FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", scope,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.fingerprint <> 'erased') LIMIT ", limit, ")"
+}
+
+statement! {
+    /// Requests whose key was reaped before their jobs were delivered.
+    CountOrphans for Db, rows BigInt,
+    { scope: String, is_any: bool, key: String },
+    "SELECT count(DISTINCT j.request_id) FROM atomic_phases_staged_jobs AS j \
+     WHERE j.run_after IS NOT NULL AND j.scope = ", scope,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.request_id = j.request_id)"
 }
 
 statement! {
@@ -590,9 +641,27 @@ statement! {
 }
 
 statement! {
-    /// An operator's word: they may try again.
+    /// An operator's word: all dead letters are delivered again, with a new count of attempts.
     ReviveJobs for Db, rows sql_types::Untyped, {},
-    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " WHERE run_after IS NULL"
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW],
+    ", forgiven_attempts = attempts WHERE run_after IS NULL"
+}
+
+statement! {
+    /// The same for one.
+    ReviveJob for Db, rows sql_types::Untyped,
+    { scope: String, job_id: Vec<u8> },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW],
+    ", forgiven_attempts = attempts WHERE run_after IS NULL AND scope = ", scope,
+    " AND job_id = ", job_id
+}
+
+statement! {
+    /// An operator's word: this dead letter is never delivered.
+    DiscardJob for Db, rows sql_types::Untyped,
+    { scope: String, job_id: Vec<u8> },
+    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
+    " AND job_id = ", job_id
 }
 
 #[cfg(feature = "fault-injection")]
@@ -604,6 +673,34 @@ statement! {
      locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
      run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
      WHERE scope = ", scope, " AND idempotency_key = ", key
+}
+
+// Rows of the workers' and operators' searches as SQLite holds them. One with a value that no row of
+// ours has was written by hand, and is passed over.
+
+pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool);
+pub(super) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
+pub(super) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
+
+pub(super) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {
+    let (run_after, scope, key, status, token, definition, version, past_grace) = row;
+    let run_after = DateTime::from_timestamp_millis(run_after)?;
+    let version = i32::try_from(version).ok()?;
+    Some((run_after, scope, key, status, token, definition, version, past_grace))
+}
+
+pub(super) fn due_job(row: DueJobRow) -> Option<due::DueJobRow> {
+    let (run_after, scope, request_id, position, attempts, name, is_next) = row;
+    let run_after = DateTime::from_timestamp_millis(run_after)?;
+    let request_id = Uuid::from_slice(&request_id).ok()?;
+    Some((run_after, scope, request_id, position, i32::try_from(attempts).ok()?, name, is_next))
+}
+
+pub(super) fn listed(row: ListedRow) -> Option<due::JobListRow> {
+    let (scope, request_id, job_id, name, attempts, reason, staged_at) = row;
+    let (request_id, id) = (Uuid::from_slice(&request_id).ok()?, Uuid::from_slice(&job_id).ok()?);
+    let staged_at = DateTime::from_timestamp_millis(staged_at)?;
+    Some((scope, request_id, id, name, i32::try_from(attempts).ok()?, reason, staged_at))
 }
 
 pub(super) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {

@@ -1,0 +1,105 @@
+//! What an operator does with staged jobs: list those that gave up or are late, retry, discard.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::Engine;
+use crate::key::Scope;
+use crate::phase::JobId;
+use crate::store::{StagedJobRow, Store, StoreError};
+
+/// How many jobs a list shows at most.
+const PAGE: u32 = 1000;
+
+/// A staged job as an operator sees it: without its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedJob {
+    /// What it is known by, together with its scope; see [`Job::id`](crate::Job::id).
+    pub id: JobId,
+    /// The name it was staged under.
+    pub name: String,
+    /// Whose request staged it. Its `Debug` is a hash.
+    pub scope: Scope,
+    /// The request that staged it. Its key may have been reaped.
+    pub request_id: Uuid,
+    /// How often its delivery was begun.
+    pub attempts: u32,
+    /// Why the last delivery failed: the handler's words or the library's. `None`: none has failed.
+    pub reason: Option<String>,
+    /// When its phase committed.
+    pub staged_at: DateTime<Utc>,
+}
+
+impl From<StagedJobRow> for ListedJob {
+    fn from(row: StagedJobRow) -> Self {
+        let StagedJobRow { scope, request_id, id, name, attempts, reason, staged_at } = row;
+        Self { id, name, scope, request_id, attempts, reason, staged_at }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Staged jobs that are dead letters, by scope and id: up to `limit` of them (a thousand at most),
+    /// behind `after`, the last of the page before.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be read.
+    pub async fn dead_jobs(
+        &self,
+        after: Option<&ListedJob>,
+        limit: u32,
+    ) -> Result<Vec<ListedJob>, StoreError> {
+        let after = after.map(|job| (&job.scope, job.id));
+        let rows = self.core.store.list_dead_jobs(after, limit.min(PAGE)).await?;
+        Ok(rows.into_iter().map(ListedJob::from).collect())
+    }
+
+    /// Staged jobs that could have been delivered for longer than `overdue` and are not, the longest
+    /// waiting first: up to `limit` of them, a thousand at most. No enqueuer runs, all of them are
+    /// busy, an earlier job of the request waits, or no node's sink
+    /// [handles](crate::JobSink::handles) their name.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be read.
+    pub async fn overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<ListedJob>, StoreError> {
+        let rows = self.core.store.list_overdue_jobs(overdue, limit.min(PAGE)).await?;
+        Ok(rows.into_iter().map(ListedJob::from).collect())
+    }
+
+    /// Lets a staged job that is a dead letter be delivered again, with a new count of attempts.
+    /// `false`: the scope has no dead letter of this id, any more or at all.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be written.
+    pub async fn retry_job(&self, scope: &Scope, id: JobId) -> Result<bool, StoreError> {
+        let revived = self.core.store.revive_job(scope, id).await?;
+        self.core.bells.staged.notify_one();
+        Ok(revived)
+    }
+
+    /// Deletes a staged job that is a dead letter: it is never delivered. `false`: the scope has no
+    /// dead letter of this id, any more or at all.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be written.
+    pub async fn discard_job(&self, scope: &Scope, id: JobId) -> Result<bool, StoreError> {
+        self.core.store.discard_job(scope, id).await
+    }
+
+    /// Lets all staged jobs that are dead letters be delivered again, each with a new count of
+    /// attempts, and says how many they are.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store cannot be written.
+    pub async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived = self.core.store.revive_jobs().await?;
+        self.core.bells.staged.notify_one();
+        Ok(revived)
+    }
+}

@@ -1,0 +1,127 @@
+//! [`Backlog`]: what a worker has found and not begun yet, by scope.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+
+use crate::key::Scope;
+
+/// What a search found.
+pub(super) trait Candidate: Send {
+    /// Which piece of work it is: never under way twice in one worker.
+    type Id: Clone + Eq + Hash + Send + 'static;
+
+    fn id(&self) -> Self::Id;
+
+    fn scope(&self) -> &Scope;
+
+    /// What changes when the row does: its fencing token.
+    fn state(&self) -> i64;
+}
+
+/// Candidates in the order in which they were found, each scope in a queue of its own, so that none
+/// stands in front of another scope's. A queue holds `per_scope` at most; the others are passed over
+/// and found again.
+pub(super) struct Backlog<C: Candidate> {
+    per_scope: usize,
+    found: u64,
+    queues: HashMap<Scope, VecDeque<(u64, C)>>,
+    ids: HashSet<C::Id>,
+}
+
+impl<C: Candidate> Backlog<C> {
+    pub(super) fn new(per_scope: u32) -> Self {
+        Self {
+            per_scope: per_scope as usize,
+            found: 0,
+            queues: HashMap::new(),
+            ids: HashSet::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queues.clear();
+        self.ids.clear();
+    }
+
+    pub(super) fn holds(&self, id: &C::Id) -> bool {
+        self.ids.contains(id)
+    }
+
+    /// Queues it. `false`: its scope's queue is full.
+    pub(super) fn push(&mut self, candidate: C) -> bool {
+        let queue = self.queues.entry(candidate.scope().clone()).or_default();
+        if queue.len() >= self.per_scope {
+            return false;
+        }
+        self.ids.insert(candidate.id());
+        queue.push_back((self.found, candidate));
+        self.found += 1;
+        true
+    }
+
+    /// The next of the scope that `held` says holds the least; among equals, of the one that has waited
+    /// for longest. `None` from `held`: the scope must not begin another.
+    pub(super) fn take(&mut self, held: impl Fn(&Scope) -> Option<usize>) -> Option<C> {
+        let waiting = self.queues.iter().filter_map(|(scope, queue)| {
+            let (found, _) = queue.front()?;
+            Some(((held(scope)?, *found), scope))
+        });
+        let (_, scope) = waiting.min_by_key(|(rank, _)| *rank)?;
+        let scope = scope.clone();
+        let queue = self.queues.get_mut(&scope)?;
+        let (_, candidate) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.queues.remove(&scope);
+        }
+        self.ids.remove(&candidate.id());
+        Some(candidate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Found(u32, Scope);
+
+    impl Candidate for Found {
+        type Id = u32;
+
+        fn id(&self) -> u32 {
+            self.0
+        }
+
+        fn scope(&self) -> &Scope {
+            &self.1
+        }
+
+        fn state(&self) -> i64 {
+            0
+        }
+    }
+
+    #[test]
+    fn g16_scopes_take_turns_and_a_full_queue_turns_away_only_its_own_scope() {
+        let [many, few] = ["many", "few"].map(|name| Scope::new(name).unwrap());
+        let mut backlog = Backlog::new(3);
+        let pushed = (0..10).filter(|id| backlog.push(Found(*id, many.clone()))).count();
+        assert_eq!((pushed, backlog.len()), (3, 3));
+        assert!(backlog.push(Found(10, few.clone())));
+        assert!(backlog.holds(&10) && !backlog.holds(&9));
+        let mut held: HashMap<Scope, usize> = HashMap::new();
+        let mut order = Vec::new();
+        while let Some(next) = backlog.take(|scope| Some(held.get(scope).copied().unwrap_or(0))) {
+            *held.entry(next.1).or_default() += 1;
+            order.push(next.0);
+        }
+        assert_eq!(order, [0, 10, 1, 2]);
+        assert!(backlog.push(Found(11, many.clone())));
+        assert!(backlog.take(|scope| (*scope != many).then_some(0)).is_none(), "at its share");
+        backlog.clear();
+        assert_eq!(backlog.len(), 0);
+    }
+}

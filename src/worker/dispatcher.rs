@@ -1,0 +1,473 @@
+//! [`Dispatcher`]: the loop of completer, reconciler and enqueuer. It searches, begins what it may, and
+//! goes on searching while work is under way.
+//!
+//! Its bounds and pauses:
+//!
+//! * a search reads at most `batch` rows of an index, from where the last one stopped; at the index's
+//!   end a *pass* is over, and the next one begins at the front;
+//! * a search that brought nothing to begin is followed by a rest of four times what it took: behind
+//!   any number of rows that it passes over, a worker spends a fifth of one connection's time;
+//! * a pass is followed by a rest of about `poll`. It ends early for a wakeup, or when work has ended
+//!   behind which there may be more;
+//! * a row that was left alone or failed is not looked at again for a while ([`Rests`]);
+//! * after an error of the store the rest doubles each time, up to half a minute.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::backlog::{Backlog, Candidate};
+use super::rests::Rests;
+use super::slots::Slots;
+use super::{WorkerConfig, by_chance, shuffle};
+use crate::observe;
+use crate::store::{Page, StoreError};
+
+/// The longest rest after errors of the store.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+/// How many times as long as a fruitless search took the worker rests behind it.
+const REST_RATIO: u32 = 4;
+
+pub(super) type Searching<C, P> =
+    Pin<Box<dyn Future<Output = Result<Page<C, P>, StoreError>> + Send>>;
+
+/// What a worker looks for, and what it does with it.
+pub(super) trait Source: Send {
+    type Place: Clone + Default + Send;
+    type Found: Candidate;
+    type Ended: Send + 'static;
+
+    /// Which worker it is, for the log.
+    fn name(&self) -> &'static str;
+
+    /// A bounded part of the index, from a place on.
+    fn search(&self, after: Self::Place, limit: u32) -> Searching<Self::Found, Self::Place>;
+
+    /// Whether it is this worker's to begin.
+    fn admits(&mut self, found: &Self::Found) -> bool;
+
+    fn begin(&self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;
+
+    /// Counts what became of it.
+    fn settle(&mut self, ended: Self::Ended) -> Settled;
+
+    /// Ready when there is a reason to search earlier.
+    fn wakeup(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// What became of a piece of work, for the pace of the searches.
+pub(super) enum Settled {
+    /// It went on.
+    Progress,
+    /// It went on, and what comes behind it may be due by now.
+    MoreBehind,
+    /// Another node has it.
+    Lost,
+    /// This process cannot go on with it.
+    Left,
+    /// Going on with it failed.
+    Failed,
+}
+
+/// For how long to go on.
+enum Until {
+    Shutdown,
+    /// The end of one pass, or of as many pieces of work as a batch has.
+    PassEnds,
+}
+
+pub(super) struct Dispatcher<T: Source> {
+    source: T,
+    batch: u32,
+    poll: Duration,
+    slots: Slots<<T::Found as Candidate>::Id, (RowState<T>, T::Ended)>,
+    backlog: Backlog<T::Found>,
+    rests: Rests,
+    place: T::Place,
+}
+
+/// A row as it was found.
+type RowState<T> = (<<T as Source>::Found as Candidate>::Id, i64);
+
+/// When to search next.
+struct Pace {
+    began: Instant,
+    /// Not before: the rest that a fruitless search is followed by.
+    earliest: Instant,
+    planned: Instant,
+    /// The pass is not at its end.
+    in_pass: bool,
+    /// A scope's queue was full, and more of it was passed over, since the last pass began.
+    passed_over: bool,
+    /// By now more may be due than this pass finds.
+    again: bool,
+    /// Something went on since the last search began.
+    progress: bool,
+    failures: u32,
+}
+
+impl<T: Source> Dispatcher<T> {
+    pub(super) fn new(source: T, config: &WorkerConfig) -> Self {
+        Self {
+            source,
+            batch: config.batch,
+            poll: config.poll,
+            slots: Slots::new(config.concurrency),
+            backlog: Backlog::new(config.batch),
+            rests: Rests::new(),
+            place: T::Place::default(),
+        }
+    }
+
+    pub(super) fn source(&mut self) -> &mut T {
+        &mut self.source
+    }
+
+    /// Works off what is due, from where the last pass stopped to the end of the index, up to a batch;
+    /// ends what it began.
+    pub(super) async fn one_pass(&mut self) -> Result<(), StoreError> {
+        self.backlog.clear();
+        self.work(Until::PassEnds, std::future::pending()).await
+    }
+
+    /// Works until `stop` is ready; what it has begun, it ends.
+    pub(super) async fn forever(&mut self, stop: impl Future<Output = ()> + Send) {
+        // It ends for `stop` only: errors are followed by a rest.
+        let _ = self.work(Until::Shutdown, stop).await;
+    }
+
+    async fn work(
+        &mut self,
+        until: Until,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), StoreError> {
+        let mut stop = pin!(stop);
+        let mut pace = Pace::new();
+        let mut searching: Option<Searching<T::Found, T::Place>> = None;
+        let mut begun: u32 = 0;
+        loop {
+            begun += self.fill();
+            let limit = match until {
+                Until::Shutdown => self.batch,
+                Until::PassEnds if !pace.in_pass => 0,
+                Until::PassEnds => self.batch.saturating_sub(begun + self.backlog.len() as u32),
+            };
+            let is_free = self.slots.is_free();
+            if limit == 0 && searching.is_none() && self.slots.is_empty() {
+                return Ok(());
+            }
+            let wants_more = limit > 0 && is_free && searching.is_none();
+            if wants_more && pace.next() <= Instant::now() {
+                pace.begin_search();
+                searching = Some(self.source.search(self.place.clone(), limit));
+                continue;
+            }
+            let free_at = self.slots.free_at().filter(|_| !is_free);
+            tokio::select! {
+                () = &mut stop => break,
+                (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
+                    self.settle(row, ended, &mut pace);
+                }
+                found = answer(&mut searching), if searching.is_some() => {
+                    searching = None;
+                    match found {
+                        Ok(page) => self.found(page, &mut pace),
+                        Err(error) => {
+                            if matches!(until, Until::PassEnds) {
+                                return Err(error);
+                            }
+                            observe::worker_failed(self.source.name(), error.kind());
+                            pace.failed(self.poll);
+                        }
+                    }
+                }
+                () = sleep_until(pace.next()), if wants_more => {}
+                () = sleep_until(free_at.unwrap_or_else(Instant::now)), if free_at.is_some() => {}
+                () = self.source.wakeup(), if wants_more && pace.failures == 0 => pace.wake(),
+            }
+        }
+        while !self.slots.is_empty() {
+            let (row, ended) = self.slots.ended().await;
+            self.settle(row, ended, &mut pace);
+        }
+        Ok(())
+    }
+
+    /// Begins what may begin, and says how many.
+    fn fill(&mut self) -> u32 {
+        let mut begun = 0;
+        while self.slots.is_free() {
+            let slots = &self.slots;
+            let held = |scope: &_| slots.has_share_left(scope).then(|| slots.held_by(scope));
+            let Some(found) = self.backlog.take(held) else { break };
+            let (id, scope, state) = (found.id(), found.scope().clone(), found.state());
+            let row = (id.clone(), state);
+            let work = self.source.begin(found);
+            self.slots.begin(id, scope, async move { (row, work.await) });
+            begun += 1;
+        }
+        begun
+    }
+
+    fn found(&mut self, page: Page<T::Found, T::Place>, pace: &mut Pace) {
+        let Page { mut rows, next } = page;
+        // In an order of its own on each node (H19), so that they do not all race for the same rows.
+        shuffle(&mut rows);
+        let mut queued = false;
+        for row in rows {
+            let id = row.id();
+            let is_known = self.slots.holds(&id) || self.backlog.holds(&id);
+            let is_resting = self.rests.is_resting(&(&id, row.state()));
+            if is_known || is_resting || !self.source.admits(&row) {
+                continue;
+            }
+            let is_startable = self.slots.has_share_left(row.scope());
+            match self.backlog.push(row) {
+                true => queued |= is_startable,
+                false => pace.passed_over = true,
+            }
+        }
+        pace.ended_search(queued, next.is_some(), self.poll);
+        self.place = next.unwrap_or_default();
+    }
+
+    fn settle(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) {
+        match self.source.settle(ended) {
+            Settled::Progress => pace.progressed(),
+            Settled::MoreBehind => {
+                pace.progressed();
+                pace.search_again();
+            }
+            Settled::Lost => pace.fruitless(self.poll),
+            Settled::Left => {
+                self.rests.leave(&(&row.0, row.1));
+                pace.fruitless(self.poll);
+            }
+            Settled::Failed => {
+                self.rests.fail(&(&row.0, row.1));
+                pace.fruitless(self.poll);
+            }
+        }
+    }
+}
+
+async fn answer<C, P>(searching: &mut Option<Searching<C, P>>) -> Result<Page<C, P>, StoreError> {
+    match searching {
+        Some(searching) => searching.await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Pace {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            began: now,
+            earliest: now,
+            planned: now,
+            in_pass: true,
+            passed_over: false,
+            again: false,
+            progress: false,
+            failures: 0,
+        }
+    }
+
+    fn next(&self) -> Instant {
+        self.earliest.max(self.planned)
+    }
+
+    fn begin_search(&mut self) {
+        if !self.in_pass {
+            (self.passed_over, self.again) = (false, false);
+        }
+        self.in_pass = true;
+        self.progress = false;
+        self.began = Instant::now();
+    }
+
+    fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
+        let now = Instant::now();
+        let rest = (now - self.began) * REST_RATIO;
+        self.failures = 0;
+        self.in_pass = is_more;
+        self.earliest = if queued { now } else { now + rest };
+        self.planned = if is_more || self.again { now } else { now + by_chance(poll) };
+    }
+
+    fn failed(&mut self, poll: Duration) {
+        self.failures += 1;
+        let rest = poll.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST);
+        self.planned = Instant::now() + by_chance(rest);
+    }
+
+    fn wake(&mut self) {
+        self.planned = Instant::now();
+    }
+
+    fn progressed(&mut self) {
+        self.progress = true;
+        if self.passed_over {
+            self.search_again();
+        }
+    }
+
+    fn search_again(&mut self) {
+        self.again = true;
+        if self.failures == 0 {
+            self.planned = Instant::now();
+        }
+    }
+
+    /// What a search brought was not to be run: that is no better than a search that brought nothing.
+    fn fruitless(&mut self, poll: Duration) {
+        if !self.progress {
+            let now = Instant::now();
+            let rest = ((now - self.began) * REST_RATIO).min(poll);
+            self.earliest = self.earliest.max(now + rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::key::Scope;
+
+    struct Row(u32);
+
+    impl Candidate for Row {
+        type Id = u32;
+
+        fn id(&self) -> u32 {
+            self.0
+        }
+
+        fn scope(&self) -> &Scope {
+            static SCOPE: std::sync::LazyLock<Scope> =
+                std::sync::LazyLock::new(|| Scope::new("one").unwrap());
+            &SCOPE
+        }
+
+        fn state(&self) -> i64 {
+            0
+        }
+    }
+
+    /// So many due rows, none of which comes to an end. A search takes a millisecond, and so does a row.
+    struct Stuck {
+        rows: u32,
+        is_admitted: bool,
+        ends_as: fn() -> Settled,
+        searches: Arc<AtomicU32>,
+        looked_at: Arc<AtomicU32>,
+    }
+
+    impl Source for Stuck {
+        type Place = u32;
+        type Found = Row;
+        type Ended = ();
+
+        fn name(&self) -> &'static str {
+            "stuck"
+        }
+
+        fn search(&self, after: u32, limit: u32) -> Searching<Row, u32> {
+            self.searches.fetch_add(1, Ordering::SeqCst);
+            let rows = self.rows;
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if rows == u32::MAX {
+                    return Err(StoreError::NoConnection("asked for".to_owned()));
+                }
+                let end = (after + limit).min(rows);
+                Ok(Page {
+                    rows: (after..end).map(Row).collect(),
+                    next: (end < rows).then_some(end),
+                })
+            })
+        }
+
+        fn admits(&mut self, _: &Row) -> bool {
+            self.is_admitted
+        }
+
+        fn begin(&self, _: Row) -> impl Future<Output = ()> + Send + 'static {
+            self.looked_at.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(1))
+        }
+
+        fn settle(&mut self, (): ()) -> Settled {
+            (self.ends_as)()
+        }
+    }
+
+    /// How often a worker at its defaults searches, and looks at rows, in 100 s.
+    async fn in_100_seconds(rows: u32, is_admitted: bool, ends_as: fn() -> Settled) -> (u32, u32) {
+        let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+        let (seen, looked) = (searches.clone(), looked_at.clone());
+        let stuck = Stuck { rows, is_admitted, ends_as, searches: seen, looked_at: looked };
+        let mut dispatcher = Dispatcher::new(stuck, &WorkerConfig::default());
+        dispatcher.forever(tokio::time::sleep(Duration::from_secs(100))).await;
+        (searches.load(Ordering::SeqCst), looked_at.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g17_what_is_not_to_be_run_is_searched_for_about_once_a_second() {
+        let settled = || Settled::Progress;
+        let (searches, looked_at) = in_100_seconds(50, false, settled).await;
+        assert!((60..=200).contains(&searches), "{searches}");
+        assert_eq!(looked_at, 0);
+        // A hundred searches a pass, with rests: 100 * 5 ms, and a second.
+        let (searches, _) = in_100_seconds(10_000, false, settled).await;
+        assert!((4_000..=12_000).contains(&searches), "{searches}");
+        // Without an end: a fifth of the time.
+        let (searches, _) = in_100_seconds(1_000_000_000, false, settled).await;
+        assert!((10_000..=20_100).contains(&searches), "{searches}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g14_a_row_that_is_left_alone_is_looked_at_once_a_minute() {
+        let (searches, looked_at) = in_100_seconds(50, true, || Settled::Left).await;
+        assert!((60..=200).contains(&searches), "{searches}");
+        assert_eq!(looked_at, 100, "fifty, and fifty a minute later");
+        let (_, looked_at) = in_100_seconds(50, true, || Settled::Failed).await;
+        assert!((250..=350).contains(&looked_at), "after 1, 2, 4, 8, … s: {looked_at}");
+    }
+
+    /// What other nodes are always faster at is no reason to spin.
+    #[tokio::test(start_paused = true)]
+    async fn g17_what_is_always_lost_is_looked_at_once_a_pass() {
+        let (searches, looked_at) = in_100_seconds(50, true, || Settled::Lost).await;
+        assert!((60..=200).contains(&searches), "{searches}");
+        assert!(looked_at <= 200 * 50, "{looked_at}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g17_a_store_that_is_away_is_asked_less_and_less_often() {
+        let (searches, _) = in_100_seconds(u32::MAX, true, || Settled::Progress).await;
+        assert!((5..=20).contains(&searches), "{searches}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_pass_begins_each_row_once_and_a_batch_at_most() {
+        let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+        let (seen, looked) = (searches.clone(), looked_at.clone());
+        let ends_as = || Settled::Progress;
+        let stuck =
+            Stuck { rows: 250, is_admitted: true, ends_as, searches: seen, looked_at: looked };
+        let mut dispatcher = Dispatcher::new(stuck, &WorkerConfig::default());
+        for expected in [100, 200, 250, 350] {
+            dispatcher.one_pass().await.unwrap();
+            assert_eq!(looked_at.load(Ordering::SeqCst), expected);
+        }
+    }
+}
