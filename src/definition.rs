@@ -128,6 +128,15 @@ impl Phase {
     }
 }
 
+impl Definition {
+    /// Whether a row of this definition may stand at the recovery point.
+    pub(crate) fn stands_at(&self, point: &str) -> bool {
+        point == STARTED
+            || point == FINISHED
+            || self.phases.iter().any(|phase| phase.is_called(point))
+    }
+}
+
 /// What the body of one phase came to, as the engine stores it.
 #[derive(Debug)]
 pub enum Step {
@@ -176,8 +185,9 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         scene: &'a Scene<'a, A>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
 
-    /// Whether the later phases can read `output` as that of phase `index`.
-    fn reads(&self, index: usize, output: &RawValue) -> bool;
+    /// Whether the phases from `from` on that ask for the output of phase `index` can read `output` as
+    /// that.
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool;
 }
 
 /// A request type with its definition. Implemented by `#[atomic_phases]`; `S` is the store, `A` the

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use tracing::{Span, debug, debug_span, warn};
+use tracing::{Span, debug, debug_span, info, warn};
 
 use crate::definition::Definition;
-use crate::engine::{ExecuteError, FailureCause, Outcome};
+use crate::engine::{ExecuteError, FailureCause, Outcome, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 
 /// `count!("reserve.created", definition)`, and `count!("ttl_pruned", by n)`: a counter
@@ -104,11 +104,16 @@ pub(crate) fn stopped(cause: &FailureCause) {
         FailureCause::TimeLimit { phase, limit } => {
             warn!(phase, ?limit, "released: the phase took longer than its time limit");
         }
+        FailureCause::Undecodable { what } => warn!(what, "released: stored values do not decode"),
         FailureCause::ShuttingDown => debug!("released: shutting down"),
         FailureCause::NotKnownHere => {
             warn!("left alone: this process does not know the row's version, phases or format");
         }
     }
+}
+
+pub(crate) fn left_alone(because: StrandedBecause) {
+    warn!(because = because.as_str(), "left alone");
 }
 
 pub(crate) fn unknown(definition: &'static str, phase: &str, reason: &'static str) {
@@ -139,9 +144,10 @@ pub(crate) fn reconcile_failed(definition: &'static str) {
     warn!("a reconcile function failed, panicked or did not answer in time");
 }
 
-pub(crate) fn resolved(definition: &'static str, phase: &'static str) {
+/// `phase` is empty where the word is about the request as a whole.
+pub(crate) fn resolved(definition: &'static str, word: &'static str, phase: &str) {
     count!("reconcile.resolved", definition);
-    debug!(phase, "resolved by a word from outside");
+    info!(word, phase, "resolved by a word from outside");
 }
 
 /// The span of a request that a worker drives on.

@@ -122,6 +122,7 @@ fn time(larger: bool) -> BoxedStrategy<Cell> {
     .boxed()
 }
 
+const PHASES: &str = "booked charged=i answered";
 const OUTPUTS: &[&str] = &[r#"[["booked",{"id":"ride-1","seen":"then"}]]"#];
 const COLUMNS: [&str; 25] = [
     "definition",
@@ -176,7 +177,12 @@ fn row(fingerprint: &'static str, larger: bool) -> impl Strategy<Value = Vec<Cel
     vec![
         mostly(&["book"], any_text(10)),
         number(&[1], larger),
-        any_text(10).prop_map(of_no_matter).boxed(),
+        prop_oneof![
+            6 => Just(text(PHASES, true)),
+            1 => prop::sample::select(vec!["", "booked", "booked charged=?", "=i =i", " "])
+                .prop_map(|phases| text(phases, false)),
+        ]
+        .boxed(),
         mostly(fingerprints, any_text(40)),
         prop::sample::select(statuses).prop_map(|(status, sane)| text(status, sane)).boxed(),
         mostly(&["booked"], any_text(50)),
@@ -360,7 +366,7 @@ fn sane(fingerprint: &str) -> Vec<Cell> {
     vec![
         text("book", true),
         cell("1", true),
-        text("any", true),
+        text(PHASES, true),
         text(fingerprint, true),
         text("failed_retryable", true),
         text("booked", true),
@@ -369,6 +375,8 @@ fn sane(fingerprint: &str) -> Vec<Cell> {
         cell("1", true),
         cell("0", true),
         cell("0", true),
+        null(),
+        null(),
         null(),
         null(),
         time(),

@@ -341,7 +341,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         private::no_such_phase()
     }
 
-    fn reads(&self, _: usize, _: &private::RawValue) -> bool {
+    fn reads(&self, _: usize, _: &private::RawValue, _: usize) -> bool {
         true
     }
 }

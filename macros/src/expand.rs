@@ -4,6 +4,8 @@
 //! with two underscores: a binding cannot shadow a constant or a unit struct, and a diesel user has
 //! one of those for each column (`use rides::dsl::*`).
 
+use std::collections::BTreeMap;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -160,6 +162,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 &self,
                 __index: ::std::primitive::usize,
                 __output: &::atomic_phases::__private::RawValue,
+                __from: ::std::primitive::usize,
             ) -> ::std::primitive::bool {
                 match __index {
                     #(#reads)*
@@ -320,19 +323,22 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
     lets
 }
 
-/// `index => is::<Ride>(output)`, for each output that a later phase asks for.
+/// `index => from > last || is::<Ride>(output)`, for each output that a later phase asks for, the last
+/// of them at `last`.
 fn reads(checked: &Checked) -> Vec<TokenStream> {
-    let mut seen = Vec::new();
-    let mut arms = Vec::new();
-    for argument in checked.phases.iter().flatten() {
-        if let Argument::Output(index, ty) = argument
-            && !seen.contains(index)
-        {
-            seen.push(*index);
-            arms.push(quote!(#index => ::atomic_phases::__private::is::<#ty>(__output),));
+    let of_phases = checked.phases.iter().enumerate();
+    let of_reconciles = checked.reconciles.iter().map(|(index, arguments)| (*index, arguments));
+    let mut asked = BTreeMap::new();
+    for (by, arguments) in of_phases.chain(of_reconciles) {
+        for argument in arguments {
+            if let Argument::Output(index, ty) = argument {
+                let (_, last) = asked.entry(*index).or_insert((ty, by));
+                *last = by.max(*last);
+            }
         }
     }
-    arms
+    let arm = |(index, (ty, last))| quote!(#index => __from > #last || ::atomic_phases::__private::is::<#ty>(__output),);
+    asked.into_iter().map(arm).collect()
 }
 
 fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStream {

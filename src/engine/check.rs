@@ -1,22 +1,40 @@
-//! [`Engine::check`]: which stored rows can no registered definition continue?
+//! [`Engine::check`]: which stored rows can this process not continue, and what waits for an operator?
+
+use std::collections::{HashMap, HashSet};
 
 use super::Engine;
-use super::registry::Registry;
-use crate::definition::{FINISHED, STARTED};
+use super::outcome::ExecuteError;
+use super::progress::{Progress, StrandedBecause};
+use super::revive::Found;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::{Standing, Status, Store, StoreError};
+use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
+
+/// How many rows each of the three searches of [`Engine::check`] returns at most.
+const MOST_ROWS: u32 = 10_000;
+
+/// Of each group of rows that stand at one place, so many are read and decoded, and all that can be
+/// wrong with a row is looked for in them.
+const SAMPLES: usize = 3;
+
+/// And so many in all.
+const MOST_SAMPLES: usize = 300;
 
 /// What [`Engine::check`] found. Run it at start-up, before traffic, and in the deploy pipeline.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Rows that no definition registered here can continue. They are safe: this process leaves
-    /// them as they are (G14).
+    /// Rows that this process cannot continue. What to do about them says [`StrandedBecause`].
     pub stranded: Vec<Stranded>,
-    /// Rows whose outcome is unknown or that are dead letters: they wait for somebody.
+    /// Rows whose outcome is unknown or that are dead letters, by place and reason: they wait for a
+    /// reconcile function or an operator.
     pub waiting: Vec<Standing>,
     /// Staged jobs that are dead letters; see [`Engine::dead_jobs`].
     pub dead_jobs: u64,
+    /// How many unfinished rows were looked at.
+    pub looked_at: u64,
+    /// Whether there may be more: a search came to its bound of ten thousand rows, or there were more
+    /// places than the three hundred rows that are decoded at most.
+    pub truncated: bool,
 }
 
 /// Rows at one place that this process cannot continue.
@@ -27,32 +45,35 @@ pub struct Stranded {
     pub rows: Standing,
     /// Why.
     pub because: StrandedBecause,
-}
-
-/// Why rows cannot be continued here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StrandedBecause {
-    /// No definition of that name is registered.
-    UnknownDefinition,
-    /// The definition is registered, but not in that version.
-    UnknownVersion,
-    /// The definition has no phase of that name: keep the phase, or name it in a `was = ".."`.
-    UnknownRecoveryPoint,
+    /// How many of them were read and decoded; none where their definition or its version is not
+    /// registered.
+    pub samples: u32,
+    /// In how many of those this was found.
+    pub affected: u32,
 }
 
 impl CheckReport {
-    /// Whether every unfinished row can be continued here.
+    /// Whether every unfinished row that was looked at can be continued here.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.stranded.is_empty()
     }
 }
 
+/// Rows at one place, and the first of them.
+struct Group {
+    rows: Standing,
+    samples: Vec<(String, String)>,
+}
+
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Compares the unfinished rows with the registered definitions. Scans the key table.
+    /// Compares the unfinished rows with the registered definitions, and says what waits for an
+    /// operator. A row that is listed is not lost.
     ///
-    /// A row that is listed is not lost: it waits, untouched, for a process that knows it.
+    /// Costs no scan: it looks at ten thousand rows at most of those that a worker has to look at, of
+    /// those that wait for an operator, and of those that were created last; and it reads and decodes
+    /// three rows of each group that stands at one place. [`CheckReport::truncated`] says whether one of
+    /// these bounds was hit.
     ///
     /// # Errors
     /// [`StoreError::Migration`] names the migrations that are not applied where the tables are not
@@ -77,16 +98,35 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     async fn compare(&self) -> Result<CheckReport, StoreError> {
-        // Nobody has this key: what is asked for are the columns.
+        // No request has this key: what is asked for are the columns.
         let (scope, key) = (Scope::new("-"), IdempotencyKey::new("-"));
         if let (Ok(scope), Ok(key)) = (scope, key) {
             self.core.store.read(&scope, &key).await.map(drop)?;
         }
         let dead_jobs = self.core.store.dead_jobs().await?;
-        let mut report = CheckReport { dead_jobs, ..CheckReport::default() };
-        for rows in self.core.store.survey().await? {
-            if let Some(because) = stranded(&self.core.registry, &rows) {
-                report.stranded.push(Stranded { rows: rows.clone(), because });
+        let surveyed = self.core.store.survey(MOST_ROWS).await?;
+        let truncated = [FoundBy::Due, FoundBy::Waiting].iter().any(|found_by| {
+            let found = surveyed.iter().filter(|row| row.found_by == *found_by);
+            found.count() >= MOST_ROWS as usize
+        });
+        let groups = grouped(surveyed);
+        let mut report = CheckReport {
+            dead_jobs,
+            looked_at: groups.iter().map(|group| group.rows.rows).sum(),
+            truncated,
+            ..CheckReport::default()
+        };
+        let mut left = MOST_SAMPLES;
+        for Group { rows, samples } in groups {
+            let known = self.core.registry.find(&rows.definition, rows.version);
+            if let Err(because) = known {
+                let rows = rows.clone();
+                report.stranded.push(Stranded { rows, because, samples: 0, affected: 0 });
+            } else {
+                report.truncated |= samples.len() > left;
+                let samples = &samples[..samples.len().min(left)];
+                left -= samples.len();
+                report.stranded.extend(self.stranded(&rows, samples).await?);
             }
             if matches!(rows.status, Status::Unknown | Status::DeadLetter) {
                 report.waiting.push(rows);
@@ -94,20 +134,76 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
         Ok(report)
     }
+
+    /// What is wrong with the samples of rows at one place.
+    async fn stranded(
+        &self,
+        rows: &Standing,
+        samples: &[(String, String)],
+    ) -> Result<Vec<Stranded>, StoreError> {
+        let mut read = 0;
+        let mut found: HashMap<StrandedBecause, u32> = HashMap::new();
+        for (scope, key) in samples {
+            // A key that no request can have was written by hand.
+            let (Ok(scope), Ok(key)) = (Scope::new(scope), IdempotencyKey::new(key)) else {
+                continue;
+            };
+            let judged = match self.core.store.read(&scope, &key).await {
+                Ok(Some(row)) if row.status != Status::Completed => {
+                    self.core.judge(&scope, &key, &row)
+                }
+                // It was finished meanwhile.
+                Ok(_) => continue,
+                Err(StoreError::Unreadable { .. }) => Ok(Err(StrandedBecause::NewerForm)),
+                Err(error) => return Err(error),
+            };
+            read += 1;
+            let because = match judged {
+                Err(ExecuteError::Unreadable { .. }) => StrandedBecause::Sealed,
+                Err(_) => StrandedBecause::NewerForm,
+                Ok(Err(because)) => because,
+                Ok(Ok(judged)) => match judged.revived.found {
+                    Found::Ready(Progress::Continues) => continue,
+                    Found::Ready(Progress::CallMayHaveBeenMade) => {
+                        StrandedBecause::CallMayHaveBeenMade
+                    }
+                    Found::Undecodable(because) => because,
+                },
+            };
+            *found.entry(because).or_default() += 1;
+        }
+        let mut stranded: Vec<_> = found
+            .into_iter()
+            .map(|(because, affected)| Stranded {
+                rows: rows.clone(),
+                because,
+                samples: read,
+                affected,
+            })
+            .collect();
+        stranded.sort_by_key(|stranded| stranded.because);
+        Ok(stranded)
+    }
 }
 
-fn stranded<S: Store, A>(registry: &Registry<S, A>, rows: &Standing) -> Option<StrandedBecause> {
-    let Some(entry) = registry.get(&rows.definition, rows.version) else {
-        let known = registry.entries().any(|entry| entry.definition.name == rows.definition);
-        return Some(match known {
-            true => StrandedBecause::UnknownVersion,
-            false => StrandedBecause::UnknownDefinition,
+/// The rows by where they stand, in the order in which they were found; each of them once.
+fn grouped(surveyed: Vec<SurveyedRow>) -> Vec<Group> {
+    let mut seen = HashSet::new();
+    let mut places: HashMap<Standing, usize> = HashMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for SurveyedRow { scope, key, standing, .. } in surveyed {
+        if !seen.insert((scope.clone(), key.clone())) {
+            continue;
+        }
+        let place = *places.entry(standing.clone()).or_insert_with(|| {
+            groups.push(Group { rows: Standing { rows: 0, ..standing }, samples: Vec::new() });
+            groups.len() - 1
         });
-    };
-    let point = rows.recovery_point.as_str();
-    let known = *rows.phases == *entry.phases
-        || point == STARTED
-        || point == FINISHED
-        || entry.definition.phases.iter().any(|phase| phase.is_called(point));
-    (!known).then_some(StrandedBecause::UnknownRecoveryPoint)
+        let group = &mut groups[place];
+        group.rows.rows += 1;
+        if group.samples.len() < SAMPLES {
+            group.samples.push((scope, key));
+        }
+    }
+    groups
 }

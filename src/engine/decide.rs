@@ -8,6 +8,8 @@ use crate::store::{ERASED, Glance, KeyRow, Status};
 /// What is known about a call before its row is looked at.
 pub(crate) struct Asked<'a> {
     pub(crate) definition: &'a Definition,
+    /// Whether this process can run the version of the definition that the row is of.
+    pub(crate) knows_version: bool,
     /// The id under which this call creates the row to run it itself. `None` where it leaves the row to the
     /// workers: then a row in progress under its id is held by one of them.
     pub(crate) runs_as: Option<uuid::Uuid>,
@@ -77,9 +79,7 @@ pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
         Status::InProgress if !row.lease_left.is_zero() => {
             Decision::InProgress { retry_after: row.lease_left }
         }
-        Status::Pending | Status::InProgress | Status::FailedRetryable
-            if row.version != asked.definition.version =>
-        {
+        Status::Pending | Status::InProgress | Status::FailedRetryable if !asked.knows_version => {
             Decision::NotKnownHere
         }
         Status::Pending | Status::InProgress | Status::FailedRetryable => Decision::TakeOver,
@@ -127,7 +127,7 @@ pub(crate) fn has_passed(effect: EffectClass, age: Duration, margin: Duration) -
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::definition::{Isolation, Phase};
     use chrono::DateTime;
@@ -158,7 +158,7 @@ mod tests {
         ],
     };
 
-    fn row(status: Status) -> KeyRow {
+    pub(in crate::engine) fn row(status: Status) -> KeyRow {
         KeyRow {
             request_id: Uuid::from_u128(1),
             definition: "rides.create".into(),
@@ -203,7 +203,12 @@ mod tests {
     }
 
     fn asked(same_request: Option<bool>) -> Asked<'static> {
-        Asked { definition: &DEFINITION, runs_as: Some(Uuid::from_u128(2)), same_request }
+        Asked {
+            definition: &DEFINITION,
+            knows_version: true,
+            runs_as: Some(Uuid::from_u128(2)),
+            same_request,
+        }
     }
 
     const EVERY_STATUS: [Status; 6] = [
@@ -265,10 +270,14 @@ mod tests {
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
             let row = Glance { version: 4, ..glance(status) };
-            assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::NotKnownHere);
+            let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
+            assert_eq!(decide(Some(&row), &elsewhere), Decision::NotKnownHere);
+            // Another version that this process can run is taken over as what it is.
+            assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::TakeOver);
         }
         let finished = Glance { version: 4, ..glance(Status::Completed) };
-        assert_eq!(decide(Some(&finished), &asked(Some(true))), Decision::Replay);
+        let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
+        assert_eq!(decide(Some(&finished), &elsewhere), Decision::Replay);
     }
 
     #[test]

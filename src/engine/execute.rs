@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::decide::{Asked, Decision, decide, is_held_by_its_creator};
 use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, Finished, Outcome};
+use super::progress::StrandedBecause;
 use super::run::{Ended, Run, jitter};
 use super::stored::unreadable;
 use super::{Call, Core};
@@ -300,7 +301,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 looks += 1;
                 match looks < LOOKS {
                     true => continue,
-                    false => return Ok(self.core.not_known_here()),
+                    // It changed each time: another process is working on it.
+                    false => {
+                        return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                    }
                 }
             };
             let ended = match (decision, row) {
@@ -384,8 +388,25 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Comparison::NotKnownHere => None,
             Comparison::Changed => return Ok(None),
         };
+        let knows_version = row.is_none_or(|row| self.knows(row));
         let (definition, runs_as) = (&self.definition, self.runs_as());
-        Ok(Some(Asked { definition, runs_as, same_request }))
+        Ok(Some(Asked { definition, knows_version, runs_as, same_request }))
+    }
+
+    fn knows(&self, row: &Glance) -> bool {
+        row.version == self.definition.version
+            || self.core.registry.get(&row.definition, row.version).is_some()
+    }
+
+    /// Why `decide` leaves the row alone.
+    fn unknown_because(&self, row: Option<&Glance>) -> StrandedBecause {
+        match row {
+            Some(row) if StoredFingerprint::parse(&row.fingerprint).is_none() => {
+                StrandedBecause::NewerForm
+            }
+            Some(row) if !self.knows(row) => StrandedBecause::UnknownVersion,
+            _ => StrandedBecause::ParametersUndecodable,
+        }
     }
 
     /// The id under which this call creates the row and runs it; `None` where it leaves that to the workers.
@@ -451,7 +472,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
             Decision::Erased => Outcome::Erased,
-            Decision::NotKnownHere => self.core.not_known_here(),
+            Decision::NotKnownHere => self.core.left_alone(self.unknown_because(row.as_ref())),
             Decision::Replay => {
                 let row = row.ok_or(unreadable("response"))?;
                 // Ours, where the commit that created and finished it got no answer.

@@ -18,6 +18,7 @@ use tracing::Instrument;
 
 use super::decide::has_passed;
 use super::outcome::{ExecuteError, FailureCause};
+use super::resume::WINDOW_PASSED;
 use super::run::{Body, Ended, Flow, Run, database, jitter, timed_out};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 #[cfg(feature = "fault-injection")]
@@ -34,7 +35,6 @@ const MOST_RENEWALS: u32 = 3;
 
 const TOO_SLOW: &str = "the store answers too late for a lease to be held";
 const TIME_LIMIT: &str = "the phase's time limit has passed";
-const WINDOW: &str = "the provider's window has passed";
 
 /// How the body of a foreign phase ended.
 enum Called {
@@ -99,7 +99,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 observe::lost(self.definition.name);
                 return Ok(Break(Ended::Lost));
             }
-            Called::WindowPassed => return self.unknown(name, WINDOW).await,
+            Called::WindowPassed => return self.unknown(name, WINDOW_PASSED).await,
             Called::TooSlow => {
                 let cause = FailureCause::Database { phase: name, kind: TOO_SLOW };
                 return self.halt(cause, None).await;

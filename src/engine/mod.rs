@@ -24,9 +24,11 @@ mod reconcile;
 mod registry;
 mod resolve;
 mod resume;
+mod revive;
 mod run;
 mod status;
 mod stored;
+mod undecodable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +38,12 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 pub use self::builder::{BuildError, EngineBuilder};
-pub use self::check::{CheckReport, Stranded, StrandedBecause};
+pub use self::check::{CheckReport, Stranded};
 pub(crate) use self::drive::Driven;
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
 pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+pub use self::progress::StrandedBecause;
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
 

@@ -31,6 +31,17 @@ pub(super) struct Moved {
     finished: Option<(Reply, StoredResponse)>,
 }
 
+const ATTEMPT_CAP: &str = "gave up at the attempt cap";
+
+/// The reason of a dead letter: which cap was reached, and why it was tried until then.
+pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str> {
+    match last {
+        Some(last) if !last.starts_with(cap) => format!("{cap}: {last}").into(),
+        Some(last) => last.to_owned().into(),
+        None => cap.into(),
+    }
+}
+
 /// What became of a commit that got no answer.
 pub(super) enum Fate {
     Applied,
@@ -332,7 +343,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
         if counts && failures >= settings.max_attempts {
             observe::stopped(&cause);
-            return self.leave(Status::DeadLetter, None, Duration::ZERO).await;
+            let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
+            return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
         }
         let hold = match after {
             // Nor does it move the end of that back-off, so that the next attempt after it counts.
@@ -341,8 +353,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             None => settings.back_off(failures),
         };
         observe::stopped(&cause);
-        let forgiven = u32::from(!counts);
-        let released = Moved { forgiven, ..self.standing(Status::FailedRetryable, hold) };
+        let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
+        let released = Moved { forgiven, reason, ..self.standing(Status::FailedRetryable, hold) };
         Ok(match self.write(&released).await? {
             Some(_) => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
             None => Ended::Lost,
@@ -350,19 +362,34 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.
-    pub(super) async fn give_up(&mut self) -> Result<Ended, ExecuteError> {
-        let left = Moved { forgiven: 1, ..self.standing(Status::DeadLetter, Duration::ZERO) };
-        self.leave_at(left).await
+    /// `last`: why the last attempt ended.
+    pub(super) async fn give_up(&mut self, last: Option<&str>) -> Result<Ended, ExecuteError> {
+        let reason = Some(at_cap(ATTEMPT_CAP, last));
+        let standing = self.standing(Status::DeadLetter, Duration::ZERO);
+        self.leave_at(Moved { forgiven: 1, reason, ..standing }).await
     }
 
-    /// Leaves the row to a reconcile function or an operator.
+    /// Leaves the row to a reconcile function. `intent`: the phase whose call may have had its effect.
+    pub(super) async fn leave_unknown(
+        &mut self,
+        intent: Option<&str>,
+        reason: &'static str,
+    ) -> Result<Ended, ExecuteError> {
+        observe::unknown(self.definition.name, intent.unwrap_or_default(), reason);
+        let hold = self.reconcile_after(intent.unwrap_or_default());
+        self.leave(Status::Unknown, intent, hold, Some(reason.into())).await
+    }
+
+    /// Leaves the row to a reconcile function or an operator. `reason: None` leaves the reason that it has.
     pub(super) async fn leave(
         &mut self,
         status: Status,
         intent: Option<&str>,
         hold: Duration,
+        reason: Option<Cow<'static, str>>,
     ) -> Result<Ended, ExecuteError> {
-        let left = Moved { intent: intent.map(str::to_owned), ..self.standing(status, hold) };
+        let intent = intent.map(str::to_owned);
+        let left = Moved { intent, reason, ..self.standing(status, hold) };
         self.leave_at(left).await
     }
 

@@ -102,6 +102,12 @@ pub enum FailureCause {
         /// Its limit.
         limit: Duration,
     },
+    /// Stored parameters or outputs do not decode as the registered types. It counts as an attempt; an
+    /// operator can [resolve](crate::Engine::resolve) the request, a later build may read it again.
+    Undecodable {
+        /// Which values.
+        what: &'static str,
+    },
     /// This process is shutting down.
     ShuttingDown,
     /// This process does not know the row's definition version, recovery point or format, or cannot read
@@ -111,6 +117,21 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
+    /// Why the request stopped, in words that are stored with it and shown to operators.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Phase { reason, .. } => reason,
+            Self::Panic { .. } => "the phase panicked",
+            Self::Database { kind, .. } => kind,
+            Self::Misuse { rule, .. } => rule,
+            Self::TimeLimit { .. } => "the phase's time limit has passed",
+            Self::Undecodable { what } => what,
+            Self::ShuttingDown => "the process was shutting down",
+            Self::NotKnownHere => "this process does not know it",
+        }
+    }
+
     /// A short name for logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -120,6 +141,7 @@ impl FailureCause {
             Self::Database { .. } => "database",
             Self::Misuse { .. } => "misuse",
             Self::TimeLimit { .. } => "time_limit",
+            Self::Undecodable { .. } => "undecodable",
             Self::ShuttingDown => "shutting_down",
             Self::NotKnownHere => "not_known_here",
         }

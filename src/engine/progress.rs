@@ -1,74 +1,329 @@
-//! [`Progress`]: where a stored row stands in the phase list that this process knows.
+//! Whether this process may go on with a stored row, and where: pure functions over the row and the
+//! phases that this process knows.
+//!
+//! A row may have been written by another build. What decides is the text of the phases that the row
+//! was last run under (`definition::PhaseList`) and the names of its outputs. What is not understood
+//! is left as it is, for a node that knows it (G14).
 
-use crate::definition::{Definition, STARTED};
+use crate::definition::{
+    Definition, EffectClass, ListedKind, ListedPhase, Phase, PhaseKind, PhaseList, STARTED,
+};
 use crate::phase::Outputs;
+use crate::store::KeyRow;
 
-/// How many phases are done. A row may have been written under another phase list: phases that were
-/// renamed (`was`) or added behind its recovery point do not touch it; anything else leaves it to a
-/// node that knows it (G14).
+/// Why this process does not go on with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum StrandedBecause {
+    /// No definition of that name is registered.
+    UnknownDefinition,
+    /// The definition is registered, but not in that version.
+    UnknownVersion,
+    /// The definition has no phase of that name: keep the phase, or name it in a `was = ".."`.
+    UnknownRecoveryPoint,
+    /// The definition knows the row's phases, but not in this order: a phase was inserted or moved
+    /// before the row's recovery point, or before a call that may have been made and has a window.
+    PhasesReordered,
+    /// The call that may have been made went under a key that this build would not use: an oldest
+    /// `was` was dropped, or the phase was renamed without one. Called now, it would be a second
+    /// effect (G1).
+    ProviderKeyChanged,
+    /// A phase whose call may have been made is local now.
+    KindChanged,
+    /// A call was declared idempotent when the row was run, so that it may have been made without an
+    /// intent, and is to be made at most once now (G2). The row becomes `unknown` when it is resumed.
+    CallMayHaveBeenMade,
+    /// A newer build of this crate wrote the row: in a form of fingerprint or phase list that this one
+    /// does not know.
+    NewerForm,
+    /// The codec of this process cannot open the stored values: another secret, most likely.
+    Sealed,
+    /// The stored parameters do not decode as the registered type. Each attempt fails, up to the
+    /// attempt cap.
+    ParametersUndecodable,
+    /// A stored output does not decode as the type that a later phase asks for, or the stored context
+    /// is no JSON. Each attempt fails, up to the attempt cap.
+    OutputsUndecodable,
+}
+
+impl StrandedBecause {
+    /// What to tell an operator.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownDefinition => "its definition is not registered here",
+            Self::UnknownVersion => "its definition is registered here in other versions only",
+            Self::UnknownRecoveryPoint => {
+                "the definition has no phase of its recovery point: keep the phase, or name it in `was`"
+            }
+            Self::PhasesReordered => {
+                "a phase was inserted or moved before its recovery point or before its call"
+            }
+            Self::ProviderKeyChanged => {
+                "a call may have been made under another provider key: restore the oldest `was`"
+            }
+            Self::KindChanged => "a call may have been made by a phase that is local now",
+            Self::CallMayHaveBeenMade => {
+                "a call may have been made when its phase was declared idempotent, without an intent"
+            }
+            Self::NewerForm => "it was written by a newer version of atomic-phases",
+            Self::Sealed => "the codec of this process cannot open its stored values",
+            Self::ParametersUndecodable => {
+                "its stored parameters do not decode as the registered type"
+            }
+            Self::OutputsUndecodable => {
+                "its stored outputs do not decode as the types that the later phases ask for"
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for StrandedBecause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a row that this process knows goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// With the next phase.
+    Continues,
+    /// The next phase's call may have been made without an intent, and must not be made again (G2).
+    CallMayHaveBeenMade,
+}
+
+/// Compares what the row was run under with `definition`.
+pub(crate) fn progress(
+    definition: &Definition,
+    row: &KeyRow,
+    outputs: &Outputs,
+) -> Result<Progress, StrandedBecause> {
+    let done = phases_done(definition, &row.recovery_point, outputs)?;
+    let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
+    // Between two recovery points there is one call at most, and it is that of the next phase.
+    let next = written.0.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
+    // Never run, so nothing was called.
+    if row.attempts == 0 {
+        return Ok(Progress::Continues);
+    }
+    let intent_is_open = row.open_intent.is_some();
+    let may_be_called = match next.kind {
+        ListedKind::Local => false,
+        ListedKind::Idempotent => true,
+        ListedKind::AtMostOnce => intent_is_open,
+    };
+    if !may_be_called {
+        return Ok(Progress::Continues);
+    }
+    let ahead = definition.phases.iter().enumerate().skip(done);
+    let Some((index, phase)) = ahead.clone().find(|(_, phase)| is_same_call(phase, next)) else {
+        // Renamed without `was`, or removed: a foreign phase that the row's list does not have may be
+        // the same call under another key.
+        let is_new = |phase: &Phase| !written.0.iter().any(|known| is_same_call(phase, known));
+        return match ahead.clone().any(|(_, phase)| is_foreign(phase) && is_new(phase)) {
+            true => Err(StrandedBecause::ProviderKeyChanged),
+            false => Ok(Progress::Continues),
+        };
+    };
+    let now = ListedPhase::of(phase);
+    match now.kind {
+        ListedKind::Local => Err(StrandedBecause::KindChanged),
+        _ if now.key_name != next.key_name => Err(StrandedBecause::ProviderKeyChanged),
+        // A phase before it would let its window begin anew (G11), or hide that it was called (G2).
+        _ if index > done && (has_window(phase) || now.kind == ListedKind::AtMostOnce) => {
+            Err(StrandedBecause::PhasesReordered)
+        }
+        ListedKind::AtMostOnce if !intent_is_open => Ok(Progress::CallMayHaveBeenMade),
+        ListedKind::AtMostOnce | ListedKind::Idempotent => Ok(Progress::Continues),
+    }
+}
+
+/// Whether the provider of `phase` would take its call for that of `listed`, or both have one name.
+fn is_same_call(phase: &Phase, listed: &ListedPhase) -> bool {
+    let same_key = is_foreign(phase)
+        && listed.kind != ListedKind::Local
+        && phase.key_name() == listed.key_name;
+    phase.is_called(&listed.name) || same_key
+}
+
+fn is_foreign(phase: &Phase) -> bool {
+    matches!(phase.kind, PhaseKind::Foreign(_))
+}
+
+fn has_window(phase: &Phase) -> bool {
+    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
+}
+
+/// How many phases are done. Phases that were renamed (`was`) or added behind its recovery point do
+/// not touch a row; anything else leaves it to a node that knows it (G14).
 pub(crate) fn phases_done(
     definition: &Definition,
     recovery_point: &str,
     outputs: &Outputs,
-) -> Option<usize> {
+) -> Result<usize, StrandedBecause> {
+    let phases = definition.phases;
+    let is_known = |name: &str| phases.iter().any(|phase| phase.is_called(name));
+    if !outputs.phases().all(is_known) || (recovery_point != STARTED && !is_known(recovery_point)) {
+        return Err(StrandedBecause::UnknownRecoveryPoint);
+    }
     let done = outputs.len();
-    let known = outputs.phases().enumerate().all(|(index, name)| {
-        definition.phases.get(index).is_some_and(|phase| phase.is_called(name))
-    });
+    let in_order = outputs
+        .phases()
+        .enumerate()
+        .all(|(index, name)| phases.get(index).is_some_and(|phase| phase.is_called(name)));
     let stands_there = match done.checked_sub(1) {
         None => recovery_point == STARTED,
-        Some(last) => {
-            definition.phases.get(last).is_some_and(|phase| phase.is_called(recovery_point))
-        }
+        Some(last) => phases.get(last).is_some_and(|phase| phase.is_called(recovery_point)),
     };
     // The last phase has a reply and no output: a row that has all outputs is of another list.
-    (known && stands_there && done < definition.phases.len()).then_some(done)
+    match in_order && stands_there && done < phases.len() {
+        true => Ok(done),
+        false => Err(StrandedBecause::PhasesReordered),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Isolation, Phase, PhaseKind};
+    use crate::definition::Isolation;
+    use crate::store::Status;
+    use std::time::Duration;
 
-    const fn local(name: &'static str, was: &'static [&'static str]) -> Phase {
-        let kind = PhaseKind::Local(Isolation::ReadCommitted);
+    const fn phase(name: &'static str, was: &'static [&'static str], kind: PhaseKind) -> Phase {
         Phase { name, was, kind, batch: false, commit: false, timeout: None }
     }
 
-    fn done(phases: &'static [Phase], point: &str, stored: &[&str]) -> Option<usize> {
+    const fn local(name: &'static str, was: &'static [&'static str]) -> Phase {
+        phase(name, was, PhaseKind::Local(Isolation::ReadCommitted))
+    }
+
+    const fn idempotent(name: &'static str, was: &'static [&'static str]) -> Phase {
+        phase(name, was, PhaseKind::Foreign(EffectClass::Idempotent { window: None }))
+    }
+
+    const fn windowed(name: &'static str) -> Phase {
+        let window = Some(Duration::from_secs(86_400));
+        phase(name, &[], PhaseKind::Foreign(EffectClass::Idempotent { window }))
+    }
+
+    const fn at_most_once(name: &'static str, was: &'static [&'static str]) -> Phase {
+        phase(name, was, PhaseKind::Foreign(EffectClass::AtMostOnce))
+    }
+
+    fn outputs(stored: &[&str]) -> Outputs {
         let mut outputs = Outputs::default();
         for name in stored {
             outputs.push(name, serde_json::value::to_raw_value(&()).unwrap());
         }
-        phases_done(&Definition { name: "d", version: 1, phases }, point, &outputs)
+        outputs
+    }
+
+    fn done(
+        phases: &'static [Phase],
+        point: &str,
+        stored: &[&str],
+    ) -> Result<usize, StrandedBecause> {
+        phases_done(&Definition { name: "d", version: 1, phases }, point, &outputs(stored))
     }
 
     #[test]
     fn g14_a_row_of_the_same_list_resumes_after_its_recovery_point() {
         const LIST: &[Phase] = &[local("a", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LIST, "started", &[]), Some(0));
-        assert_eq!(done(LIST, "a", &["a"]), Some(1));
-        assert_eq!(done(LIST, "b", &["a", "b"]), Some(2));
+        assert_eq!(done(LIST, "started", &[]), Ok(0));
+        assert_eq!(done(LIST, "a", &["a"]), Ok(1));
+        assert_eq!(done(LIST, "b", &["a", "b"]), Ok(2));
     }
 
     #[test]
     fn g14_renamed_and_added_phases_do_not_strand_a_row() {
         const RENAMED: &[Phase] = &[local("first", &["a"]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(RENAMED, "a", &["a"]), Some(1));
+        assert_eq!(done(RENAMED, "a", &["a"]), Ok(1));
         const LONGER: &[Phase] =
             &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LONGER, "a", &["a"]), Some(1));
+        assert_eq!(done(LONGER, "a", &["a"]), Ok(1));
     }
 
     #[test]
     fn g14_a_row_that_this_list_cannot_explain_is_left_alone() {
+        use StrandedBecause::*;
         const LIST: &[Phase] =
             &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LIST, "b", &["a", "b"]), None, "a phase was put before its recovery point");
-        assert_eq!(done(LIST, "gone", &["a", "gone"]), None, "its phase was removed");
-        assert_eq!(done(LIST, "b", &["a"]), None, "edited by hand");
-        assert_eq!(done(LIST, "a", &[]), None, "outputs are missing");
+        assert_eq!(done(LIST, "b", &["a", "b"]), Err(PhasesReordered), "inserted before it");
+        assert_eq!(done(LIST, "gone", &["a", "gone"]), Err(UnknownRecoveryPoint), "removed");
+        assert_eq!(done(LIST, "b", &["a"]), Err(PhasesReordered), "edited by hand");
+        assert_eq!(done(LIST, "a", &[]), Err(PhasesReordered), "outputs are missing");
         const SHORT: &[Phase] = &[local("a", &[])];
-        assert_eq!(done(SHORT, "a", &["a"]), None, "nothing is left to reply");
+        assert_eq!(done(SHORT, "a", &["a"]), Err(PhasesReordered), "nothing is left to reply");
+    }
+
+    /// A row behind `a`, written under `phases`.
+    fn row(phases: &str) -> KeyRow {
+        KeyRow {
+            recovery_point: "a".into(),
+            phases: phases.into(),
+            ..crate::engine::decide::tests::row(Status::FailedRetryable)
+        }
+    }
+
+    fn of(row: &KeyRow, phases: &'static [Phase]) -> Result<Progress, StrandedBecause> {
+        progress(&Definition { name: "d", version: 1, phases }, row, &outputs(&["a"]))
+    }
+
+    #[test]
+    fn g2_what_was_idempotent_and_is_at_most_once_now_is_not_called_again() {
+        const NOW: &[Phase] = &[local("a", &[]), at_most_once("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), NOW), Ok(Progress::CallMayHaveBeenMade));
+        assert_eq!(of(&row("a pay=a c"), NOW), Ok(Progress::Continues));
+        assert_eq!(of(&row("a pay c"), NOW), Ok(Progress::Continues), "it was local");
+        let never_run = KeyRow { attempts: 0, ..row("a pay=i c") };
+        assert_eq!(of(&never_run, NOW), Ok(Progress::Continues));
+        let with_intent = KeyRow { open_intent: Some("pay".into()), ..row("a pay=i c") };
+        assert_eq!(of(&with_intent, NOW), Ok(Progress::Continues), "the intent decides");
+        const LATER: &[Phase] =
+            &[local("a", &[]), local("new", &[]), at_most_once("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), LATER), Err(StrandedBecause::PhasesReordered));
+        const IDEMPOTENT: &[Phase] = &[local("a", &[]), idempotent("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=a c"), IDEMPOTENT), Ok(Progress::Continues));
+    }
+
+    #[test]
+    fn g1_under_another_provider_key_nothing_is_called() {
+        use StrandedBecause::{KindChanged, ProviderKeyChanged};
+        const RENAMED: &[Phase] = &[local("a", &[]), idempotent("paid", &["pay"]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), RENAMED), Ok(Progress::Continues));
+        assert_eq!(of(&row("a pay=i(first) c"), RENAMED), Err(ProviderKeyChanged), "dropped `was`");
+        const WITHOUT_WAS: &[Phase] = &[local("a", &[]), idempotent("paid", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), WITHOUT_WAS), Err(ProviderKeyChanged));
+        assert_eq!(of(&row("a pay=a c"), WITHOUT_WAS), Ok(Progress::Continues), "no call was made");
+        // Back on an old build, where a newer one has renamed the phase: the key is the same.
+        const OLD: &[Phase] = &[local("a", &[]), idempotent("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a paid=i(pay) c"), OLD), Ok(Progress::Continues));
+        const REMOVED: &[Phase] = &[local("a", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), REMOVED), Ok(Progress::Continues));
+        const LOCAL: &[Phase] = &[local("a", &[]), local("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), LOCAL), Err(KindChanged));
+        // A reconcile function would ask by another key.
+        const ONCE: &[Phase] = &[local("a", &[]), at_most_once("asked", &["pay"]), local("c", &[])];
+        let with_intent = KeyRow { open_intent: Some("pay".into()), ..row("a pay=a(first) c") };
+        assert_eq!(of(&with_intent, ONCE), Err(ProviderKeyChanged));
+    }
+
+    #[test]
+    fn g11_no_phase_is_put_before_a_call_whose_window_runs() {
+        const NOW: &[Phase] =
+            &[local("a", &[]), local("new", &[]), windowed("pay"), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), NOW), Err(StrandedBecause::PhasesReordered));
+        assert_eq!(of(&row("a c pay=i"), NOW), Ok(Progress::Continues), "it cannot be under way");
+        const UNBOUNDED: &[Phase] =
+            &[local("a", &[]), local("new", &[]), idempotent("pay", &[]), local("c", &[])];
+        assert_eq!(of(&row("a pay=i c"), UNBOUNDED), Ok(Progress::Continues));
+    }
+
+    #[test]
+    fn g14_a_list_of_another_form_is_left_alone() {
+        const LIST: &[Phase] = &[local("a", &[]), local("b", &[])];
+        assert_eq!(of(&row("a=2 b"), LIST), Err(StrandedBecause::NewerForm));
+        assert_eq!(of(&row("a"), LIST), Err(StrandedBecause::UnknownRecoveryPoint));
     }
 }

@@ -8,32 +8,34 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
+use super::moved::at_cap;
 use super::outcome::{ExecuteError, FailureCause, Outcome};
 use super::run::{Ended, Run};
 use crate::definition::{Phase, PhaseKind, Step};
 use crate::observe;
 use crate::phase::{Reconciled, Scene};
-use crate::store::{Status, Store};
+use crate::store::{KeyRow, Status, Store};
+
+const NOT_ITS_PHASE: &str = "the definition has no foreign phase next that could be asked";
+const RECONCILE_CAP: &str = "was not found out at the cap of reconciliations";
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
-    /// Settles the outcome of the phase that `intent` names, if its reconcile function can tell.
-    /// `times`: how often somebody has looked into it, this time included.
-    pub(super) async fn reconcile(
-        mut self,
-        intent: Option<String>,
-        times: u32,
-    ) -> Result<Ended, ExecuteError> {
+    /// Settles the outcome of the phase that the row's intent names, if its reconcile function can tell.
+    pub(super) async fn reconcile(mut self, row: &KeyRow) -> Result<Ended, ExecuteError> {
+        let intent = row.open_intent.as_deref();
         let index = self.outputs.len();
-        let Some(phase) = self.unknown_phase(index, intent.as_deref()) else {
-            // Nobody here can say which call it is about: an operator has to.
-            return self.still_unknown(intent.as_deref(), times).await;
+        let Some(phase) = self.unknown_phase(index, intent) else {
+            // This process cannot say which call it is about: an operator has to.
+            return self.still_unknown(row, intent, Some(NOT_ITS_PHASE)).await;
         };
         match self.found(index, phase).await {
             Reconciled::Executed(Step::Output(output)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
                 let moved = match self.resumed_behind(phase, output, executed(phase)) {
                     Ok(moved) => moved,
-                    Err(_) => return self.still_unknown(Some(phase.name), times).await,
+                    Err(rule) => {
+                        return self.still_unknown(row, Some(phase.name), Some(rule)).await;
+                    }
                 };
                 let Some(sent) = self.write(&moved).await? else { return Ok(Ended::Lost) };
                 match self.arrive(moved, sent)? {
@@ -57,7 +59,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let cause = FailureCause::Phase { phase: phase.name, reason: "not executed" };
                 Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: Duration::ZERO }))
             }
-            Reconciled::StillUnknown => self.still_unknown(Some(phase.name), times).await,
+            Reconciled::StillUnknown => self.still_unknown(row, Some(phase.name), None).await,
         }
     }
 
@@ -91,18 +93,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    /// Later, with back-off; past the cap, an operator has to say.
-    async fn still_unknown(
+    /// Later, with back-off; past the cap, an operator has to say. `reason`: why it was not found out,
+    /// where there is more to say than why it became unknown.
+    pub(super) async fn still_unknown(
         &mut self,
+        row: &KeyRow,
         intent: Option<&str>,
-        times: u32,
+        reason: Option<&'static str>,
     ) -> Result<Ended, ExecuteError> {
         let settings = &self.core.settings;
-        let (status, hold) = match times < settings.max_reconciles {
-            true => (Status::Unknown, settings.reconcile_back_off(times)),
-            false => (Status::DeadLetter, Duration::ZERO),
-        };
-        self.leave(status, intent, hold).await
+        if row.reconciles < settings.max_reconciles {
+            let hold = settings.reconcile_back_off(row.reconciles);
+            return self.leave(Status::Unknown, intent, hold, reason.map(Into::into)).await;
+        }
+        let reason = at_cap(RECONCILE_CAP, reason.or(row.reason.as_deref()));
+        self.leave(Status::DeadLetter, intent, Duration::ZERO, Some(reason)).await
     }
 }
 

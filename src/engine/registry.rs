@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::progress::StrandedBecause;
 use crate::definition::{Definition, PhaseList, Phases, RequestDefinition};
 use crate::store::Store;
 
@@ -16,6 +17,9 @@ pub(crate) struct Entry<S: Store, A> {
     pub(crate) phases: Arc<str>,
     pub(crate) decode: Decode<S, A>,
 }
+
+/// Stands in the place of a definition that is not registered.
+pub(super) const UNREGISTERED: Definition = Definition { name: "", version: 0, phases: &[] };
 
 pub(crate) struct Registry<S: Store, A>(BTreeMap<(&'static str, u32), Entry<S, A>>);
 
@@ -39,6 +43,16 @@ impl<S: Store, A> Registry<S, A> {
 
     pub(crate) fn get(&self, name: &str, version: u32) -> Option<&Entry<S, A>> {
         self.0.iter().find(|((n, v), _)| *n == name && *v == version).map(|(_, entry)| entry)
+    }
+
+    /// The entry of a stored row.
+    pub(super) fn find(&self, name: &str, version: u32) -> Result<&Entry<S, A>, StrandedBecause> {
+        self.get(name, version).ok_or_else(|| {
+            match self.entries().any(|entry| entry.definition.name == name) {
+                true => StrandedBecause::UnknownVersion,
+                false => StrandedBecause::UnknownDefinition,
+            }
+        })
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<S, A>> {

@@ -1,14 +1,18 @@
 //! [`Engine::resolve`]: a webhook's or an operator's word about a request that waits for one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::execute::{LOOKS, Looked};
+use super::execute::LOOKS;
 use super::outcome::ExecuteError;
+use super::progress::StrandedBecause;
 use super::reconcile::{executed, not_executed};
-use super::resume::Taken;
+use super::resume::Refused;
+use super::revive::{Found, Revived};
+use super::run::Run;
 use super::{Core, Engine};
 use crate::definition::{Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
@@ -92,9 +96,13 @@ pub enum ResolveError {
         /// What is left of the holder's lease.
         retry_after: Duration,
     },
-    /// This process does not know the request's definition, version or recovery point (G14).
-    #[error("this process does not know the request's definition, version or recovery point")]
-    NotKnownHere,
+    /// This process does not go on with the request (G14), so that a word about one of its calls is for
+    /// another. [`Resolution::finish`] and [`Engine::erase`] need no knowledge of it.
+    #[error("this process does not go on with the request: {0}")]
+    NotKnownHere(StrandedBecause),
+    /// Whether the later phases could read the output cannot be checked.
+    #[error("the output cannot be checked: {0}")]
+    Undecodable(StrandedBecause),
     /// The output is of another type than the phase's: the later phases could not read it.
     #[error("the output is of another type than the phase's")]
     OtherType,
@@ -123,7 +131,7 @@ impl From<ExecuteError> for ResolveError {
         match error {
             ExecuteError::Unavailable(error) => Self::Unavailable(error),
             ExecuteError::Unreadable { what, .. } => Self::Unreadable { what },
-            _ => Self::NotKnownHere,
+            _ => Self::NotKnownHere(StrandedBecause::NewerForm),
         }
     }
 }
@@ -145,16 +153,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
                 return Ok(known);
             }
-            self.core.readable(scope, key, &row, &resolution.0)?;
-            // The row waits for the word, and stays as it is until somebody raises its token.
-            let taken = match self.core.take_over(scope, key, row, Right::Resolve).await? {
-                Ok(taken) => taken,
-                Err(Looked::Changed | Looked::Found(_) | Looked::Lost) => continue,
-                Err(Looked::Ended(_) | Looked::Restart { .. }) => {
-                    return Err(ResolveError::NotKnownHere);
-                }
+            // The row waits for the word, and stays as it is until another process raises its token.
+            let Some(run) = self.core.held_for(scope, key, row, &resolution.0).await? else {
+                continue;
             };
-            if taken.settle(&resolution.0).await? {
+            if run.settle(&resolution.0).await? {
                 return Ok(Resolved::Applied);
             }
         }
@@ -163,6 +166,29 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Acquires the lease for the word; `None` where another process was faster. What ends the request
+    /// or lets it try again needs nothing of what is stored; a word about a call is for a process that
+    /// knows the request.
+    async fn held_for(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        word: &Word,
+    ) -> Result<Option<Run<S, A>>, ResolveError> {
+        if matches!(word, Word::Finish(_) | Word::Retry) {
+            return Ok(self.take_as_it_is(scope, key, &row).await?);
+        }
+        match self.take_over(scope, key, row, Right::Resolve).await? {
+            Ok(taken) => Ok(Some(taken.run)),
+            Err(Refused::Changed) => Ok(None),
+            Err(Refused::Locked) => {
+                Err(ResolveError::InProgress { retry_after: self.settings.lock_wait })
+            }
+            Err(Refused::Stranded(because)) => Err(ResolveError::NotKnownHere(because)),
+        }
+    }
+
     /// Whether `word` is known already, contradicts what is known, or (`None`) is news to a row that
     /// waits for it.
     async fn weigh(
@@ -173,12 +199,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         word: &Word,
     ) -> Result<Option<Resolved>, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
-        if row.status == Status::InProgress {
-            return Err(ResolveError::InProgress { retry_after: row.lease_left });
-        }
         match word {
             Word::Executed { phase, output } => {
                 let (index, phase) = self.phase_of(row, phase)?;
+                let revived = self.revived(scope, key, row)?;
+                not_running(row)?;
                 let outputs = self.stored_outputs(scope, key).await?;
                 if let Some(known) = outputs.get(index) {
                     return match equal(known, output) {
@@ -191,8 +216,16 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     return conflict("the call was said not to have been executed");
                 }
                 waits_for(row, index, phase, &outputs)?;
-                if row.status == Status::Completed {
+                // Only a completed row has nothing to bring back to life.
+                let Some(revived) = revived else {
                     return conflict("the request is finished without it");
+                };
+                if let Found::Undecodable(because) = revived.found {
+                    return Err(ResolveError::Undecodable(because));
+                }
+                // An output that the later phases could not read would be in their way for ever.
+                if !revived.request.reads(index, output, index + 1) {
+                    return Err(ResolveError::OtherType);
                 }
                 if output.get().len() > self.settings.limits.outputs {
                     return Err(ResolveError::NotStorable);
@@ -201,6 +234,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             }
             Word::NotExecuted { phase, attempt } => {
                 let (index, phase) = self.phase_of(row, phase)?;
+                self.revived(scope, key, row)?;
+                not_running(row)?;
                 if row.resolution.as_deref() == Some(&not_executed(phase, *attempt)) {
                     return Ok(Some(Resolved::Already));
                 }
@@ -223,6 +258,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 if !(200..=599).contains(&reply.status()) {
                     return Err(ResolveError::NotStorable);
                 }
+                // A request whose holder is gone may be one that no process goes on with.
+                if !row.lease_left.is_zero() {
+                    not_running(row)?;
+                }
+                self.opens(scope, key, row)?;
                 match row.status {
                     Status::Completed if self.is_stored(scope, key, reply).await? => {
                         Ok(Some(Resolved::Already))
@@ -231,38 +271,45 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     _ => Ok(None),
                 }
             }
-            Word::Retry => match row.status {
-                Status::DeadLetter if row.open_intent.is_none() => Ok(None),
-                Status::Pending | Status::FailedRetryable => Ok(Some(Resolved::Already)),
-                Status::Completed => conflict("the request is finished"),
-                _ => conflict("the outcome of a call is unknown: say whether it was executed"),
-            },
+            Word::Retry => {
+                not_running(row)?;
+                match row.status {
+                    Status::DeadLetter if row.open_intent.is_none() => Ok(None),
+                    Status::Pending | Status::FailedRetryable => Ok(Some(Resolved::Already)),
+                    Status::Completed => conflict("the request is finished"),
+                    _ => conflict("the outcome of a call is unknown: say whether it was executed"),
+                }
+            }
         }
     }
 
-    /// An output that the later phases could not read would be in their way for ever.
-    fn readable(
+    /// What can be made of the row, if this process knows it; `None` of a completed one.
+    fn revived(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        word: &Word,
-    ) -> Result<(), ResolveError> {
-        let Word::Executed { phase, output } = word else { return Ok(()) };
-        let (index, _) = self.phase_of(row, phase)?;
-        let entry = self.registry.get(&row.definition, row.version);
-        let (entry, work) = entry.zip(row.work.as_ref()).ok_or(ResolveError::NotKnownHere)?;
-        let params = self.decode(scope, key, "params", work.params.clone())?;
-        let request = (entry.decode)(&params).map_err(|_| ResolveError::NotKnownHere)?;
-        match request.reads(index, output) {
-            true => Ok(()),
-            false => Err(ResolveError::OtherType),
+    ) -> Result<Option<Revived<S, A>>, ResolveError> {
+        if row.status == Status::Completed {
+            return Ok(None);
+        }
+        match self.judge(scope, key, row)? {
+            Ok(judged) => Ok(Some(judged.revived)),
+            Err(because) => Err(ResolveError::NotKnownHere(because)),
         }
     }
 
+    /// A process whose codec has another secret would seal the reply so that no other can open it.
+    fn opens(&self, scope: &Scope, key: &IdempotencyKey, row: &KeyRow) -> Result<(), ResolveError> {
+        if let Some(work) = &row.work {
+            self.open(scope, key, work)?;
+        }
+        Ok(())
+    }
+
     fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
-        let entry = self.registry.get(&row.definition, row.version);
-        let phases = entry.ok_or(ResolveError::NotKnownHere)?.definition.phases;
+        let entry = self.registry.find(&row.definition, row.version);
+        let phases = entry.map_err(ResolveError::NotKnownHere)?.definition.phases;
         let mut phases = phases.iter().enumerate();
         phases.find(|(_, phase)| phase.is_called(name)).ok_or(ResolveError::NotThatPhase)
     }
@@ -291,6 +338,13 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     }
 }
 
+fn not_running(row: &KeyRow) -> Result<(), ResolveError> {
+    match row.status {
+        Status::InProgress => Err(ResolveError::InProgress { retry_after: row.lease_left }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether the request stands before `phase`, and `phase` is one that calls somebody.
 fn waits_for(
     row: &KeyRow,
@@ -312,26 +366,43 @@ fn equal(one: &RawValue, other: &RawValue) -> bool {
     value(one) == value(other)
 }
 
-impl<S: Store, A: Send + Sync + 'static> Taken<S, A> {
-    /// Writes the word; `false` where somebody was faster after all.
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Writes the word; `false` where another process was faster after all.
     async fn settle(mut self, word: &Word) -> Result<bool, ResolveError> {
-        let phase = self.run.definition.phases.get(self.done);
-        let phase = phase.ok_or(ResolveError::NotThatPhase)?;
+        let next = self.definition.phases.get(self.outputs.len());
+        let next = || next.ok_or(ResolveError::NotThatPhase);
         let moved = match word {
             Word::Executed { output, .. } => {
-                self.run.released_behind(phase, output.clone(), executed(phase))
+                let phase = next()?;
+                self.released_behind(phase, output.clone(), executed(phase))
             }
-            Word::NotExecuted { attempt, .. } => {
-                Ok(self.run.released(not_executed(phase, *attempt)))
-            }
-            Word::Finish(reply) => self.run.finished_by(reply.clone(), "finish".to_owned()),
-            Word::Retry => Ok(self.run.released("retry".to_owned())),
+            Word::NotExecuted { attempt, .. } => Ok(self.released(not_executed(next()?, *attempt))),
+            Word::Finish(reply) => self.finished_by(reply.clone(), "finish".to_owned()),
+            Word::Retry => Ok(self.released("retry".to_owned())),
         };
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
-        let written = self.run.write(&moved).await?.is_some();
+        let written = self.write(&moved).await?.is_some();
         if written {
-            observe::resolved(self.run.definition.name, phase.name);
+            observe::resolved(self.definition.name, word.name(), word.phase());
         }
         Ok(written)
+    }
+}
+
+impl Word {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Executed { .. } => "executed",
+            Self::NotExecuted { .. } => "not executed",
+            Self::Finish(_) => "finish",
+            Self::Retry => "retry",
+        }
+    }
+
+    fn phase(&self) -> &str {
+        match self {
+            Self::Executed { phase, .. } | Self::NotExecuted { phase, .. } => phase,
+            Self::Finish(_) | Self::Retry => "",
+        }
     }
 }

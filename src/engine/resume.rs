@@ -1,5 +1,5 @@
-//! From an existing row to a run: its lease is acquired, its values are brought back to life, and
-//! what was found decides how it goes on. A retry, the completer and the reconciler all come here.
+//! From an existing row to a run: its stored values are judged, its lease is acquired, and what was
+//! found decides how it goes on. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use super::decide::{Plan, plan};
 use super::execute::Looked;
 use super::lease::{Holder, Lease};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
-use super::progress::phases_done;
+use super::progress::{Progress, StrandedBecause};
+use super::revive::{Found, Judged, Revived};
 use super::run::Run;
-use super::stored::unreadable;
 
+use crate::definition::Definition;
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -19,11 +20,30 @@ use crate::observe;
 use crate::phase::RequestContext;
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 
-/// A row whose lease is ours, and how many of its phases are done.
+/// A row whose lease is ours, brought back to life.
 pub(super) struct Taken<S: Store, A> {
     pub(super) run: Run<S, A>,
     pub(super) row: KeyRow,
-    pub(super) done: usize,
+    pub(super) found: Found,
+}
+
+/// Why a lease was not acquired.
+pub(super) enum Refused {
+    /// Another process was faster.
+    Changed,
+    /// Its holder outlives its lease in a transaction that keeps the row locked.
+    Locked,
+    /// The row is left to a node that knows it (G14).
+    Stranded(StrandedBecause),
+}
+
+const CALL_UNDER_WAY: &str = "its call was under way when the lease ended";
+pub(super) const WINDOW_PASSED: &str = "the provider's window has passed";
+const LEASE_ENDED: &str = "the lease of the last attempt ended before the request did";
+
+/// The fingerprint as derived keys are made of it. Of a row that none is made for it is of no matter.
+fn of_derived_keys(stored: &str) -> String {
+    StoredFingerprint::parse(stored).map_or(stored, |stored| stored.fingerprint).to_owned()
 }
 
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
@@ -35,122 +55,172 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         row: KeyRow,
         right: Right,
     ) -> Result<Looked, ExecuteError> {
-        let Taken { mut run, row, done } = match self.take_over(scope, key, row, right).await? {
+        let crashed = row.status == Status::InProgress;
+        let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
             Ok(taken) => taken,
-            Err(looked) => return Ok(looked),
+            Err(Refused::Changed) => return Ok(Looked::Changed),
+            Err(Refused::Locked) => {
+                let retry_after = self.settings.lock_wait;
+                return Ok(Looked::Ended(Outcome::InProgress { retry_after }));
+            }
+            Err(Refused::Stranded(because)) => {
+                return Ok(Looked::Ended(self.left_alone(because)));
+            }
         };
         let settings = &self.settings;
+        let done = run.outputs.len();
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
-        let ended = match (next, right) {
-            (_, Right::Reconcile) => run.reconcile(row.open_intent, row.reconciles).await?,
-            (Plan::Run, _) => run.resumed().await?,
-            #[cfg(feature = "fault-injection")]
-            (Plan::OpenIntent, _) if mutated!(RepeatOpenIntent) => run.resumed().await?,
-            (Plan::OpenIntent, _) => {
+        let ended = match (found, next) {
+            (Found::Ready(_), _) if right == Right::Reconcile => run.reconcile(&row).await?,
+            (Found::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();
-                observe::unknown(
-                    run.definition.name,
-                    phase,
-                    "its call was under way when the lease ended",
-                );
-                let hold = run.reconcile_after(phase);
-                run.leave(Status::Unknown, intent, hold).await?
+                run.still_unknown(&row, intent, Some(because.as_str())).await?
             }
-            (Plan::WindowPassed, _) => {
-                observe::unknown(run.definition.name, phase, "the provider's window has passed");
-                let hold = run.reconcile_after(phase);
-                run.leave(Status::Unknown, Some(phase), hold).await?
+            #[cfg(feature = "fault-injection")]
+            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => {
+                run.resumed().await?
             }
-            (Plan::GiveUp, _) => run.give_up().await?,
+            (_, Plan::OpenIntent) => {
+                run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await?
+            }
+            (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
+                let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
+                run.leave_unknown(Some(phase), reason).await?
+            }
+            (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
+                run.leave_unknown(Some(phase), WINDOW_PASSED).await?
+            }
+            (_, Plan::GiveUp) => {
+                let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
+                run.give_up(last).await?
+            }
+            (Found::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
+                run.stop(FailureCause::Undecodable { what: because.as_str() }, None).await?
+            }
+            (Found::Ready(Progress::Continues), Plan::Run) => run.resumed().await?,
         };
         Ok(ended.into())
     }
 
-    /// Acquires the lease, if somebody here can go on with the row and nobody was faster.
+    /// Acquires the lease, if this process can go on with the row and no other was faster.
     pub(super) async fn take_over(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: KeyRow,
         right: Right,
-    ) -> Result<Result<Taken<S, A>, Looked>, ExecuteError> {
-        let Some(entry) = self.registry.get(&row.definition, row.version) else {
-            return Ok(Err(Looked::Ended(self.not_known_here())));
+    ) -> Result<Result<Taken<S, A>, Refused>, ExecuteError> {
+        // A row that this process cannot continue is not touched (G14).
+        let mut judged = match self.judge(scope, key, &row)? {
+            Ok(judged) => judged,
+            Err(because) => return Ok(Err(Refused::Stranded(because))),
         };
+        let own = right == Right::Own;
+        // From here on calls are made under this build's classes and provider keys. A row whose call may
+        // have been made under others keeps those until the intent that says so is written.
+        let uncertain = judged.revived.found == Found::Ready(Progress::CallMayHaveBeenMade);
         let claim = Claim {
             scope,
             key,
             request_id: row.request_id,
             lease_token: row.lease_token,
             status: row.status,
-            // The point was read with the phases: those of another point are not known yet.
-            recovery_point: (right != Right::Own).then_some(&row.recovery_point),
-            phases: (right != Right::Own).then_some(&entry.phases),
+            // It was judged as it stood there.
+            recovery_point: (!own).then_some(&row.recovery_point),
+            phases: (!own && !uncertain).then_some(&judged.phases),
             right,
         };
         let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)
             .then(|| Moment::now().after(row.back_off_left));
-        // A row that this process cannot continue is not touched (G14).
-        let work = row.work.ok_or(unreadable("params"))?;
-        let decoded = self.decode_work(scope, key, work)?;
-        let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
-        let Some(fingerprint) =
-            StoredFingerprint::parse(&row.fingerprint).filter(|_| done.is_some())
-        else {
-            return Ok(Err(Looked::Ended(self.not_known_here())));
-        };
-        let fingerprint = fingerprint.fingerprint.to_owned();
-        let request = (entry.decode)(&decoded.params).map_err(|_| unreadable("params"))?;
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
-        let mut row = match self.store.take_over(&claim, self.settings.hold()).await {
+        let row = match self.store.take_over(&claim, self.settings.hold()).await {
             Ok(Some(row)) => row,
-            Ok(None) => return Ok(Err(Looked::Changed)),
-            // Its holder outlives its lease in a transaction that keeps the row locked.
-            Err(StoreError::Locked) => {
-                let retry_after = self.settings.lock_wait;
-                return Ok(Err(Looked::Ended(Outcome::InProgress { retry_after })));
-            }
+            Ok(None) => return Ok(Err(Refused::Changed)),
+            Err(StoreError::Locked) => return Ok(Err(Refused::Locked)),
             Err(error) => return Err(error.into()),
         };
         reach!(&row.recovery_point, AfterTakeOver);
-        // The former holder may have gone on since the row was read.
-        let work = row.work.take().ok_or(unreadable("params"))?;
-        let decoded = self.decode_work(scope, key, work)?;
-        let done = phases_done(&entry.definition, &row.recovery_point, &decoded.outputs);
-        let Some(done) = done else { return Ok(Err(Looked::Ended(self.not_known_here()))) };
-        observe::resumed(entry.definition.name, &row.recovery_point, row.attempts);
-        let run = Run {
+        if own {
+            // A commit of our own may have moved it since it was read.
+            judged = match self.judge(scope, key, &row)? {
+                Ok(judged) => judged,
+                Err(because) => return Ok(Err(Refused::Stranded(because))),
+            };
+        }
+        let Judged { definition, revived, .. } = judged;
+        let found = revived.found;
+        observe::resumed(definition.name, &row.recovery_point, row.attempts);
+        let run = self.held(scope, key, &row, sent, definition, revived);
+        Ok(Ok(Taken { run: Run { back_off_ends, ..run }, row, found }))
+    }
+
+    /// Acquires the lease of a row whatever it holds, for an operator who ends or releases it. `None`
+    /// where another process was faster.
+    pub(super) async fn take_as_it_is(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+    ) -> Result<Option<Run<S, A>>, ExecuteError> {
+        let claim = Claim {
+            scope,
+            key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            recovery_point: Some(&row.recovery_point),
+            phases: None,
+            right: Right::Resolve,
+        };
+        let sent = Moment::now();
+        let Some(row) = self.store.take_over(&claim, self.settings.hold()).await? else {
+            return Ok(None);
+        };
+        let definition = self.definition_of(&row);
+        Ok(Some(self.held(scope, key, &row, sent, definition, Revived::nothing())))
+    }
+
+    /// A run of a row that was just taken over, by a statement that was sent after `sent`.
+    fn held(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        sent: Moment,
+        definition: Definition,
+        revived: Revived<S, A>,
+    ) -> Run<S, A> {
+        Run {
             core: self.clone(),
-            definition: entry.definition,
-            request,
+            definition,
+            request: revived.request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
-            fingerprint,
+            fingerprint: of_derived_keys(&row.fingerprint),
             context: RequestContext {
                 scope: scope.clone(),
                 key: key.clone(),
                 request_id: row.request_id,
                 created_at: row.created_at,
                 attempt: row.attempts,
-                context: decoded.context,
+                context: revived.context,
             },
-            outputs: decoded.outputs,
+            outputs: revived.outputs,
             point: row.recovery_point.clone(),
             lease: Lease::new(row.lease_token, self.settings.lease, sent),
             expires_at: row.expires_at,
             heartbeat: None,
             advanced: (row.since_advance, sent),
             forgiven_attempts: row.forgiven_attempts,
-            back_off_ends,
+            back_off_ends: None,
             reruns: 0,
-        };
-        Ok(Ok(Taken { run, row, done }))
+        }
     }
 
-    pub(super) fn not_known_here(&self) -> Outcome {
+    pub(super) fn left_alone(&self, because: StrandedBecause) -> Outcome {
         let cause = FailureCause::NotKnownHere;
-        observe::stopped(&cause);
+        observe::left_alone(because);
         Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
     }
 }

@@ -27,9 +27,7 @@ use crate::phase::{
     Batch, DerivedKey, ForeignFailure, Outputs, PhaseFailure, Reply, RequestContext, Scene,
     StagedJob, Staging, Statements, Tx,
 };
-use crate::store::{
-    Commit, Creation, NewRow, Refusal, Status, Store, StoreError, Transaction, Writes,
-};
+use crate::store::{Commit, Creation, NewRow, Refusal, Store, StoreError, Transaction, Writes};
 
 /// A request that this process holds the lease of.
 pub(super) struct Run<S: Store, A> {
@@ -483,9 +481,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     pub(super) async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> Flow {
-        observe::unknown(self.definition.name, phase, reason);
-        let hold = self.reconcile_after(phase);
-        self.leave(Status::Unknown, Some(phase), hold).await.map(Break)
+        self.leave_unknown(Some(phase), reason).await.map(Break)
     }
 
     /// How long an unknown outcome rests before it is looked into. Not less than the phase's time limit:

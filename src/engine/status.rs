@@ -24,6 +24,13 @@ pub struct RequestStatus {
     pub attempt: u32,
     /// The phase whose call may have had its effect, while nobody knows.
     pub unknown_phase: Option<String>,
+    /// The phase whose call may have been made and has no outcome yet: under way, or unknown.
+    pub open_intent: Option<String>,
+    /// Why the last attempt ended before the request did, in words of the library or of the phase;
+    /// `None` where each attempt went well so far, and once the request is completed.
+    pub reason: Option<String>,
+    /// Since when it has been waiting for a reconcile function or an operator.
+    pub waiting_since: Option<DateTime<Utc>>,
     /// When something is to happen next: the end of the lease or of the back-off.
     pub retry_after: Duration,
     /// When it was accepted.
@@ -72,7 +79,10 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             recovery_point: row.recovery_point,
             definition: (row.definition, row.version),
             attempt: row.attempts,
-            unknown_phase: row.open_intent.filter(|_| waits),
+            unknown_phase: row.open_intent.clone().filter(|_| waits),
+            open_intent: row.open_intent,
+            reason: row.reason.filter(|_| row.status != Status::Completed),
+            waiting_since: row.waiting_since.filter(|_| waits),
             retry_after: match row.status {
                 Status::InProgress => row.lease_left,
                 _ => row.back_off_left,

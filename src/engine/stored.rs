@@ -14,11 +14,28 @@ use crate::store::{Store, StoredResponse, Work};
 /// Why a value of a phase cannot be stored: which rule it breaks.
 pub(super) type Rule = &'static str;
 
-/// What a run needs, decoded.
-pub(super) struct Decoded {
+/// What a run needs, as the codec gave it back.
+pub(super) struct Plain {
     pub(super) params: Vec<u8>,
-    pub(super) context: Option<Box<RawValue>>,
-    pub(super) outputs: Outputs,
+    context: Option<Vec<u8>>,
+    outputs: Option<Vec<u8>>,
+}
+
+impl Plain {
+    /// `None` where what is stored is not what the engine writes there.
+    pub(super) fn context(&self) -> Option<Option<Box<RawValue>>> {
+        self.context
+            .as_deref()
+            .map(|json| serde_json::from_slice(json).ok())
+            .map_or(Some(None), |context| context.map(Some))
+    }
+
+    /// `None` where what is stored is not what the engine writes there.
+    pub(super) fn outputs(&self) -> Option<Outputs> {
+        self.outputs
+            .as_deref()
+            .map_or(Some(Outputs::default()), |json| Outputs::from_json(json).ok())
+    }
 }
 
 impl<S: Store, A> Core<S, A> {
@@ -45,22 +62,21 @@ impl<S: Store, A> Core<S, A> {
             .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
     }
 
-    pub(super) fn decode_work(
+    /// The stored values as they were given to the codec.
+    pub(super) fn open(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-        work: Work,
-    ) -> Result<Decoded, ExecuteError> {
-        let params = self.decode(scope, key, "params", work.params)?;
-        let context = work
-            .context
-            .map(|stored| {
-                let json = self.decode(scope, key, "context", stored)?;
-                serde_json::from_slice(&json).map_err(|_| unreadable("context"))
-            })
-            .transpose()?;
-        let outputs = self.decode_outputs(scope, key, work.outputs)?;
-        Ok(Decoded { params, context, outputs })
+        work: &Work,
+    ) -> Result<Plain, ExecuteError> {
+        let decode = |column, stored: &Option<Vec<u8>>| {
+            stored.clone().map(|stored| self.decode(scope, key, column, stored)).transpose()
+        };
+        Ok(Plain {
+            params: self.decode(scope, key, "params", work.params.clone())?,
+            context: decode("context", &work.context)?,
+            outputs: decode("outputs", &work.outputs)?,
+        })
     }
 
     pub(super) fn decode_outputs(

@@ -19,7 +19,9 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// no such key (G16). `head` is the status request's own, `key` the decoded end of its path.
     ///
     /// `status` is `pending`, `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
-    /// `completed`; `recovery_point` the last committed phase. Until it is settled there is a
+    /// `completed`; `recovery_point` the last committed phase; `reason` why the last attempt ended before
+    /// the request did, and `open_intent` the phase whose call may have been made without an outcome so
+    /// far, `null` where there is none. Until it is settled there is a
     /// `Retry-After`. A completed request has a `response`: `status`, `headers` as name and value,
     /// and `body` where it is UTF-8, else `body_base64`; `null` where it was not retained.
     pub async fn status(&self, head: &Parts, key: &str) -> Answer {
@@ -45,6 +47,8 @@ fn told(status: &RequestStatus) -> Response<Bytes> {
         "status": status.status.as_str(),
         "recovery_point": status.recovery_point,
         "attempt": status.attempt,
+        "reason": status.reason,
+        "open_intent": status.open_intent,
     });
     if status.status == Status::Completed {
         told["response"] = status.reply.as_ref().map_or(Value::Null, response);

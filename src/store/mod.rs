@@ -348,9 +348,13 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
 
-    /// Counts the unfinished rows by what a process must know to continue them.
+    /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
+    /// at most. A row may come twice.
     #[doc(hidden)]
-    fn survey(&self) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
+    fn survey(
+        &self,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
 }
 
 /// An open transaction of a [`Store`].
@@ -732,8 +736,28 @@ pub enum Refusal {
     LeftTransaction,
 }
 
+/// An unfinished row, as [`Store::survey`] sees it.
+pub struct SurveyedRow {
+    pub(crate) found_by: FoundBy,
+    pub(crate) scope: String,
+    pub(crate) key: String,
+    /// Of this row alone.
+    pub(crate) standing: Standing,
+}
+
+/// By which index a row was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBy {
+    /// A worker has to look at it some time.
+    Due,
+    /// It waits for a reconcile function or an operator.
+    Waiting,
+    /// It was created lately, and is in progress.
+    Youth,
+}
+
 /// Unfinished rows that stand at one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// Name of their definition.
     pub definition: String,
@@ -745,7 +769,11 @@ pub struct Standing {
     pub recovery_point: String,
     /// Their status.
     pub status: Status,
-    /// How many there are.
+    /// The phase whose call may have been made and has no outcome yet.
+    pub open_intent: Option<String>,
+    /// Why their last attempt ended before the request did.
+    pub reason: Option<String>,
+    /// How many of them were found.
     pub rows: u64,
 }
 

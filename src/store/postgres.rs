@@ -38,11 +38,11 @@ use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, JobDataRow, JobListRow, abandoned, due_jobs, due_keys, job,
     listed_jobs,
 };
-use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, standing};
+use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, surveyed};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
-    Standing, Store, StoreError, Transaction, Writes,
+    Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -785,11 +785,11 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
+    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey {}.load::<SurveyRow>(&mut conn)
+            sql::Survey::of(limit).load::<SurveyRow>(&mut conn)
         })?;
-        rows.into_iter().map(standing).collect()
+        rows.into_iter().map(surveyed).collect()
     }
 }
 

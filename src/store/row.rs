@@ -5,7 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{Glance, KeyRow, Standing, Status, StoreError, StoredResponse, Work};
+use super::{
+    FoundBy, Glance, KeyRow, Standing, Status, StoreError, StoredResponse, SurveyedRow, Work,
+};
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
 /// clock.
@@ -26,7 +28,12 @@ pub(super) type GlanceRow = (
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
-pub(super) type SurveyRow = (String, i32, String, String, String, i64);
+pub(super) type SurveyRow = (
+    i32,
+    (String, String),
+    (String, i32, String),
+    (String, String, Option<String>, Option<String>),
+);
 
 pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     let (
@@ -102,16 +109,25 @@ fn stored_response(
     Ok(Some(StoredResponse { status: reply_status(status)?, headers, body }))
 }
 
-pub(super) fn standing(row: SurveyRow) -> Result<Standing, StoreError> {
-    let (definition, version, phases, recovery_point, status, rows) = row;
-    Ok(Standing {
+pub(super) fn surveyed(row: SurveyRow) -> Result<SurveyedRow, StoreError> {
+    let (found_by, (scope, key), (definition, version, phases), place) = row;
+    let (status, recovery_point, open_intent, reason) = place;
+    let standing = Standing {
         definition,
         version: version.cast_unsigned(),
         phases,
         recovery_point,
         status: parsed(&status)?,
-        rows: rows.cast_unsigned(),
-    })
+        open_intent,
+        reason,
+        rows: 1,
+    };
+    let found_by = match found_by {
+        0 => FoundBy::Due,
+        1 => FoundBy::Waiting,
+        _ => FoundBy::Youth,
+    };
+    Ok(SurveyedRow { found_by, scope, key, standing })
 }
 
 /// A count that grows from zero.

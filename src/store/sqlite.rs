@@ -32,12 +32,12 @@ use self::statements as sql;
 use self::swallowed::Swallowed;
 use self::worker::Worker;
 use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
-use super::row::{SurveyRow, count, key_row, millis, standing};
+use super::row::{SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
-    Standing, Store, StoreError, Transaction, Writes,
+    Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -598,10 +598,10 @@ impl Store for Sqlite {
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, _: &mut SqliteTransaction) {}
 
-    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
-        let rows =
-            self.run("survey the keys", |conn| sql::Survey {}.load::<SurveyRow>(conn)).await?;
-        rows.into_iter().map(standing).collect()
+    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
+        let survey = sql::Survey::of(limit);
+        let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
+        rows.into_iter().map(surveyed).collect()
     }
 }
 

@@ -428,11 +428,31 @@ impl InsertJob {
     }
 }
 
+/// Where a row stands, and what a process must know to go on with it.
+const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
+    recovery_point, open_intent, reason";
+
+type SurveySql =
+    (Integer, (Text, Text), (Text, Integer, Text), (Text, Text, Nullable<Text>, Nullable<Text>));
+
 statement! {
-    /// The unfinished rows by what a process must know to continue them (G14).
-    Survey for Db, rows (Text, Integer, Text, Text, Text, BigInt), {},
-    "SELECT definition, definition_version, phases, recovery_point, status, count(*) \
-     FROM atomic_phases_keys WHERE status <> 'completed' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 4, 5"
+    /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
+    /// last, those that are in progress and that no partial index has yet.
+    Survey for Db, rows SurveySql, { limit: i64, again: i64, once_more: i64 },
+    "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
+     ORDER BY run_after LIMIT ", limit, ") AS due \
+     UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
+     WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
+     UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
+     ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
+     WHERE status = 'in_progress' AND run_after IS NULL"
+}
+
+impl Survey {
+    pub(super) fn of(limit: u32) -> Self {
+        let limit = limit.into();
+        Self { limit, again: limit, once_more: limit }
+    }
 }
 
 statement! {

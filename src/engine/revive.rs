@@ -1,0 +1,137 @@
+//! From the stored values of a row to a request that can run, or to why it cannot.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Core;
+use super::outcome::ExecuteError;
+use super::progress::{Progress, StrandedBecause, progress};
+use super::registry::{Entry, UNREGISTERED};
+use super::stored::unreadable;
+use super::undecodable::Undecodable;
+use crate::definition::{Definition, Phases};
+use crate::fingerprint::StoredFingerprint;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::Outputs;
+use crate::store::{KeyRow, Store};
+
+/// What this process can make of a row's stored values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A request that can go on.
+    Ready(Progress),
+    /// They do not decode as the registered types: nothing of the request can run here.
+    Undecodable(StrandedBecause),
+}
+
+/// The stored values of a row, decoded.
+pub(super) struct Revived<S: Store, A> {
+    pub(super) found: Found,
+    pub(super) request: Box<dyn Phases<S, A>>,
+    pub(super) context: Option<Box<RawValue>>,
+    pub(super) outputs: Outputs,
+}
+
+/// A row that this process may go on with.
+pub(super) struct Judged<S: Store, A> {
+    pub(super) definition: Definition,
+    /// The definition's phases, as they are stored.
+    pub(super) phases: Arc<str>,
+    pub(super) revived: Revived<S, A>,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
+    /// Of a row whose values are of no matter.
+    pub(super) fn nothing() -> Self {
+        Self::undecodable(StrandedBecause::ParametersUndecodable)
+    }
+
+    fn undecodable(because: StrandedBecause) -> Self {
+        Self {
+            found: Found::Undecodable(because),
+            request: Box::new(Undecodable),
+            context: None,
+            outputs: Outputs::default(),
+        }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Whether this process may go on with the row, and with what. Touches nothing.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Unreadable`] where the codec cannot open a value, which a node with another
+    /// secret can.
+    pub(super) fn judge(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+    ) -> Result<Result<Judged<S, A>, StrandedBecause>, ExecuteError> {
+        let entry = match self.registry.find(&row.definition, row.version) {
+            Ok(entry) => entry,
+            Err(because) => return Ok(Err(because)),
+        };
+        if StoredFingerprint::parse(&row.fingerprint).is_none() {
+            return Ok(Err(StrandedBecause::NewerForm));
+        }
+        let revived = self.revive(scope, key, row, entry)?;
+        let judged = |revived| {
+            let (definition, phases) = (entry.definition, entry.phases.clone());
+            Judged { definition, phases, revived }
+        };
+        Ok(revived.map(judged))
+    }
+
+    fn revive(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        entry: &Entry<S, A>,
+    ) -> Result<Result<Revived<S, A>, StrandedBecause>, ExecuteError> {
+        let work = row.work.as_ref().ok_or(unreadable("params"))?;
+        let plain = self.open(scope, key, work)?;
+        let Some(outputs) = plain.outputs() else {
+            // Where it stands is known by its recovery point alone.
+            let point = &row.recovery_point;
+            return Ok(match entry.definition.stands_at(point) {
+                true => Ok(Revived::undecodable(StrandedBecause::OutputsUndecodable)),
+                false => Err(StrandedBecause::UnknownRecoveryPoint),
+            });
+        };
+        let progress = match progress(&entry.definition, row, &outputs) {
+            Ok(progress) => progress,
+            Err(because) => return Ok(Err(because)),
+        };
+        let undecodable = |because| {
+            // The outputs are kept: whatever becomes of the row, they say what is done.
+            let outputs = plain.outputs().unwrap_or_default();
+            Ok(Ok(Revived { outputs, ..Revived::undecodable(because) }))
+        };
+        let Ok(request) = (entry.decode)(&plain.params) else {
+            return undecodable(StrandedBecause::ParametersUndecodable);
+        };
+        let Some(context) = plain.context() else {
+            return undecodable(StrandedBecause::OutputsUndecodable);
+        };
+        if !are_read(&*request, &outputs) {
+            return undecodable(StrandedBecause::OutputsUndecodable);
+        }
+        Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs }))
+    }
+
+    /// The row's definition, or one without a name and phases.
+    pub(super) fn definition_of(&self, row: &KeyRow) -> Definition {
+        self.registry
+            .get(&row.definition, row.version)
+            .map_or(UNREGISTERED, |entry| entry.definition)
+    }
+}
+
+/// Whether the phases that are left can read the outputs that they ask for.
+fn are_read<S: Store, A: 'static>(request: &dyn Phases<S, A>, outputs: &Outputs) -> bool {
+    let next = outputs.len();
+    (0..next).all(|index| outputs.get(index).is_some_and(|out| request.reads(index, out, next)))
+}

@@ -1,0 +1,53 @@
+//! [`Undecodable`]: stands in the place of a request whose parameters do not decode, so that its row
+//! can be released, finished or left. Its phases only fail.
+
+use serde_json::value::RawValue;
+
+use crate::definition::{PhaseFuture, Phases, Step};
+use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Scene, Tx};
+use crate::store::Store;
+
+pub(super) struct Undecodable;
+
+const WHY: &str = "the stored values of the request do not decode";
+
+impl<S: Store, A> Phases<S, A> for Undecodable {
+    fn run_local<'a>(
+        &'a self,
+        _: usize,
+        _: &'a mut Tx<'_, S>,
+        _: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        Box::pin(async { Err(PhaseError::retryable(WHY)) })
+    }
+
+    fn run_batch<'a>(
+        &'a self,
+        _: usize,
+        _: &'a mut Batch<'_, S>,
+        _: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        Box::pin(async { Err(PhaseError::retryable(WHY)) })
+    }
+
+    fn run_foreign<'a>(
+        &'a self,
+        _: usize,
+        _: ForeignCall,
+        _: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Step, ForeignError> {
+        Box::pin(async { Err(ForeignError::retryable(WHY)) })
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        _: usize,
+        _: &'a Scene<'a, A>,
+    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError> {
+        Box::pin(async { Ok(Reconciled::StillUnknown) })
+    }
+
+    fn reads(&self, _: usize, _: &RawValue, _: usize) -> bool {
+        false
+    }
+}
