@@ -1,4 +1,4 @@
-//! [`DbError`]: a diesel error that shows its kind and never its text.
+//! [`DbError`]: a diesel error that shows its kind and the schema's names, and never its text.
 //!
 //! A database's message may repeat a value (`Key (email)=(…) already exists`), and a value must not
 //! reach a log (G19). The engine keeps the error for classification and prints only what it is.
@@ -7,17 +7,21 @@ use std::fmt;
 
 use diesel::result::{DatabaseErrorKind, Error};
 
-/// A database error whose `Display` and `Debug` tell its kind only.
+/// A database error whose `Display` and `Debug` tell its [kind](Self::kind) and what it was
+/// [about](Self::about), and never its text.
 pub struct DbError(pub(crate) Error);
 
 impl DbError {
     /// What happened, in words without values.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        if let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0
-            && is_of_a_pooler(about.message())
-        {
+        if self.is_of_a_pooler() {
             return POOLER;
+        }
+        if let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0
+            && let Some((_, kind)) = KNOWN.iter().find(|(message, _)| *message == about.message())
+        {
+            return kind;
         }
         match &self.0 {
             Error::NotFound => "no row where one was expected",
@@ -31,6 +35,8 @@ impl DbError {
                 DatabaseErrorKind::ForeignKeyViolation => "foreign key violation",
                 DatabaseErrorKind::NotNullViolation => "not-null violation",
                 DatabaseErrorKind::CheckViolation => "check violation",
+                DatabaseErrorKind::RestrictViolation => "restrict violation",
+                DatabaseErrorKind::ExclusionViolation => "exclusion violation",
                 DatabaseErrorKind::SerializationFailure => "serialization failure",
                 DatabaseErrorKind::ReadOnlyTransaction => "read-only transaction",
                 DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
@@ -40,6 +46,28 @@ impl DbError {
             },
             _ => "an error of the query or the driver",
         }
+    }
+
+    /// What the error was about, by the schema's names: `constraint rides_pkey of table rides`. Said of a
+    /// violated constraint only, where the database itself names it.
+    #[must_use]
+    pub fn about(&self) -> Option<String> {
+        let Error::DatabaseError(kind, about) = &self.0 else { return None };
+        if !is_of_a_constraint(kind) {
+            return None;
+        }
+        let named = [
+            ("constraint", about.constraint_name()),
+            ("column", about.column_name()),
+            ("table", about.table_name()),
+        ];
+        let named: Vec<String> = named
+            .into_iter()
+            .filter_map(|(what, name)| {
+                name.filter(|name| is_a_name(name)).map(|name| format!("{what} {name}"))
+            })
+            .collect();
+        (!named.is_empty()).then(|| named.join(" of "))
     }
 
     /// The diesel error itself. Its text may hold values of rows: keep it out of logs.
@@ -71,6 +99,14 @@ impl DbError {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, _))
     }
 
+    /// Whether the connection lacks a statement that was prepared on it.
+    pub(crate) fn is_of_a_pooler(&self) -> bool {
+        matches!(
+            &self.0,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, about) if is_of_a_pooler(about.message())
+        )
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(
@@ -85,14 +121,51 @@ impl DbError {
 
 impl fmt::Display for DbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
+        f.write_str(self.kind())?;
+        self.about().map_or(Ok(()), |about| write!(f, " ({about})"))
     }
 }
 
 impl fmt::Debug for DbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DbError({})", self.kind())
+        write!(f, "DbError({self})")
     }
+}
+
+/// What servers that speak English say of errors that diesel has no kind for. The whole message, so
+/// that it holds no value.
+const KNOWN: [(&str, &str); 7] = [
+    ("deadlock detected", "deadlock"),
+    ("canceling statement due to lock timeout", "lock timeout"),
+    ("canceling statement due to statement timeout", "statement timeout"),
+    ("canceling statement due to user request", "the statement was cancelled"),
+    (
+        "terminating connection due to administrator command",
+        "the server ended the connection: an administrator's command",
+    ),
+    ("the database system is shutting down", "the server is shutting down"),
+    (
+        "current transaction is aborted, commands ignored until end of transaction block",
+        "an earlier statement of the transaction failed",
+    ),
+];
+
+fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
+    matches!(
+        kind,
+        DatabaseErrorKind::UniqueViolation
+            | DatabaseErrorKind::ForeignKeyViolation
+            | DatabaseErrorKind::RestrictViolation
+            | DatabaseErrorKind::NotNullViolation
+            | DatabaseErrorKind::CheckViolation
+            | DatabaseErrorKind::ExclusionViolation
+    )
+}
+
+/// A trigger may raise such an error by itself, and name what it likes.
+fn is_a_name(name: &str) -> bool {
+    let is_of_a_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '.');
+    !name.is_empty() && name.len() <= 128 && name.chars().all(is_of_a_name)
 }
 
 impl From<Error> for DbError {
@@ -106,7 +179,10 @@ pub(crate) const POOLER: &str = "the pooler mixes up prepared statements: use se
     PgBouncer 1.21 and newer with max_prepared_statements above zero";
 
 /// Whether the server speaks of a prepared statement that exists already, does not, or has other
-/// parameters: each is another client's. Recognised in a server that speaks English.
+/// parameters: each is another client's, or was deallocated. Recognised in a server that speaks English.
 pub(crate) fn is_of_a_pooler(message: &str) -> bool {
-    message.contains("prepared statement \"")
+    let names_one = message.starts_with("prepared statement \"s")
+        && (message.ends_with("\" already exists") || message.ends_with("\" does not exist"));
+    names_one
+        || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
 }

@@ -99,7 +99,9 @@ pub(crate) fn stopped(cause: &FailureCause) {
     match cause {
         FailureCause::Phase { phase, reason } => warn!(phase, reason, "released: phase failed"),
         FailureCause::Panic { phase } => warn!(phase, "released: phase panicked"),
-        FailureCause::Database { phase, kind } => warn!(phase, kind, "released: database error"),
+        FailureCause::Database { phase, kind, about } => {
+            warn!(phase, kind, about, "released: database error");
+        }
         FailureCause::Misuse { phase, rule } => warn!(phase, rule, "released: phase broke a rule"),
         FailureCause::TimeLimit { phase, limit } => {
             warn!(phase, ?limit, "released: the phase took longer than its time limit");

@@ -399,14 +399,20 @@ async fn h9_passing_errors_run_a_local_phase_again() {
     db.sql(&raise_once("23505", "steps")).await;
     let app = App::default();
     let cause = failed(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
-    assert_eq!(cause, FailureCause::Database { phase: "answered", kind: "unique violation" });
+    assert_eq!(
+        cause,
+        FailureCause::Database { phase: "answered", kind: "unique violation", about: None }
+    );
     assert_eq!(app.bodies(), [1, 1, 1]);
     // Always: bounded, then released.
     let db = Postgres::fresh().await;
     db.sql(&raise_once("40001", "steps").replace("= 1", "> 0")).await;
     let app = App::default();
     let cause = failed(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
-    assert_eq!(cause, FailureCause::Database { phase: "answered", kind: "serialization failure" });
+    assert_eq!(
+        cause,
+        FailureCause::Database { phase: "answered", kind: "serialization failure", about: None }
+    );
     assert_eq!(app.bodies(), [1, 1, 6]);
 }
 
@@ -535,4 +541,217 @@ async fn h10_sqlite_works_and_cancels_on_a_current_thread_runtime() {
     db.let_leases_expire().await;
     finished(engine.execute(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Noted;
+
+#[derive(diesel::QueryableByName)]
+struct Told {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    t: String,
+}
+
+/// The settings of a session that the engine touches.
+const SETTINGS: &str = "current_setting('lock_timeout') || ' ' || \
+    current_setting('idle_in_transaction_session_timeout')";
+
+/// Writes down the settings that it runs under.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Notes;
+
+#[atomic_phases(name = "notes", version = 1)]
+impl Notes {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Noted> {
+        tx.batch_execute(&format!("INSERT INTO steps SELECT 'first', {SETTINGS}")).await?;
+        Ok(Noted)
+    }
+
+    #[phase(commit)]
+    async fn again(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Again> {
+        tx.batch_execute(&format!("INSERT INTO steps SELECT 'later', {SETTINGS}")).await?;
+        Ok(Again)
+    }
+
+    #[phase(isolation = "repeatable_read")]
+    async fn answered(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        tx.batch_execute(&format!("INSERT INTO steps SELECT 'last', {SETTINGS}")).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Again;
+
+/// H13: an application's session keeps the limits that it set for itself, inside of phases and behind
+/// them.
+#[tokio::test(flavor = "multi_thread")]
+async fn h13_a_session_of_the_applications_keeps_its_settings() {
+    use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
+    use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+    use futures_util::FutureExt;
+    let db = Postgres::fresh().await;
+    let mut config = ManagerConfig::default();
+    config.custom_setup = Box::new(|url| {
+        async move {
+            let mut conn = AsyncPgConnection::establish(url).await?;
+            let set = "SET lock_timeout = '2s'; SET idle_in_transaction_session_timeout = '5s'; \
+                       SET client_connection_check_interval = '10s'";
+            conn.batch_execute(set).await.unwrap();
+            Ok(conn)
+        }
+        .boxed()
+    });
+    let manager = AsyncDieselConnectionManager::new_with_config(url_of(&db), config);
+    let pool = DeadPool::builder(manager).max_size(1).build().unwrap();
+    let store = Postgres::with_pool(pool.clone());
+    let builder = Engine::builder(store).app(App::default()).register::<Notes>();
+    let engine = builder.register::<Parcel>().build().unwrap();
+    finished(engine.call(&scope(), &key("notes"), Notes).execute().await);
+    for (name, form) in [("one", Form::AsOne), ("turn", Form::InTurn)] {
+        finished(engine.call(&scope(), &key(name), form.parcel(Trouble::None)).execute().await);
+        let mut conn = pool.get().await.unwrap();
+        let sql = format!(
+            "SELECT {SETTINGS} || ' ' || current_setting('client_connection_check_interval') AS t"
+        );
+        let told = diesel::sql_query(sql).get_result::<Told>(&mut conn).await.unwrap();
+        assert_eq!(told.t, "2s 5s 10s", "{name}");
+    }
+    let noted = "SELECT string_agg(request || ' ' || step, ', ' ORDER BY request) FROM steps \
+                 WHERE request IN ('first', 'later', 'last')";
+    assert_eq!(db.text(noted).await, "first 2s 5s, last 2s 5s, later 2s 5s");
+}
+
+/// Runs as a tenant's role, or in its schema.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Tenant(String);
+
+#[atomic_phases(name = "tenant", version = 1)]
+impl Tenant {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        tx.batch_execute(&self.0).await?;
+        tx.batch_execute("INSERT INTO things VALUES (1)").await?;
+        tx.stage_job("receipt", &1)?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// G4: a phase that puts the engine's tables out of reach is refused, with a rule that says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE SCHEMA tenant; CREATE TABLE tenant.things (n int); CREATE TABLE things (n int);
+         DO $$ BEGIN CREATE ROLE phase_tenant; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
+         GRANT USAGE ON SCHEMA public TO phase_tenant; GRANT ALL ON things TO phase_tenant;",
+    )
+    .await;
+    let engine = Engine::builder(open_pg(&url_of(&db), 1).await).register::<Tenant>();
+    let engine = engine.build().unwrap();
+    let cases = [
+        ("SET LOCAL search_path = tenant, public", true),
+        ("SET LOCAL search_path = tenant", false),
+        ("SET search_path = tenant", false),
+        ("SET LOCAL ROLE phase_tenant", false),
+        ("SELECT 1", true),
+    ];
+    let mut done = 0;
+    for (number, (sql, commits)) in cases.into_iter().enumerate() {
+        let name = key(&format!("k{number}"));
+        let outcome = engine.execute(&scope(), &name, Tenant(sql.to_owned())).await;
+        match commits {
+            true => {
+                finished(outcome);
+                done += 1;
+            }
+            false => match failed(outcome) {
+                FailureCause::Misuse { rule, .. } => {
+                    assert!(rule.contains("search_path"), "{rule}")
+                }
+                cause => panic!("{sql}: {cause:?}"),
+            },
+        }
+        let made = "SELECT (SELECT count(*) FROM things) + (SELECT count(*) FROM tenant.things)";
+        assert_eq!(db.number(made).await, done, "{sql}");
+        let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+        assert_eq!(db.number(jobs).await, done, "{sql}");
+    }
+}
+
+/// A phase that takes the connection's prepared statements away fails; the pool is rid of the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_its_prepared_statements_is_not_used_again() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE things (n int)").await;
+    let engine = Engine::builder(open_pg(&url_of(&db), 1).await).register::<Tenant>();
+    let engine = engine.build().unwrap();
+    for name in ["warm", "warmer"] {
+        finished(engine.execute(&scope(), &key(name), Tenant("SELECT 1".to_owned())).await);
+    }
+    let _ = engine.execute(&scope(), &key("bad"), Tenant("DEALLOCATE ALL".to_owned())).await;
+    finished(engine.execute(&scope(), &key("good"), Tenant("SELECT 1".to_owned())).await);
+}
+
+/// An error that diesel has no kind for is not one of the connection: the idle ones stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_timeout_closes_no_other_connection() {
+    let db = Postgres::fresh().await;
+    let url = format!("{}?options=-c%20statement_timeout%3D200", url_of(&db));
+    let store = open_pg(&url, 8).await;
+    let engine = engine(&store, &App::default());
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(store.pool().get().await.unwrap());
+    }
+    drop(held);
+    let mut aside = support::db::pg(&url_of(&db)).await;
+    let lock = "BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE";
+    aside.batch_execute(lock).await.unwrap();
+    let told = engine.execute(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "G12: {told:?}");
+    assert_eq!(store.pool().status().size, 8);
+}
+
+/// G19: what failed is named by the schema's names, and by no value.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE things (n int CONSTRAINT small CHECK (n < 1))").await;
+    let engine = Engine::builder(db.clone()).register::<Tenant>().build().unwrap();
+    let cause = failed(engine.execute(&scope(), &key("k"), Tenant("SELECT 1".to_owned())).await);
+    let FailureCause::Database { kind, about, .. } = cause else { panic!("{cause:?}") };
+    assert_eq!(
+        (kind, about.as_deref()),
+        ("check violation", Some("constraint small of table things"))
+    );
+    // A trigger that names what it likes.
+    db.sql(
+        "ALTER TABLE things DROP CONSTRAINT small;
+         CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         RAISE unique_violation USING CONSTRAINT = 'canary: ' || NEW.n; END $$;
+         CREATE TRIGGER no BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION no();",
+    )
+    .await;
+    let cause = failed(engine.execute(&scope(), &key("l"), Tenant("SELECT 1".to_owned())).await);
+    let FailureCause::Database { kind, about, .. } = cause else { panic!("{cause:?}") };
+    assert_eq!((kind, about), ("unique violation", None));
+
+    let refused = Postgres::connect("postgres://shop:canary@127.0.0.1:1/rides").await;
+    let missing = url_of(&db).rsplit_once('/').unwrap().0.to_owned() + "/no_such_database";
+    let missing = Postgres::connect(&missing).await;
+    for (error, says) in [
+        (refused, ["host 127.0.0.1", "port 1,", "database rides", "user shop", "refused"]),
+        (
+            missing,
+            ["host 127.0.0.1", "port", "database no_such_database", "user postgres", "exist"],
+        ),
+    ] {
+        let error = error.err().expect("nobody is there").to_string();
+        for word in says {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        assert!(!error.contains("canary"), "{error}");
+    }
 }

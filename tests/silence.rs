@@ -268,8 +268,8 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     let url = url_of(&db).replace("postgres@", "postgres:canary-password@");
     assert!(url.contains("canary"));
     in_the_background(open_pg(&url, 8).await, &mut shown).await;
-    let no_server =
-        Postgres::connect("postgres://canary-user:canary-password@127.0.0.1:1/canary-db").await;
+    // Names host, database and user, and not the password.
+    let no_server = Postgres::connect("postgres://shop:canary-password@127.0.0.1:1/rides").await;
     shown.push(format!("{:?}", no_server.err().unwrap()));
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     // Not silent because nothing was said.

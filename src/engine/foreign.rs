@@ -101,7 +101,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             Called::WindowPassed => return self.unknown(name, WINDOW_PASSED).await,
             Called::TooSlow => {
-                let cause = FailureCause::Database { phase: name, kind: TOO_SLOW };
+                let cause = FailureCause::Database { phase: name, kind: TOO_SLOW, about: None };
                 return self.halt(cause, None).await;
             }
         };

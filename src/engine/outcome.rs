@@ -65,7 +65,7 @@ pub struct Finished {
 }
 
 /// What stopped a request, without values (G19).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureCause {
     /// The phase said so, with this reason.
@@ -86,6 +86,9 @@ pub enum FailureCause {
         phase: &'static str,
         /// What kind of error.
         kind: &'static str,
+        /// Of which constraint, table or column of the application's: `constraint rides_pkey of table
+        /// rides`. Names of the schema, never a value.
+        about: Option<String>,
     },
     /// The phase broke a rule of its transaction, or returned what cannot be stored; its writes were
     /// undone.

@@ -564,11 +564,11 @@ pub(super) fn timed_out(phase: &Phase) -> FailureCause {
 }
 
 pub(super) fn database(phase: &Phase, error: &DbError) -> FailureCause {
-    FailureCause::Database { phase: phase.name, kind: error.kind() }
+    FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
 }
 
 fn store_failed(phase: &Phase, error: &StoreError) -> FailureCause {
-    FailureCause::Database { phase: phase.name, kind: error.kind() }
+    FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
 }
 
 fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
@@ -579,6 +579,10 @@ fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
         Refusal::LeftTransaction => {
             "the phase ended the transaction (a raw COMMIT or ROLLBACK) or forgot its settings \
              (RESET ALL): the engine commits, and knows its transaction by a setting"
+        }
+        Refusal::OutOfReach => {
+            "at the end of the phase the engine cannot reach its tables: the phase changed the role or \
+             the search_path; change it back before the phase returns (RESET ROLE, RESET search_path)"
         }
     };
     FailureCause::Misuse { phase: phase.name, rule }

@@ -734,6 +734,8 @@ pub enum Refusal {
     SwallowedError,
     /// The phase ended the transaction itself (a raw `COMMIT` or `ROLLBACK`).
     LeftTransaction,
+    /// The phase changed the role or the search path, and the engine cannot reach its tables.
+    OutOfReach,
 }
 
 /// An unfinished row, as [`Store::survey`] sees it.
@@ -817,9 +819,12 @@ impl StoreError {
         Self::Database { doing, error: error.into() }
     }
 
-    /// Whether the connection is gone.
-    pub(crate) fn is_connection_lost(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_connection_lost())
+    /// Whether the connection is gone or good for nothing, and another one may do better.
+    pub(crate) fn is_of_the_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Database { error, .. } if error.is_connection_lost() || error.is_of_a_pooler()
+        )
     }
 
     /// Whether the server may have said that the statement waited too long for a lock.
@@ -836,6 +841,14 @@ impl StoreError {
             Self::Unreadable { .. } => "a stored value is not readable",
             Self::Migration(_) => "a migration failed",
             Self::Configuration(_) => "the configuration cannot work",
+        }
+    }
+
+    /// What it was about: names of the schema.
+    pub(crate) fn about(&self) -> Option<String> {
+        match self {
+            Self::Database { error, .. } => error.about(),
+            _ => None,
         }
     }
 

@@ -27,7 +27,8 @@ use futures_util::future::{OptionFuture, join, join3, join4, join5};
 use uuid::Uuid;
 
 use self::error::{
-    Mark, is_lost, is_of_a_failed_transaction, is_of_the_server, is_refused_by_server,
+    Mark, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
+    is_refused_by_server,
 };
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
@@ -83,7 +84,8 @@ impl Postgres {
     /// [`with_pool`](Self::with_pool).
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the first connection cannot be opened.
+    /// [`StoreError::NoConnection`] where the first connection cannot be opened: names host, port,
+    /// database and user, and the cause.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(url, PoolSettings::default()).await
     }
@@ -94,8 +96,10 @@ impl Postgres {
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let store = Self { is_ours: true, ..Self::with_pool(pool::open(url, settings)?) };
-        drop(Pool::get(&store.pool).await?);
-        Ok(store)
+        match Pool::get(&store.pool).await {
+            Ok(_) => Ok(store),
+            Err(error) => Err(pool::unreachable(url, error).await),
+        }
     }
 }
 
@@ -114,7 +118,7 @@ macro_rules! ask {
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         match ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.is_of_the_connection() => {
                 $store.pool.forget_idle();
                 ask!($store, $doing, |$conn| $query)
             }
@@ -376,7 +380,7 @@ impl<P: Pool> Store for Postgres<P> {
         key: &IdempotencyKey,
     ) -> Result<Option<Glance>, StoreError> {
         let rows = match self.try_look(scope, key).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.is_of_the_connection() => {
                 self.pool.forget_idle();
                 self.try_look(scope, key).await?
             }
@@ -403,7 +407,7 @@ impl<P: Pool> Store for Postgres<P> {
         };
         loop {
             let reserved = match self.try_reserve(row).await {
-                Err(error) if error.is_connection_lost() => {
+                Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_reserve(row).await
                 }
@@ -433,7 +437,7 @@ impl<P: Pool> Store for Postgres<P> {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
             let begun = match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_connection_lost() => {
+                Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_begin(isolation, guard).await
                 }
@@ -859,7 +863,7 @@ impl<P: Pool> PgTransaction<P> {
                 match answered(sql::Rollback {}.execute(&mut &*conn)).await {
                     Err(lost) => Err(StoreError::database(doing, lost)),
                     Ok(_) => {
-                        self.lent.give_back();
+                        self.lent.give_back_after(&error);
                         Err(StoreError::database(doing, error))
                     }
                 }
@@ -908,13 +912,16 @@ impl<P: Pool> PgTransaction<P> {
         }
         // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
         if commit.is_ok() {
-            self.lent.give_back();
+            self.lent.give_back_after(&error);
         }
         // All of these are the engine's own: they find the transaction failed where the phase ignored
         // an error of its statements.
-        match is_of_a_failed_transaction(&error) {
-            true => Commit::Refused(Refusal::SwallowedError),
-            false => refused(error),
+        if is_of_a_failed_transaction(&error) {
+            Commit::Refused(Refusal::SwallowedError)
+        } else if is_out_of_reach(&error) {
+            Commit::Refused(Refusal::OutOfReach)
+        } else {
+            refused(error)
         }
     }
 

@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use uuid::Uuid;
 
+use crate::error::is_of_a_pooler;
+
 /// What a statement of the engine's raises, by the cast of a text that is no number: an error with
 /// this text in it, in a server of any language.
 ///
@@ -149,6 +151,22 @@ pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
         about.message()
             == "current transaction is aborted, commands ignored until end of transaction block"
     })
+}
+
+/// Whether a statement of the engine's could not reach the engine's tables: they are not in the
+/// `search_path`, or the role may not write them. The server names the table in any language.
+pub(super) fn is_out_of_reach(error: &Error) -> bool {
+    unknown(error).is_some_and(|about| {
+        ["atomic_phases_keys", "atomic_phases_staged_jobs"]
+            .iter()
+            .any(|table| about.message().contains(table))
+    })
+}
+
+/// Whether the connection lacks a statement that the client believes to have prepared on it: it must not
+/// be used again. Recognised in a server that speaks English.
+pub(super) fn has_lost_its_statements(error: &Error) -> bool {
+    unknown(error).is_some_and(|about| is_of_a_pooler(about.message()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
-use futures_util::future::{OptionFuture, join};
+use futures_util::future::{OptionFuture, join3};
 
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
@@ -100,10 +100,12 @@ where
     let began = Instant::now();
     let ready = (!is_ours).then(|| moves::Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
+    let restore = (!is_ours).then(|| moves::Restore {}.execute(&mut conn));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
-        // Polled, and so sent, in this order. Where the first fails, the second tells.
-        let rows = async { join(OptionFuture::from(ready), rows).await.1 };
+        // Polled, and so sent, in this order. What becomes of the writes, the second tells.
+        let rows =
+            async { join3(OptionFuture::from(ready), rows, OptionFuture::from(restore)).await.1 };
         let error = match answered(rows).await {
             Ok(rows) => {
                 return Some(match rows.as_slice() {

@@ -10,7 +10,7 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::error::{has_no_kind, is_lost};
+use super::error::{has_lost_its_statements, has_no_kind, is_lost};
 use super::statements as sql;
 use super::{Pool, answered};
 use crate::store::StoreError;
@@ -60,11 +60,20 @@ impl<P: Pool> Lent<P> {
         }
     }
 
+    /// Returns the connection after an error, if it is good for anything. No transaction is open on it
+    /// any more.
+    pub(super) fn give_back_after(mut self, error: &Error) {
+        match is_lost(error) || has_lost_its_statements(error) {
+            true => self.close = true,
+            false => self.give_back(),
+        }
+    }
+
     /// Returns the connection after an answer to a statement of its own, unless the answer is that
     /// the connection is gone. A server that ends a connection says so in its own language, as an error
     /// without a kind: whether that was it is told by whether another statement is answered.
     pub(super) async fn settle<T>(
-        mut self,
+        self,
         doing: &'static str,
         answer: Result<T, Error>,
     ) -> Result<T, StoreError> {
@@ -74,10 +83,7 @@ impl<P: Pool> Lent<P> {
         };
         let ping = if has_no_kind(&error) { self.ping().await } else { Ok(()) };
         let error = ping.err().filter(is_lost).unwrap_or(error);
-        match is_lost(&error) {
-            true => self.close = true,
-            false => self.give_back(),
-        }
+        self.give_back_after(&error);
         Err(StoreError::database(doing, error))
     }
 

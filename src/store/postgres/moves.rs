@@ -174,8 +174,18 @@ statement! {
     /// on the server looks after its client. And a mark that ends with this statement's transaction, so
     /// that the next one sees it only where somebody left a transaction open, and it would not commit.
     Ready for Pg, rows sql_types::Untyped, {},
-    "SELECT set_config('client_connection_check_interval', '500', false), \
+    "SELECT set_config('atomic_phases.check_interval', \
+     current_setting('client_connection_check_interval'), false), \
+     set_config('client_connection_check_interval', '500', false), \
      set_config('atomic_phases.left_open', 'yes', true)"
+}
+
+statement! {
+    /// Behind it: the session is as [`Ready`] found it. The session may be another one, behind a pooler.
+    Restore for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('client_connection_check_interval', \
+     coalesce(nullif(current_setting('atomic_phases.check_interval', true), ''), \
+     current_setting('client_connection_check_interval')), false)"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock

@@ -12,8 +12,10 @@ use diesel_async::pooled_connection::{
 use diesel_async::{AnsiTransactionManager, TransactionManager};
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::FutureExt;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Config, NoTls};
 
-use crate::error::{POOLER, is_of_a_pooler};
+use crate::error::POOLER;
 use crate::store::StoreError;
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -79,6 +81,34 @@ pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreE
         .map_err(|error| StoreError::Configuration(error.to_string()))
 }
 
+/// Names what could not be connected to, without the password, and the cause, which diesel does not pass
+/// on: the driver is asked once more.
+pub(super) async fn unreachable(url: &str, error: StoreError) -> StoreError {
+    let (StoreError::NoConnection(why), Ok(config)) = (&error, url.parse::<Config>()) else {
+        return error;
+    };
+    let asked = tokio::time::timeout(PoolSettings::default().wait, config.connect(NoTls)).await;
+    let cause = asked
+        .ok()
+        .and_then(Result::err)
+        .and_then(|error| std::error::Error::source(&error).map(|cause| format!(": {cause}")));
+    let cause = cause.unwrap_or_default();
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let hosts = hosts.collect::<Vec<_>>().join(", ");
+    let ports = config.get_ports().iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let user = config.get_user().unwrap_or("of this process");
+    StoreError::NoConnection(format!(
+        "host {}, port {}, database {}, user {user}: {why}{cause}",
+        if hosts.is_empty() { "not given" } else { &hosts },
+        if ports.is_empty() { "5432" } else { &ports },
+        config.get_dbname().unwrap_or(user),
+    ))
+}
+
 /// A connection whose server looks twice a second whether its client is still there, also while it
 /// executes a statement (H13). A phase's statements that go as one cannot set that for themselves.
 async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
@@ -126,7 +156,7 @@ impl Pool for bb8::Pool<Manager> {
 
 fn no_connection(error: impl std::fmt::Display) -> StoreError {
     let text = error.to_string();
-    StoreError::NoConnection(match is_of_a_pooler(&text) {
+    StoreError::NoConnection(match text.contains("prepared statement \"") {
         true => POOLER.to_owned(),
         false => text,
     })

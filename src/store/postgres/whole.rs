@@ -262,7 +262,7 @@ impl<P: Pool> PgTransaction<P> {
             },
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back();
+                    self.lent.give_back_after(&error);
                 }
                 match Mark::of(&error) {
                     Some(Mark::Exists) => Creation::Exists,
@@ -281,7 +281,7 @@ impl<P: Pool> PgTransaction<P> {
             Answer::Commit(_, commit) => self.committed(commit.map(drop)),
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back();
+                    self.lent.give_back_after(&error);
                 }
                 refused(error)
             }
