@@ -186,6 +186,8 @@ mod moment;
 mod observe;
 mod phase;
 mod roundtrip;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod store;
 mod worker;
 

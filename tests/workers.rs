@@ -78,11 +78,11 @@ async fn g17_a_young_request_is_found_between_two_full_sweeps<S: TestDb>(db: S) 
         1
     );
     // A lease of 60 s passes.
-    let earlier = match std::any::type_name::<S>().contains("Sqlite") {
-        true => {
+    let earlier = match is_postgres::<S>() {
+        false => {
             "created_at - 61000, expires_at = expires_at - 61000, locked_until = locked_until - 61000"
         }
-        false => {
+        true => {
             "created_at - interval '61 s', expires_at = expires_at - interval '61 s', \
                   locked_until = locked_until - interval '61 s'"
         }

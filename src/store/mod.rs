@@ -5,6 +5,8 @@
 
 mod by_text;
 mod due;
+#[cfg(feature = "simulation")]
+pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;

@@ -12,7 +12,7 @@ use super::cluster;
 
 /// Business tables, and a trigger that keeps G6 in every test: a recovery point never moves back, a
 /// finished row never changes, a fencing token never falls.
-const TABLES: &str = "
+pub const TABLES: &str = "
     CREATE TABLE rides (id TEXT NOT NULL, amount BIGINT NOT NULL);
     CREATE TABLE steps (request TEXT NOT NULL, step TEXT NOT NULL);
     CREATE TABLE unique_things (name TEXT PRIMARY KEY);
@@ -43,7 +43,7 @@ const SQLITE_TRIGGER: &str = "
     END;
 ";
 
-fn phase_order() -> String {
+pub fn phase_order() -> String {
     let lists: &[(&str, &[&str])] = &[
         ("book", &["started", "booked", "charged", "finished"]),
         ("notify", &["started", "noted", "notified", "finished"]),

@@ -12,6 +12,8 @@
 
 pub mod cluster;
 pub mod db;
+#[cfg(feature = "simulation")]
+pub mod memory;
 pub mod process;
 pub mod provider;
 pub mod proxy;
@@ -40,7 +42,8 @@ pub fn until(fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
     }
 }
 
-/// Runs each named test, a generic `async fn(S: TestDb)`, over both stores.
+/// Runs each named test, a generic `async fn(S: TestDb)`, over both stores; with the feature
+/// `simulation`, over the store in memory too.
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {
         mod on_sqlite {
@@ -54,6 +57,15 @@ macro_rules! on_both_stores {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 let db = <atomic_phases::Postgres as crate::support::TestDb>::fresh().await;
+                super::$name(db).await;
+            })*
+        }
+        #[cfg(feature = "simulation")]
+        mod on_memory {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                type Memory = atomic_phases::simulation::Memory;
+                let db = <Memory as crate::support::TestDb>::fresh().await;
                 super::$name(db).await;
             })*
         }

@@ -1,0 +1,146 @@
+//! One connection, on the client's side, and the pool of them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use diesel::QueryResult;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::database::{Database, lost};
+use super::network::Network;
+use super::session::{Message, Session, Work};
+use crate::store::StoreError;
+
+/// As in the other store: how long it waits for the server's answer. Past it, the connection is
+/// destroyed, and a commit's outcome counts as unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a request waits for a connection of the pool.
+const POOL_WAIT: Duration = Duration::from_secs(5);
+
+/// The client's end of a connection. Dropped, the server hears it.
+pub(super) struct Link {
+    messages: mpsc::UnboundedSender<Message>,
+    _alive: watch::Sender<()>,
+    network: Arc<dyn Network>,
+}
+
+impl Link {
+    fn open(db: &Database, network: &Arc<dyn Network>) -> Self {
+        let (messages, queue) = mpsc::unbounded_channel();
+        let (alive, client) = watch::channel(());
+        Session::start(db, queue, client);
+        Self { messages, _alive: alive, network: network.clone() }
+    }
+
+    /// Sends a statement, or several that travel together, and waits for the answer.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
+    ) -> QueryResult<T> {
+        let passage = self.network.passage(what);
+        let (tell, told) = oneshot::channel::<(QueryResult<T>, Instant)>();
+        let work: Work = Box::new(move |session| {
+            async move {
+                let answer = work(session).await;
+                if session.is_answer_lost() {
+                    session.withhold(tell);
+                } else {
+                    let _ = tell.send((answer, Instant::now() + passage.back));
+                }
+            }
+            .boxed()
+        });
+        let message = Message { arrives: Instant::now() + passage.there, passage, work };
+        self.messages.send(message).map_err(|_| lost())?;
+        let answered = async {
+            let (answer, arrives) = told.await.map_err(|_| lost())?;
+            tokio::time::sleep_until(arrives).await;
+            answer
+        };
+        tokio::time::timeout(ANSWER_WITHIN, answered).await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// The connections of one client.
+pub(super) struct Pool {
+    db: Database,
+    network: Arc<dyn Network>,
+    idle: Mutex<Vec<Link>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Pool {
+    pub(super) fn new(db: Database, network: Arc<dyn Network>, size: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(size));
+        Self { db, network, idle: Mutex::default(), permits }
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        &self.db
+    }
+
+    pub(super) async fn get(self: &Arc<Self>) -> Result<Lent, StoreError> {
+        let permit = tokio::time::timeout(POOL_WAIT, self.permits.clone().acquire_owned());
+        let permit = match permit.await {
+            Ok(Ok(permit)) => permit,
+            _ => return Err(StoreError::NoConnection("the pool is exhausted".to_owned())),
+        };
+        let idle = self.idle().pop();
+        let link = match idle {
+            Some(link) => link,
+            None => self.open().await?,
+        };
+        Ok(Lent { pool: self.clone(), link: Some(link), _permit: permit })
+    }
+
+    async fn open(&self) -> Result<Link, StoreError> {
+        let refused = |error: diesel::result::Error| StoreError::NoConnection(error.to_string());
+        if self.db.state().down {
+            return Err(refused(lost()));
+        }
+        let link = Link::open(&self.db, &self.network);
+        link.ask("connect", |session| async { session.hello() }.boxed()).await.map_err(refused)?;
+        Ok(link)
+    }
+
+    /// The idle connections are dead: the server was away.
+    pub(super) fn forget_idle(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A connection of the pool, closed unless it is given back.
+pub(super) struct Lent {
+    pool: Arc<Pool>,
+    link: Option<Link>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Lent {
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
+    ) -> QueryResult<T> {
+        match &self.link {
+            Some(link) => link.ask(what, work).await,
+            None => Err(lost()),
+        }
+    }
+
+    /// Returns the connection to its pool. No transaction is open on it any more.
+    pub(super) fn give_back(mut self) {
+        if let Some(link) = self.link.take() {
+            self.pool.idle().push(link);
+        }
+    }
+}

@@ -1,0 +1,866 @@
+//! [`Memory`]: a store in memory, for simulations and tests.
+//!
+//! It has two ends, as a real one has. [`Database`] is the server: versions of rows, locks, a clock
+//! (`database`, `transaction`), which executes the engine's statements (`statements`) for sessions
+//! (`session`). `Memory` is a client: a pool of connections (`link`), on which statements travel as the
+//! [`Network`] says. Between them it keeps PostgreSQL's manners: a statement that was sent is executed
+//! although its client is gone, a transaction whose client is gone is undone, and a commit whose answer
+//! is lost is neither done nor not done.
+//!
+//! It keeps everything for as long as it lives, in no other place, and executes no SQL.
+
+mod backend;
+mod connection;
+mod database;
+mod link;
+mod network;
+mod record;
+mod session;
+mod statements;
+mod transaction;
+mod write;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::result::{DatabaseErrorKind, Error};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+pub use self::backend::MemoryBackend;
+pub use self::connection::MemoryConnection;
+pub use self::database::{Database, KeyChange, KeyState};
+pub use self::network::{Cut, Network, Passage, Perfect};
+pub use self::write::Write;
+
+use self::link::{Lent, Pool};
+use self::record::{JobRecord, KeyRecord, Place};
+use self::session::Session;
+use self::statements::{Birth, Guarded, NextState, TakeOver, after, refusal, staged};
+use super::row::{glance, key_row, standing};
+use super::{
+    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
+    KeyRow, NewRow, Reserved, Standing, Status, Store, StoreError, Transaction,
+    Writes,
+};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
+
+/// How long a takeover waits for the row's lock, as in the other store.
+const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// A client of a [`Database`] in memory: a store with the semantics of PostgreSQL.
+#[derive(Clone)]
+pub struct Memory {
+    pool: Arc<Pool>,
+}
+
+impl Memory {
+    /// A client of `database`, with 16 connections that never fail.
+    #[must_use]
+    pub fn connect(database: &Database) -> Self {
+        Self::connect_through(database, Perfect, 16)
+    }
+
+    /// A client of `database` with up to `connections`, whose statements travel as `network` says.
+    #[must_use]
+    pub fn connect_through(
+        database: &Database,
+        network: impl Network,
+        connections: usize,
+    ) -> Self {
+        Self { pool: Arc::new(Pool::new(database.clone(), Arc::new(network), connections)) }
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        self.pool.database()
+    }
+
+    /// One statement, or several that travel together, on a connection of their own.
+    async fn ask<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let lent = self.pool.get().await?;
+        settle(lent, doing, work).await
+    }
+
+    /// As `ask`, for what is safe to send twice: after a restart of the server, each idle connection of
+    /// the pool is dead, and the first to use one finds out.
+    async fn ask_again<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
+        match self.ask(doing, work.clone()).await {
+            Err(error) if error.may_be_of_a_dead_connection() => {
+                self.pool.forget_idle();
+                self.ask(doing, work).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn try_reserve(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<MemoryTransaction>, StoreError> {
+        let lent = self.pool.get().await?;
+        let (birth, began) = (Birth::of(row), Instant::now());
+        let lock_wait = row.lock_wait;
+        let reserved = lent
+            .ask("reserve the key", |session| session.reserve(birth).boxed())
+            .await;
+        let tx = MemoryTransaction(MemoryConnection(lent));
+        match reserved {
+            Ok(Ok(row)) => Ok(Reserved::Fresh {
+                tx,
+                created_at: row.created_at.0,
+                expires_at: row.expires_at.0,
+            }),
+            Ok(Err(taken)) => {
+                tx.rollback().await;
+                let seen = taken.map(|(row, now)| glance(row.glance(now))).transpose()?;
+                Ok(Reserved::Exists(seen))
+            }
+            Err(error) if is_lock_timeout(&error, began, lock_wait) => {
+                tx.rollback().await;
+                Ok(Reserved::Busy)
+            }
+            Err(error) => Err(StoreError::database("reserve the key", error)),
+        }
+    }
+
+    async fn try_begin(&self, isolation: Isolation) -> Result<MemoryTransaction, StoreError> {
+        let lent = self.pool.get().await?;
+        let begun = lent.ask("begin", move |session| async move { session.begin(isolation) }.boxed());
+        begun.await.map_err(|error| StoreError::database("begin a transaction", error))?;
+        Ok(MemoryTransaction(MemoryConnection(lent)))
+    }
+
+    /// All rows of the key table that fit, as a worker's search sees them.
+    async fn search<K: Ord>(
+        &self,
+        doing: &'static str,
+        limit: u32,
+        skip: u32,
+        fits: impl Fn(&KeyRecord, DateTime<Utc>) -> Option<K> + Clone + Send + 'static,
+    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
+        let keys = self.ask_again(doing, |session| read_keys(session).boxed()).await?;
+        let now = self.database().now();
+        let mut found: Vec<(K, &KeyRecord)> =
+            keys.iter().filter_map(|key| Some((fits(key, now)?, key))).collect();
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let named = found.into_iter().skip(skip as usize).take(limit as usize);
+        let named = named.map(|(_, key)| (key.scope.clone(), key.idempotency_key.clone()));
+        Ok(super::due::keys_at(named.collect()))
+    }
+}
+
+/// A connection's answer to a statement of its own; it is given back, unless it is gone.
+async fn settle<T: Send + 'static>(
+    lent: Lent,
+    doing: &'static str,
+    work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let answer = lent.ask(doing, work).await;
+    if !matches!(&answer, Err(error) if is_lost(error)) {
+        lent.give_back();
+    }
+    answer.map_err(|error| StoreError::database(doing, error))
+}
+
+async fn read_keys(session: &mut Session) -> QueryResult<Vec<KeyRecord>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let keys = session.read_keys();
+    session.conclude(keys).await
+}
+
+async fn read_jobs(session: &mut Session) -> QueryResult<Vec<JobRecord>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let jobs = session.read_jobs();
+    session.conclude(jobs).await
+}
+
+async fn read_key(
+    session: &mut Session,
+    place: Place,
+) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let key = session.read_key(&place);
+    let now = session.now();
+    Ok(session.conclude(key).await?.map(|key| (key, now)))
+}
+
+fn place_of(scope: &Scope, key: &IdempotencyKey) -> Place {
+    Place::Key(scope.as_str().to_owned(), key.as_str().to_owned())
+}
+
+/// What a phase hands over.
+#[doc(hidden)]
+pub struct Statement(QueryResult<Write>);
+
+impl Store for Memory {
+    type Connection = MemoryConnection;
+    type Transaction = MemoryTransaction;
+    type Statement = Statement;
+
+    fn statement<Q>(query: Q) -> Statement
+    where
+        Q: QueryFragment<MemoryBackend> + QueryId + Send + 'static,
+    {
+        Statement(Write::from_query(&query))
+    }
+
+    /// A database is migrated from its beginning; this is the end of
+    /// [`revert_migrations`](Store::revert_migrations).
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.database().state().reverted = false;
+        Ok(())
+    }
+
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        let missing = self.database().state().reverted;
+        Ok(missing.then(|| "atomic_phases".to_owned()).into_iter().collect())
+    }
+
+    async fn revert_migrations(&self) -> Result<(), StoreError> {
+        self.database().drop_tables();
+        Ok(())
+    }
+
+    async fn look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Glance>, StoreError> {
+        let place = place_of(scope, key);
+        let seen =
+            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+        seen.map(|(row, now)| glance(row.glance(now))).transpose()
+    }
+
+    async fn read(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let place = place_of(scope, key);
+        let seen = self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
+        seen.map(|(row, now)| key_row(row.row(now))).transpose()
+    }
+
+    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MemoryTransaction>, StoreError> {
+        match self.try_reserve(row).await {
+            Err(error) if error.may_be_of_a_dead_connection() => {
+                self.pool.forget_idle();
+                self.try_reserve(row).await
+            }
+            reserved => reserved,
+        }
+    }
+
+    async fn create(
+        &self,
+        row: &NewRow<'_>,
+        created_at: DateTime<Utc>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Creation {
+        let lent = match self.pool.get().await {
+            Ok(lent) => lent,
+            Err(error) => return Creation::Failed(error),
+        };
+        let (began, lock_wait) = (Instant::now(), row.lock_wait);
+        let birth = Birth::of(row).changed(created_at, change);
+        let written = match handed_over(&row.guard(), writes) {
+            Ok(written) => written,
+            Err(error) => return Creation::Failed(StoreError::database("create the key", error)),
+        };
+        let answer =
+            lent.ask("create", |session| create(session, birth, written).boxed()).await;
+        let failed = |error| StoreError::database("create the key", error);
+        match answer {
+            Ok(row) => {
+                lent.give_back();
+                Creation::Done { now: row.advanced_at.0, expires_at: row.expires_at.0 }
+            }
+            Err(error) if is_lost(&error) => Creation::Unknown(failed(error)),
+            Err(error) => {
+                lent.give_back();
+                if message_of(&error).contains(statements::MARK_EXISTS) {
+                    Creation::Exists
+                } else if is_lock_timeout(&error, began, lock_wait) {
+                    Creation::Busy
+                } else {
+                    Creation::Failed(failed(error))
+                }
+            }
+        }
+    }
+
+    async fn advance(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit {
+        let lent = match self.pool.get().await {
+            Ok(lent) => lent,
+            Err(error) => return Commit::Failed(error),
+        };
+        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let written = match handed_over(guard, writes) {
+            Ok(written) => written,
+            Err(error) => return Commit::Failed(StoreError::database("write the phase", error)),
+        };
+        let answer = lent
+            .ask("advance", move |session| {
+                advance(session, isolation, guarded, next, written).boxed()
+            })
+            .await;
+        committed(lent, answer)
+    }
+
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        self.ask_again("tell the time", |session| {
+            async {
+                session.hello()?;
+                Ok(session.now())
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn begin(&self, isolation: Isolation) -> Result<MemoryTransaction, StoreError> {
+        match self.try_begin(isolation).await {
+            Err(error) if error.may_be_of_a_dead_connection() => {
+                self.pool.forget_idle();
+                self.try_begin(isolation).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+        let take = TakeOver::new(claim, hold);
+        let taken = self.ask("take over the key", |session| take_over(session, take).boxed()).await?;
+        taken.map(|(row, now)| key_row(row.row(now))).transpose()
+    }
+
+    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let write =
+            self.ask("write the key", move |session| write(session, guarded, next).boxed()).await;
+        match write {
+            Ok(false) => Commit::Fenced,
+            Ok(true) => Commit::Done,
+            Err(error) if error.is_from_server() => Commit::Failed(error),
+            Err(error @ StoreError::NoConnection(_)) => Commit::Failed(error),
+            Err(error) => Commit::Unknown(error),
+        }
+    }
+
+    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let guarded = Guarded::by(guard);
+        self.ask_again("renew the lease", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let renewed = session.renew(&guarded, hold).await;
+                session.conclude(renewed).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let place = place_of(scope, key);
+        let seen =
+            self.ask_again("read the outputs", |session| read_key(session, place).boxed()).await?;
+        Ok(seen.and_then(|(row, _)| Some(row.outputs?.0)))
+    }
+
+    async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
+        let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
+        let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
+        Ok(of_scope.take(cap as usize).count() as u32)
+    }
+
+    async fn due(
+        &self,
+        due: Due,
+        limit: u32,
+        skip: u32,
+    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
+        match due {
+            Due::Resume { grace } => {
+                self.search("look for due keys", limit, skip, move |key, now| {
+                    let due = key.run_after?;
+                    let rested = after(due.0, grace).0 <= now;
+                    let fits = key.is(Status::Pending)
+                        || (rested
+                            && (key.is(Status::FailedRetryable) || key.is(Status::InProgress)));
+                    (due.0 <= now && fits).then_some(due)
+                })
+                .await
+            }
+            Due::Abandoned { created, grace } => {
+                let (from, to) = Created::expiry(created);
+                self.search("look for abandoned keys", limit, skip, move |key, now| {
+                    let left = (key.expires_at.0 - now).num_milliseconds();
+                    let fits = (from..=to).contains(&left)
+                        && key.is(Status::InProgress)
+                        && key.run_after.is_none()
+                        && key.locked_until.is_some_and(|until| after(until.0, grace).0 <= now);
+                    fits.then_some(key.expires_at)
+                })
+                .await
+            }
+            Due::Reconcile => {
+                self.search("look for unknown keys", limit, skip, |key, now| {
+                    key.run_after.filter(|due| due.0 <= now && key.is(Status::Unknown))
+                })
+                .await
+            }
+        }
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        self.ask("reap expired keys", move |session| reap(session, limit).boxed()).await
+    }
+
+    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
+        let jobs = self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
+        let now = self.database().now();
+        let is_due = |job: &&JobRecord| {
+            job.run_after.is_some_and(|due| due.0 <= now) && Session::is_next(&jobs, job)
+        };
+        let mut due: Vec<&JobRecord> = jobs.iter().filter(is_due).collect();
+        due.sort_by_key(|job| job.run_after);
+        let at = |job: &JobRecord| {
+            (job.scope.clone(), job.request_id.uuid(), job.position, job.attempts)
+        };
+        Ok(super::due::jobs_at(due.into_iter().take(limit as usize).map(at).collect()))
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let (place, attempts) = job_place(at);
+        let claimed = self
+            .ask("claim a staged job", move |session| {
+                claim_job(session, place, attempts, lease).boxed()
+            })
+            .await?;
+        let row = claimed.map(|(job, now)| {
+            let lag = (now - job.staged_at.0).num_milliseconds();
+            (job.idempotency_key, job.job_id.uuid(), job.name, job.args.0, job.attempts, lag)
+        });
+        row.map(|row| super::due::job(at, row)).transpose()
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let (place, attempts) = job_place(at);
+        self.ask_again("delete a delivered job", move |session| {
+            change_job(session, place, attempts, |_, _| None).boxed()
+        })
+        .await
+    }
+
+    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+        let (place, attempts) = job_place(at);
+        let put_back = move |job: JobRecord, now: DateTime<Utc>| {
+            let run_after = back_off.map(|back_off| after(now, back_off));
+            Some(JobRecord { run_after, ..job })
+        };
+        self.ask_again("put a job back", move |session| {
+            change_job(session, place, attempts, put_back).boxed()
+        })
+        .await
+    }
+
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let scope = erase.scope.as_str().to_owned();
+        let key = erase.key.map(|key| key.as_str().to_owned());
+        let (limit, retention) = (erase.limit, erase.retention);
+        self.ask_again("erase", move |session| {
+            erase_keys(session, scope, key, limit, retention).boxed()
+        })
+        .await
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
+        let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
+        Ok(of_scope.filter(|key| key.fingerprint != super::ERASED).count() as u64)
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let jobs = self.ask_again("count dead jobs", |session| read_jobs(session).boxed()).await?;
+        Ok(jobs.iter().filter(|job| job.run_after.is_none()).count() as u64)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        self.ask_again("revive dead jobs", |session| revive_jobs(session).boxed()).await
+    }
+
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = true;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        let place = place_of(scope, key);
+        self.ask_again("pass time", |session| pass_time(session, place).boxed()).await
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, tx: &mut MemoryTransaction) {
+        let _ = tx
+            .0
+            .0
+            .ask("cut", |session| {
+                async {
+                    session.end();
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await;
+    }
+
+    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
+        let keys = self.ask_again("survey the keys", |session| read_keys(session).boxed()).await?;
+        let mut counts = std::collections::BTreeMap::new();
+        for key in keys.into_iter().filter(|key| !key.is(Status::Completed)) {
+            let standing = (
+                (key.definition, key.definition_version),
+                (key.recovery_point, key.status),
+                key.phases,
+            );
+            *counts.entry(standing).or_insert(0) += 1;
+        }
+        let rows = counts.into_iter().map(|(((name, version), (point, status), phases), rows)| {
+            standing((name, version, phases, point, status, rows))
+        });
+        rows.collect()
+    }
+}
+
+fn job_place(at: &JobAt) -> (Place, i32) {
+    let place = Place::Job(at.scope.as_str().to_owned(), at.request_id, at.position);
+    (place, at.attempts.cast_signed())
+}
+
+/// What a phase handed over: its statements, and the jobs that it staged.
+struct HandedOver {
+    statements: Vec<Write>,
+    jobs: Vec<JobRecord>,
+}
+
+fn handed_over(guard: &Guard<'_>, writes: Writes<'_, Memory>) -> QueryResult<HandedOver> {
+    let statements = writes.statements.all.into_iter().map(|Statement(write)| write);
+    let jobs = writes.jobs.iter().map(|job| staged(guard, job)).collect();
+    Ok(HandedOver { statements: statements.collect::<Result<_, _>>()?, jobs })
+}
+
+async fn execute(session: &mut Session, written: HandedOver) -> QueryResult<()> {
+    for write in written.statements {
+        session.write(write).await?;
+    }
+    for job in written.jobs {
+        session.insert_job(job).await?;
+    }
+    Ok(())
+}
+
+async fn create(
+    session: &mut Session,
+    birth: Birth,
+    written: HandedOver,
+) -> QueryResult<KeyRecord> {
+    let row = match session.create(birth).await {
+        Ok(row) => execute(session, written).await.map(|()| row),
+        Err(error) => Err(error),
+    };
+    session.conclude(row).await
+}
+
+async fn advance(
+    session: &mut Session,
+    isolation: Isolation,
+    guarded: Guarded,
+    next: NextState,
+    written: HandedOver,
+) -> QueryResult<()> {
+    session.begin(isolation)?;
+    let advanced = match session.advance_or_fail(&guarded, next).await {
+        Ok(()) => execute(session, written).await,
+        Err(error) => Err(error),
+    };
+    session.conclude(advanced).await
+}
+
+async fn take_over(
+    session: &mut Session,
+    take: TakeOver,
+) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
+    session.begin(Isolation::ReadCommitted)?;
+    session.patience.lock_timeout = Some(TAKE_OVER_LOCK_WAIT);
+    let taken = session.take_over(take).await;
+    session.conclude(taken).await
+}
+
+async fn write(session: &mut Session, guarded: Guarded, next: NextState) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let written = session.advance(&guarded, next).await;
+    session.conclude(written).await
+}
+
+async fn reap(session: &mut Session, limit: u32) -> QueryResult<u32> {
+    session.begin(Isolation::ReadCommitted)?;
+    let reaped = reap_batch(session, limit).await;
+    session.conclude(reaped).await
+}
+
+async fn reap_batch(session: &mut Session, limit: u32) -> QueryResult<u32> {
+    let now = session.now();
+    let expired = move |key: &KeyRecord, _| key.is(Status::Completed) && key.expires_at.0 <= now;
+    let mut keys = session.read_keys()?;
+    keys.retain(|key| expired(key, now));
+    keys.sort_by_key(|key| key.expires_at);
+    let mut reaped = 0;
+    for key in keys.into_iter().take(limit as usize) {
+        let same = move |other: &KeyRecord, now| {
+            other.request_id == key.request_id && expired(other, now)
+        };
+        let place = Place::Key(key.scope.clone(), key.idempotency_key.clone());
+        reaped += u32::from(session.delete_key(&place, same).await?);
+    }
+    Ok(reaped)
+}
+
+async fn claim_job(
+    session: &mut Session,
+    place: Place,
+    attempts: i32,
+    lease: Duration,
+) -> QueryResult<Option<(JobRecord, DateTime<Utc>)>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let jobs = session.read_jobs();
+    let claimed = match jobs {
+        Ok(jobs) => {
+            let is_due = move |job: &JobRecord, now| {
+                job.attempts == attempts
+                    && job.run_after.is_some_and(|due| due.0 <= now)
+                    && Session::is_next(&jobs, job)
+            };
+            let claim = |job: JobRecord, now| {
+                let run_after = Some(after(now, lease));
+                Some(JobRecord { attempts: job.attempts + 1, run_after, ..job })
+            };
+            session.update_job(&place, is_due, claim).await
+        }
+        Err(error) => Err(error),
+    };
+    session.conclude(claimed).await
+}
+
+async fn change_job(
+    session: &mut Session,
+    place: Place,
+    attempts: i32,
+    change: impl FnOnce(JobRecord, DateTime<Utc>) -> Option<JobRecord> + Send,
+) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let ours = move |job: &JobRecord, _| job.attempts == attempts;
+    let changed = session.update_job(&place, ours, change).await;
+    Ok(session.conclude(changed).await?.is_some())
+}
+
+async fn erase_keys(
+    session: &mut Session,
+    scope: String,
+    key: Option<String>,
+    limit: u32,
+    retention: Duration,
+) -> QueryResult<u32> {
+    session.begin(Isolation::ReadCommitted)?;
+    let erased = erase_batch(session, scope, key, limit, retention).await;
+    session.conclude(erased).await
+}
+
+async fn erase_batch(
+    session: &mut Session,
+    scope: String,
+    key: Option<String>,
+    limit: u32,
+    retention: Duration,
+) -> QueryResult<u32> {
+    if let Some(key) = key {
+        return Ok(session.erase(&Place::Key(scope, key), retention).await?.into());
+    }
+    let mut erased = 0;
+    for key in session.read_keys()? {
+        if erased == limit {
+            break;
+        }
+        if key.scope == scope && key.fingerprint != super::ERASED {
+            let place = Place::Key(key.scope, key.idempotency_key);
+            erased += u32::from(session.erase(&place, retention).await?);
+        }
+    }
+    Ok(erased)
+}
+
+async fn revive_jobs(session: &mut Session) -> QueryResult<u64> {
+    session.begin(Isolation::ReadCommitted)?;
+    let revived = revive_all(session).await;
+    session.conclude(revived).await
+}
+
+async fn revive_all(session: &mut Session) -> QueryResult<u64> {
+    let mut revived = 0;
+    for job in session.read_jobs()? {
+        let place = Place::Job(job.scope.clone(), job.request_id.uuid(), job.position);
+        let dead = |job: &JobRecord, _| job.run_after.is_none();
+        let revive = |job: JobRecord, now| Some(JobRecord { run_after: Some(record::Time(now)), ..job });
+        revived += u64::from(session.update_job(&place, dead, revive).await?.is_some());
+    }
+    Ok(revived)
+}
+
+#[cfg(feature = "fault-injection")]
+async fn pass_time(session: &mut Session, place: Place) -> QueryResult<()> {
+    session.begin(Isolation::ReadCommitted)?;
+    let pass = |key: &mut KeyRecord, _| {
+        key.locked_until = key.locked_until.map(|_| key.created_at);
+        key.run_after = key.run_after.map(|_| key.created_at);
+    };
+    let passed = session.update_key(&place, |_, _| true, pass).await;
+    session.conclude(passed).await.map(drop)
+}
+
+/// An open transaction. Dropped, it closes its connection, and the server undoes it.
+#[doc(hidden)]
+pub struct MemoryTransaction(MemoryConnection);
+
+impl Transaction<Memory> for MemoryTransaction {
+    fn connection(&mut self) -> Result<&mut MemoryConnection, StoreError> {
+        Ok(&mut self.0)
+    }
+
+    async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let jobs: Vec<JobRecord> = jobs.iter().map(|job| staged(guard, job)).collect();
+        let lent = self.0.0;
+        let answer =
+            lent.ask("commit", |session| commit(session, guarded, next, jobs).boxed()).await;
+        committed(lent, answer)
+    }
+
+    async fn commit_reservation(self) -> Commit {
+        let lent = self.0.0;
+        let answer = lent.ask("commit", |session| session.commit().boxed()).await;
+        committed(lent, answer)
+    }
+
+    async fn rollback(self) {
+        let lent = self.0.0;
+        let rolled_back = lent.ask("rollback", |session| {
+            async {
+                session.rollback();
+                Ok(())
+            }
+            .boxed()
+        });
+        // Otherwise the connection is closed, and the server undoes the transaction by itself.
+        if rolled_back.await.is_ok() {
+            lent.give_back();
+        }
+    }
+}
+
+async fn commit(
+    session: &mut Session,
+    guarded: Guarded,
+    next: NextState,
+    jobs: Vec<JobRecord>,
+) -> QueryResult<()> {
+    let mut answer = match session.ours {
+        true => Ok(()),
+        // Said by the engine's own statement, which is last; the jobs before it go the same way.
+        false => session.advance_or_fail(&guarded, next.clone()).await,
+    };
+    for job in jobs {
+        if answer.is_ok() {
+            answer = session.insert_job(job).await;
+        }
+    }
+    if answer.is_ok() {
+        answer = session.advance_or_fail(&guarded, next).await;
+    }
+    session.conclude(answer).await
+}
+
+/// What became of a transaction by its answer.
+fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
+    let Err(error) = answer else {
+        lent.give_back();
+        return Commit::Done;
+    };
+    if is_lost(&error) {
+        return Commit::Unknown(StoreError::database("commit", error));
+    }
+    lent.give_back();
+    let message = message_of(&error);
+    if message.contains(statements::MARK_FENCED) {
+        Commit::Fenced
+    } else if let Some(refusal) = refusal(message) {
+        Commit::Refused(refusal)
+    } else {
+        Commit::Failed(StoreError::database("write the recovery point", error))
+    }
+}
+
+fn message_of(error: &Error) -> &str {
+    match error {
+        Error::DatabaseError(_, about) => about.message(),
+        _ => "",
+    }
+}
+
+fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
+        if about.message().contains("lock timeout") || began.elapsed() >= lock_wait)
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
+            _
+        )
+    )
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}

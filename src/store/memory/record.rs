@@ -1,0 +1,215 @@
+//! The rows of the tables, and where they are.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::store::row::{GlanceRow, Row};
+use crate::store::{Status, StoredResponse};
+
+/// The primary key of a row, of whichever table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Key(String, String),
+    Job(String, Uuid, i64),
+    Row(String, String),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Record {
+    Key(KeyRecord),
+    Job(JobRecord),
+    Row(Value),
+}
+
+/// A row of the key table, as the migrations of the other stores have it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct KeyRecord {
+    pub(super) scope: String,
+    pub(super) idempotency_key: String,
+    pub(super) request_id: Bytes,
+    pub(super) definition: String,
+    pub(super) definition_version: i32,
+    pub(super) phases: String,
+    pub(super) fingerprint: String,
+    /// As text: tests and operators write what this version of the crate does not know.
+    pub(super) status: String,
+    pub(super) recovery_point: String,
+    pub(super) open_intent: Option<String>,
+    pub(super) lease_token: i64,
+    pub(super) locked_until: Option<Time>,
+    pub(super) run_after: Option<Time>,
+    pub(super) attempts: i32,
+    pub(super) forgiven_attempts: i32,
+    pub(super) reconciles: i32,
+    pub(super) resolution: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) waiting_since: Option<Time>,
+    pub(super) advanced_at: Time,
+    pub(super) created_at: Time,
+    pub(super) expires_at: Time,
+    pub(super) params: Bytes,
+    pub(super) context: Option<Bytes>,
+    pub(super) outputs: Option<Bytes>,
+    pub(super) response_status: Option<i16>,
+    pub(super) response_headers: Option<Bytes>,
+    pub(super) response_body: Option<Bytes>,
+}
+
+/// A row of the table of staged jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct JobRecord {
+    pub(super) scope: String,
+    pub(super) request_id: Bytes,
+    pub(super) position: i64,
+    pub(super) job_id: Bytes,
+    pub(super) idempotency_key: String,
+    pub(super) name: String,
+    pub(super) args: Bytes,
+    pub(super) staged_at: Time,
+    pub(super) attempts: i32,
+    pub(super) run_after: Option<Time>,
+}
+
+/// A time of the database's clock. Written out in milliseconds, as SQLite keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Time(pub(super) DateTime<Utc>);
+
+impl Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.timestamp_millis().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let millis = i64::deserialize(from)?;
+        DateTime::from_timestamp_millis(millis)
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom("no time"))
+    }
+}
+
+/// Bytes. Written out in hex, under a name of their own, so that a reader can tell them from text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl From<Uuid> for Bytes {
+    fn from(id: Uuid) -> Self {
+        Self(id.as_bytes().to_vec())
+    }
+}
+
+impl Bytes {
+    pub(super) fn uuid(&self) -> Uuid {
+        Uuid::from_slice(&self.0).unwrap_or_default()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Hex {
+    hex: String,
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let hex = self.0.iter().map(|byte| format!("{byte:02X}")).collect();
+        Hex { hex }.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Hex { hex } = Hex::deserialize(from)?;
+        let byte = |at: usize| hex.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
+        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("not hex"))
+    }
+}
+
+impl KeyRecord {
+    pub(super) fn place(&self) -> Place {
+        Place::Key(self.scope.clone(), self.idempotency_key.clone())
+    }
+
+    pub(super) fn is(&self, status: Status) -> bool {
+        self.status == status.as_str()
+    }
+
+    /// As every store selects it. What a run needs stays behind where the row is completed.
+    pub(super) fn row(self, now: DateTime<Utc>) -> Row {
+        let needed = !self.is(Status::Completed);
+        let time = |time: Option<Time>| time.map(|time| time.0);
+        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+        (
+            (self.request_id.uuid(), self.definition, self.definition_version, self.fingerprint),
+            (self.status, self.recovery_point, self.open_intent, self.lease_token, self.attempts),
+            (
+                self.forgiven_attempts,
+                self.reconciles,
+                self.resolution,
+                self.phases,
+                self.reason,
+            ),
+            (now, time(self.locked_until), time(self.run_after), time(self.waiting_since)),
+            (self.advanced_at.0, self.created_at.0, self.expires_at.0),
+            (
+                needed.then_some(self.params.0),
+                bytes(self.context.filter(|_| needed)),
+                bytes(self.outputs.filter(|_| needed)),
+            ),
+            (self.response_status, bytes(self.response_headers), bytes(self.response_body)),
+        )
+    }
+
+    pub(super) fn glance(self, now: DateTime<Utc>) -> GlanceRow {
+        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+        (
+            (self.request_id.uuid(), self.definition, self.definition_version, self.fingerprint),
+            (
+                self.status,
+                self.lease_token,
+                now,
+                self.locked_until.map(|time| time.0),
+                self.run_after.map(|time| time.0),
+                self.expires_at.0,
+            ),
+            (self.response_status, bytes(self.response_headers), bytes(self.response_body)),
+        )
+    }
+
+    pub(super) fn respond(&mut self, response: &StoredResponse) {
+        self.response_status = Some(response.status.cast_signed());
+        self.response_headers = Some(Bytes(response.headers.clone()));
+        self.response_body = response.body.clone().map(Bytes);
+    }
+}
+
+impl JobRecord {
+    pub(super) fn place(&self) -> Place {
+        Place::Job(self.scope.clone(), self.request_id.uuid(), self.position)
+    }
+}
+
+impl Record {
+    pub(super) fn key(&self) -> Option<&KeyRecord> {
+        match self {
+            Self::Key(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    pub(super) fn job(&self) -> Option<&JobRecord> {
+        match self {
+            Self::Job(job) => Some(job),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! The engine's statements, as the server executes them. Each says what the SQL of the same name says
+//! in the PostgreSQL store.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::result::DatabaseErrorKind;
+use uuid::Uuid;
+
+use super::database::error;
+use super::record::{Bytes, JobRecord, KeyRecord, Place, Record, Time};
+use super::session::Session;
+use crate::phase::StagedJob;
+use crate::store::row::millis;
+use crate::store::{
+    Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Status, StoredResponse,
+};
+
+/// A row to be created.
+pub(super) struct Birth {
+    pub(super) row: KeyRecord,
+    pub(super) lease: Option<Duration>,
+    pub(super) due: Option<Duration>,
+    pub(super) retention: Duration,
+    pub(super) lock_wait: Duration,
+    pub(super) replaces: Option<Uuid>,
+}
+
+impl Birth {
+    pub(super) fn of(row: &NewRow<'_>) -> Self {
+        let epoch = Time(DateTime::UNIX_EPOCH);
+        let first = row.birth.attempts();
+        Self {
+            row: KeyRecord {
+                scope: row.scope.as_str().to_owned(),
+                idempotency_key: row.key.as_str().to_owned(),
+                request_id: row.request_id.into(),
+                definition: row.definition.to_owned(),
+                definition_version: row.version.cast_signed(),
+                phases: row.phases.to_owned(),
+                fingerprint: row.fingerprint.to_owned(),
+                status: row.birth.status().as_str().to_owned(),
+                recovery_point: "started".to_owned(),
+                open_intent: None,
+                lease_token: first.into(),
+                locked_until: None,
+                run_after: None,
+                attempts: first,
+                forgiven_attempts: 0,
+                reconciles: 0,
+                resolution: None,
+                reason: None,
+                waiting_since: None,
+                advanced_at: epoch,
+                created_at: epoch,
+                expires_at: epoch,
+                params: row.params.into(),
+                context: row.context.map(Bytes::from),
+                outputs: None,
+                response_status: None,
+                response_headers: None,
+                response_body: None,
+            },
+            lease: row.birth.lease(),
+            due: row.birth.due(),
+            retention: row.retention,
+            lock_wait: row.lock_wait,
+            replaces: row.replaces,
+        }
+    }
+
+    /// As its first phase leaves it.
+    pub(super) fn changed(mut self, created_at: DateTime<Utc>, change: &Change<'_>) -> Self {
+        let row = &mut self.row;
+        row.status = change.status.as_str().to_owned();
+        row.recovery_point = change.recovery_point.to_owned();
+        row.lease_token = 1;
+        row.attempts = 1;
+        row.created_at = Time(created_at);
+        row.outputs = change.outputs.map(Bytes::from);
+        if let Some(response) = change.response {
+            row.respond(response);
+        }
+        self.lease = change.lease();
+        self.due = None;
+        self
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.row.place()
+    }
+
+    fn at(self, now: DateTime<Utc>) -> KeyRecord {
+        let mut row = self.row;
+        if row.created_at.0 == DateTime::UNIX_EPOCH {
+            row.created_at = Time(now);
+        }
+        row.advanced_at = Time(now);
+        row.expires_at = after(now, self.retention);
+        row.locked_until = self.lease.map(|lease| after(now, lease));
+        row.run_after = self.due.map(|due| after(now, due));
+        row
+    }
+}
+
+/// By what a write is guarded (G3).
+#[derive(Clone)]
+pub(super) struct Guarded {
+    place: Place,
+    request_id: Uuid,
+    token: i64,
+    from: String,
+}
+
+impl Guarded {
+    pub(super) fn by(guard: &Guard<'_>) -> Self {
+        Self {
+            place: Place::Key(guard.scope.as_str().to_owned(), guard.key.as_str().to_owned()),
+            request_id: guard.request_id,
+            token: guard.lease_token,
+            from: guard.recovery_point.to_owned(),
+        }
+    }
+
+    fn matches(&self, row: &KeyRecord) -> bool {
+        self.holds(row) && row.recovery_point == self.from
+    }
+
+    /// The lease, wherever the row stands.
+    fn holds(&self, row: &KeyRecord) -> bool {
+        row.request_id.uuid() == self.request_id
+            && row.lease_token == self.token
+            && row.is(Status::InProgress)
+    }
+}
+
+/// The next state of a row.
+#[derive(Clone)]
+pub(super) struct NextState {
+    status: Status,
+    to: String,
+    outputs: Option<Bytes>,
+    open_intent: Option<String>,
+    lease: Option<Duration>,
+    due: Option<Duration>,
+    resolution: Option<String>,
+    reason: Option<String>,
+    waits: bool,
+    response: Option<StoredResponse>,
+}
+
+/// A request that is older than this shows itself to the workers with each step.
+const YOUNG: Duration = Duration::from_secs(5);
+
+impl NextState {
+    pub(super) fn of(change: &Change<'_>) -> Self {
+        Self {
+            status: change.status,
+            to: change.recovery_point.to_owned(),
+            outputs: change.outputs.map(Bytes::from),
+            open_intent: change.open_intent.map(str::to_owned),
+            lease: change.lease(),
+            due: change.due(),
+            resolution: change.resolution.map(str::to_owned),
+            reason: change.reason.map(str::to_owned),
+            waits: change.waits(),
+            response: change.response.cloned(),
+        }
+    }
+
+    fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
+        let settled = self.resolution.is_some();
+        if row.recovery_point != self.to || settled {
+            row.advanced_at = Time(now);
+        }
+        if settled {
+            row.reconciles = 0;
+            row.forgiven_attempts = row.attempts;
+        }
+        row.run_after = match (self.due, self.lease) {
+            (None, _) => None,
+            // While it runs, the workers hear of it only once it is slow.
+            (Some(due), Some(_)) => {
+                let shown = row.run_after.is_some() || after(row.created_at.0, YOUNG).0 < now;
+                shown.then(|| after(now, due))
+            }
+            (Some(due), None) => Some(after(now, due)),
+        };
+        row.status = self.status.as_str().to_owned();
+        row.recovery_point = self.to;
+        row.outputs = self.outputs.or(row.outputs.take());
+        row.open_intent = self.open_intent;
+        row.locked_until = self.lease.map(|lease| after(now, lease));
+        row.resolution = self.resolution.or(row.resolution.take());
+        row.reason = self.reason.or(row.reason.take());
+        row.waiting_since = self.waits.then(|| row.waiting_since.unwrap_or(Time(now)));
+        if let Some(response) = &self.response {
+            row.respond(response);
+        }
+    }
+}
+
+/// A lease to be acquired.
+pub(super) struct TakeOver {
+    place: Place,
+    request_id: Uuid,
+    token: i64,
+    from: Status,
+    stands_at: Option<String>,
+    phases: Option<String>,
+    right: Right,
+    hold: Hold,
+}
+
+impl TakeOver {
+    pub(super) fn new(claim: &Claim<'_>, hold: Hold) -> Self {
+        Self {
+            place: Place::Key(claim.scope.as_str().to_owned(), claim.key.as_str().to_owned()),
+            request_id: claim.request_id,
+            token: claim.lease_token,
+            from: claim.status,
+            stands_at: claim.recovery_point.map(str::to_owned),
+            phases: claim.phases.map(str::to_owned),
+            right: claim.right,
+            hold,
+        }
+    }
+
+    fn matches(&self, row: &KeyRecord, now: DateTime<Utc>) -> bool {
+        row.request_id.uuid() == self.request_id
+            && row.lease_token == self.token
+            && row.is(self.from)
+            && self.stands_at.as_ref().is_none_or(|point| *point == row.recovery_point)
+            && (!row.is(Status::InProgress)
+                || self.right == Right::Own
+                || row.locked_until.is_none_or(|until| until.0 <= now))
+    }
+
+    fn apply(&self, row: &mut KeyRecord, now: DateTime<Utc>) {
+        row.status = Status::InProgress.as_str().to_owned();
+        row.lease_token += 1;
+        row.locked_until = Some(after(now, self.hold.lease));
+        row.run_after = row.locked_until;
+        row.expires_at = row.expires_at.max(after(now, self.hold.retention));
+        row.attempts += i32::from(self.right == Right::Free);
+        row.reconciles += i32::from(self.right == Right::Reconcile);
+        if let Some(phases) = &self.phases {
+            row.phases = phases.clone();
+        }
+        if self.right == Right::Free {
+            row.waiting_since = None;
+        }
+    }
+}
+
+pub(super) fn after(time: DateTime<Utc>, length: Duration) -> Time {
+    Time(time + chrono::Duration::milliseconds(millis(length)))
+}
+
+/// Where the guarded update finds no row, what is behind it comes to nothing.
+pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";
+pub(super) const MARK_LEFT: &str = "atomic_phases:left";
+pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
+
+fn mark(mark: &str) -> diesel::result::Error {
+    error(DatabaseErrorKind::Unknown, mark)
+}
+
+/// Why the engine's guarded update came to nothing.
+pub(super) fn refusal(message: &str) -> Option<Refusal> {
+    if message.contains(MARK_LEFT) {
+        Some(Refusal::LeftTransaction)
+    } else if message.contains("current transaction is aborted") {
+        Some(Refusal::SwallowedError)
+    } else {
+        None
+    }
+}
+
+impl Session {
+    pub(super) fn hello(&mut self) -> QueryResult<()> {
+        self.begin(crate::definition::Isolation::ReadCommitted)?;
+        self.rollback();
+        Ok(())
+    }
+
+    /// The key's row, without a lock.
+    pub(super) fn read_key(&mut self, place: &Place) -> QueryResult<Option<KeyRecord>> {
+        let seen = self.statement()?.see(place);
+        Ok(seen.as_deref().and_then(Record::key).cloned())
+    }
+
+    /// All rows of the key table.
+    pub(super) fn read_keys(&mut self) -> QueryResult<Vec<KeyRecord>> {
+        let from = Place::Key(String::new(), String::new());
+        let to = Place::Job(String::new(), Uuid::nil(), i64::MIN);
+        let seen = self.statement()?.see_all(from..to);
+        Ok(seen.iter().filter_map(|(_, record)| record.key()).cloned().collect())
+    }
+
+    /// All rows of the table of jobs.
+    pub(super) fn read_jobs(&mut self) -> QueryResult<Vec<JobRecord>> {
+        let from = Place::Job(String::new(), Uuid::nil(), i64::MIN);
+        let to = Place::Row(String::new(), String::new());
+        let seen = self.statement()?.see_all(from..to);
+        Ok(seen.iter().filter_map(|(_, record)| record.job()).cloned().collect())
+    }
+
+    /// `UPDATE … WHERE …` of one row: what the statement sees is judged first, then the newest version
+    /// behind the lock. `None` where no row matches; `change` may delete it.
+    async fn update(
+        &mut self,
+        place: &Place,
+        matches: impl Fn(&Record, DateTime<Utc>) -> bool + Send + Sync,
+        change: impl FnOnce(Record, DateTime<Utc>) -> Option<Record> + Send,
+    ) -> QueryResult<Option<(Record, DateTime<Utc>)>> {
+        let seen = self.statement()?.see(place);
+        if !seen.is_some_and(|record| matches(&record, self.now())) {
+            return Ok(None);
+        }
+        let newest = self.locked(place).await?.newest(place);
+        let now = self.now();
+        let Some(record) = newest.filter(|record| matches(record, now)) else { return Ok(None) };
+        let changed = change((*record).clone(), now);
+        self.locked(place).await?.write(place.clone(), changed.clone());
+        Ok(Some((changed.unwrap_or((*record).clone()), now)))
+    }
+
+    pub(super) async fn update_key(
+        &mut self,
+        place: &Place,
+        matches: impl Fn(&KeyRecord, DateTime<Utc>) -> bool + Send + Sync,
+        change: impl FnOnce(&mut KeyRecord, DateTime<Utc>) + Send,
+    ) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
+        let matches = |record: &Record, now| record.key().is_some_and(|key| matches(key, now));
+        let change = |record, now| match record {
+            Record::Key(mut key) => {
+                change(&mut key, now);
+                Some(Record::Key(key))
+            }
+            other => Some(other),
+        };
+        let updated = self.update(place, matches, change).await?;
+        Ok(updated.and_then(|(record, now)| Some((record.key()?.clone(), now))))
+    }
+
+    pub(super) async fn update_job(
+        &mut self,
+        place: &Place,
+        matches: impl Fn(&JobRecord, DateTime<Utc>) -> bool + Send + Sync,
+        change: impl FnOnce(JobRecord, DateTime<Utc>) -> Option<JobRecord> + Send,
+    ) -> QueryResult<Option<(JobRecord, DateTime<Utc>)>> {
+        let matches = |record: &Record, now| record.job().is_some_and(|job| matches(job, now));
+        let change = |record, now| match record {
+            Record::Job(job) => change(job, now).map(Record::Job),
+            other => Some(other),
+        };
+        let updated = self.update(place, matches, change).await?;
+        Ok(updated.and_then(|(record, now)| Some((record.job()?.clone(), now))))
+    }
+
+    pub(super) async fn delete_key(
+        &mut self,
+        place: &Place,
+        matches: impl Fn(&KeyRecord, DateTime<Utc>) -> bool + Send + Sync,
+    ) -> QueryResult<bool> {
+        let matches = |record: &Record, now| record.key().is_some_and(|key| matches(key, now));
+        Ok(self.update(place, matches, |_, _| None).await?.is_some())
+    }
+
+    pub(super) async fn take_over(
+        &mut self,
+        take: TakeOver,
+    ) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
+        let matches = |row: &KeyRecord, now| take.matches(row, now);
+        let change = |row: &mut KeyRecord, now| take.apply(row, now);
+        self.update_key(&take.place, matches, change).await
+    }
+
+    /// The next state of a row, guarded.
+    pub(super) async fn advance(&mut self, guard: &Guarded, next: NextState) -> QueryResult<bool> {
+        let matches = |row: &KeyRecord, _| guard.matches(row);
+        let change = |row: &mut KeyRecord, now| next.apply(row, now);
+        Ok(self.update_key(&guard.place, matches, change).await?.is_some())
+    }
+
+    /// The same in a phase's transaction, where no row is an error.
+    pub(super) async fn advance_or_fail(
+        &mut self,
+        guard: &Guarded,
+        next: NextState,
+    ) -> QueryResult<()> {
+        if !self.ours {
+            return Err(mark(MARK_LEFT));
+        }
+        let advanced = self.advance(guard, next).await;
+        match self.noted(advanced)? {
+            true => Ok(()),
+            false => self.noted(Err(mark(MARK_FENCED))),
+        }
+    }
+
+    pub(super) async fn renew(&mut self, guard: &Guarded, hold: Hold) -> QueryResult<bool> {
+        let matches = |row: &KeyRecord, _| guard.holds(row);
+        let change = |row: &mut KeyRecord, now| {
+            row.locked_until = Some(after(now, hold.lease));
+            row.run_after = row.locked_until;
+            row.expires_at = row.expires_at.max(after(now, hold.retention));
+        };
+        Ok(self.update_key(&guard.place, matches, change).await?.is_some())
+    }
+
+    async fn make_room(&mut self, birth: &Birth) -> QueryResult<()> {
+        let Some(request_id) = birth.replaces else { return Ok(()) };
+        let matches = |row: &KeyRecord, now| {
+            row.request_id.uuid() == request_id
+                && row.is(Status::Completed)
+                && row.expires_at.0 <= now
+        };
+        self.delete_key(&birth.place(), matches).await.map(drop)
+    }
+
+    /// `INSERT … ON CONFLICT DO NOTHING`: waits for a transaction that is about to create, change or
+    /// delete the row. `Err` of the row that the statement sees: the key is taken. It sees none where
+    /// the row was created while it waited (H20).
+    #[allow(clippy::type_complexity)]
+    async fn insert(
+        &mut self,
+        birth: Birth,
+    ) -> QueryResult<Result<KeyRecord, Option<(KeyRecord, DateTime<Utc>)>>> {
+        self.patience.lock_timeout = Some(birth.lock_wait);
+        let made_room = self.make_room(&birth).await;
+        self.noted(made_room)?;
+        let place = birth.place();
+        let seen = self.statement()?.see(&place);
+        let taken = |session: &Self| {
+            seen.as_deref().and_then(Record::key).map(|key| (key.clone(), session.now()))
+        };
+        // A row that is there and that nobody changes needs no lock to be seen.
+        if !self.is_of_another(&place) && self.exists(&place)? {
+            return Ok(Err(taken(self)));
+        }
+        let locked = self.locked(&place).await.map(|tx| tx.newest(&place).is_some());
+        let exists = self.noted(locked)?;
+        self.patience.lock_timeout = None;
+        if exists {
+            return Ok(Err(taken(self)));
+        }
+        let row = birth.at(self.now());
+        self.locked(&place).await?.write(place, Some(Record::Key(row.clone())));
+        Ok(Ok(row))
+    }
+
+    fn exists(&mut self, place: &Place) -> QueryResult<bool> {
+        Ok(self.open()?.newest(place).is_some())
+    }
+
+    #[allow(clippy::type_complexity)]
+    pub(super) async fn reserve(
+        &mut self,
+        birth: Birth,
+    ) -> QueryResult<Result<KeyRecord, Option<(KeyRecord, DateTime<Utc>)>>> {
+        self.begin(crate::definition::Isolation::ReadCommitted)?;
+        self.insert(birth).await
+    }
+
+    /// The row as its first phase leaves it; that there is one is an error.
+    pub(super) async fn create(&mut self, birth: Birth) -> QueryResult<KeyRecord> {
+        self.begin(crate::definition::Isolation::ReadCommitted)?;
+        match self.insert(birth).await? {
+            Ok(row) => Ok(row),
+            Err(_) => self.noted(Err(mark(MARK_EXISTS))),
+        }
+    }
+
+    pub(super) async fn insert_job(&mut self, job: JobRecord) -> QueryResult<()> {
+        let place = job.place();
+        self.statement()?;
+        let locked = self.locked(&place).await.map(|tx| tx.newest(&place).is_some());
+        if self.noted(locked)? {
+            let message = "duplicate key value violates unique constraint";
+            return self.noted(Err(error(DatabaseErrorKind::UniqueViolation, message)));
+        }
+        let now = Time(self.now());
+        let job = JobRecord { staged_at: now, run_after: Some(now), ..job };
+        self.locked(&place).await?.write(place, Some(Record::Job(job)));
+        Ok(())
+    }
+
+    /// Whether no earlier job of the same request is still to be delivered.
+    pub(super) fn is_next(jobs: &[JobRecord], job: &JobRecord) -> bool {
+        !jobs.iter().any(|earlier| {
+            earlier.scope == job.scope
+                && earlier.request_id == job.request_id
+                && earlier.position < job.position
+                && earlier.run_after.is_some()
+        })
+    }
+
+    /// What users gave goes out of a settled row whose jobs are settled too.
+    pub(super) async fn erase(&mut self, place: &Place, retention: Duration) -> QueryResult<bool> {
+        let jobs = self.read_jobs()?;
+        let of = |job: &JobRecord, row: &KeyRecord| {
+            job.scope == row.scope && job.request_id == row.request_id
+        };
+        let settled = |row: &KeyRecord, _: DateTime<Utc>| {
+            (row.is(Status::Completed) || row.is(Status::DeadLetter))
+                && !jobs.iter().any(|job| of(job, row) && job.run_after.is_some())
+        };
+        let change = |row: &mut KeyRecord, now: DateTime<Utc>| {
+            if !row.is(Status::Completed) {
+                row.expires_at = row.expires_at.max(after(now, retention));
+            }
+            row.status = Status::Completed.as_str().to_owned();
+            row.recovery_point = "finished".to_owned();
+            row.fingerprint = ERASED.to_owned();
+            (row.open_intent, row.locked_until, row.run_after) = (None, None, None);
+            (row.resolution, row.context, row.outputs) = (None, None, None);
+            (row.reason, row.waiting_since) = (None, None);
+            row.params = Bytes::default();
+            row.response_status = row.response_status.or(Some(410));
+            (row.response_headers, row.response_body) = (None, None);
+        };
+        let Some((row, _)) = self.update_key(place, settled, change).await? else {
+            return Ok(false);
+        };
+        for job in jobs.iter().filter(|job| of(job, &row)) {
+            let dead = |job: &JobRecord, _: DateTime<Utc>| job.run_after.is_none();
+            self.update_job(&job.place(), dead, |_, _| None).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// A job to be staged.
+pub(super) fn staged(guard: &Guard<'_>, job: &StagedJob) -> JobRecord {
+    JobRecord {
+        scope: guard.scope.as_str().to_owned(),
+        request_id: guard.request_id.into(),
+        position: job.position,
+        job_id: job.id.into(),
+        idempotency_key: guard.key.as_str().to_owned(),
+        name: job.name.clone(),
+        args: job.args.as_slice().into(),
+        staged_at: Time(DateTime::UNIX_EPOCH),
+        attempts: 0,
+        run_after: None,
+    }
+}
