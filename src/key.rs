@@ -83,7 +83,7 @@ impl IdempotencyKey {
     /// [say so](crate::Call::expect_new).
     #[must_use]
     pub fn random() -> Self {
-        Self::made_here(uuid::Uuid::new_v4().to_string())
+        Self::made_here(crate::chance::uuid().to_string())
     }
 
     /// A key that is valid by how this crate made it.

@@ -171,6 +171,7 @@ extern crate self as atomic_phases;
 #[cfg_attr(not(feature = "fault-injection"), doc(hidden))]
 pub mod fault;
 
+mod chance;
 pub mod client;
 mod codec;
 mod config;
@@ -189,6 +190,7 @@ mod roundtrip;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;
+mod task;
 mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};

@@ -18,6 +18,8 @@ pub(crate) struct Moment(Duration);
 impl Moment {
     pub(crate) fn now() -> Self {
         let now = reading();
+        #[cfg(feature = "simulation")]
+        let now = crate::simulation::elapsed().unwrap_or(now);
         // A task that an explorer held for longer than its lease reads a clock that has gone on.
         #[cfg(feature = "fault-injection")]
         let now = now + crate::fault::stood_still_for();

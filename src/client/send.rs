@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Request, StatusCode};
-use uuid::Uuid;
 
 use super::answer::{Answer, REPLAY_MARKER};
 use super::call::{KeyForm, KeyedCall};
@@ -218,5 +217,5 @@ impl fmt::Debug for Response {
 
 /// 32 random bits: the low ones of a version 4 UUID, which are all random.
 fn random() -> u32 {
-    Uuid::new_v4().as_u128() as u32
+    crate::chance::number()
 }

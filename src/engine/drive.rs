@@ -32,7 +32,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let span = observe::driven(&scope, &key);
         let engine = self.clone();
         let driving = async move { engine.drive_in_place(scope, key, right).await };
-        let task = tokio::spawn(carried!(tracing::Instrument::instrument(driving, span)));
+        let task = crate::task::spawn(carried!(tracing::Instrument::instrument(driving, span)));
         task.await.unwrap_or(Driven::Failed)
     }
 

@@ -30,6 +30,7 @@ use crate::roundtrip::{Because, Loss, Order, difference};
 use crate::store::{
     Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
 };
+use crate::task;
 
 impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
     /// Runs the request, or answers what became of it.
@@ -110,7 +111,7 @@ fn new_request_id() -> Uuid {
     if let Some(id) = crate::fault::request_id() {
         return id;
     }
-    Uuid::new_v4()
+    crate::chance::uuid()
 }
 
 fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
@@ -250,7 +251,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         let settling = tracing::Instrument::instrument(self.settle(Some(row)), span);
         // Boxed, because tokio moves a task's future about several times, and this one is large.
-        tokio::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
+        task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
 
     /// On the caller's own task.

@@ -240,6 +240,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 Err(_) => {
                     tries += 1;
                     tokio::select! {
+                        biased;
                         () = limit.as_mut() => return Attended::TimedOut,
                         () = tokio::time::sleep(jitter(tries)) => {}
                     }

@@ -1,6 +1,6 @@
 //! The lease of a running request and the heartbeats; and [`Running`], the count of what runs here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -113,7 +113,7 @@ pub(crate) struct Heartbeats(Arc<Mutex<Beating>>);
 
 #[derive(Default)]
 struct Beating {
-    held: HashMap<u64, Held>,
+    held: BTreeMap<u64, Held>,
     next: u64,
     /// It ends when nothing is held, and with the runtime that it was spawned on.
     task: Option<JoinHandle<()>>,
@@ -145,7 +145,7 @@ impl Heartbeats {
         beating.next += 1;
         beating.held.insert(number, Held { holder, lease, renewed: Moment::now() });
         if beating.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            beating.task = Some(tokio::spawn(self.clone().beat(store.clone(), hold)));
+            beating.task = Some(crate::task::spawn(self.clone().beat(store.clone(), hold)));
         }
         Heartbeat { all: self.clone(), number }
     }
@@ -156,7 +156,7 @@ impl Heartbeats {
             let Some(due) = self.due(hold.lease / 3) else { return };
             for (holder, lease) in due {
                 // On a task of its own: one that has to wait for its row must not hold up the others.
-                tokio::spawn(renew(store.clone(), holder, lease, hold));
+                crate::task::spawn(renew(store.clone(), holder, lease, hold));
             }
         }
     }

@@ -1,8 +1,6 @@
 //! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
 //! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
-use uuid::Uuid;
-
 use super::moved::Moved;
 use super::run::Run;
 use crate::definition::Phase;
@@ -30,7 +28,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if mutated!(NoFence) {
             return committing!(phase.name, BeforeCommit to AfterCommit, {
                 // Whoever was overtaken would be fenced.
-                match crate::fault::is_overtaken() {
+                match self.is_overtaken().await {
                     true => tx.commit_reservation().await,
                     false => tx.commit(&self.guard(), &self.change(moved), jobs).await,
                 }
@@ -44,6 +42,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Commit::Done => self.core.store.write(&self.guard(), &self.change(moved)).await,
             commit => commit,
         }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    async fn is_overtaken(&self) -> bool {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::is_simulated() {
+            let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
+            let token = self.lease.token();
+            return row.is_ok_and(|row| row.is_none_or(|row| row.lease_token != token));
+        }
+        crate::fault::is_overtaken()
     }
 }
 
@@ -61,7 +71,7 @@ pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a>
 /// Another key in each attempt.
 pub(super) fn key(key: DerivedKey) -> DerivedKey {
     match mutated!(FreshDerivedKey) {
-        true => DerivedKey(Uuid::new_v4().simple().to_string()),
+        true => DerivedKey(crate::chance::uuid().simple().to_string()),
         false => key,
     }
 }

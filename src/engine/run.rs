@@ -9,7 +9,6 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
 use tracing::Instrument;
-use uuid::Uuid;
 
 use super::Core;
 use super::lease::{Heartbeat, Holder, Lease};
@@ -592,6 +591,5 @@ fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
 /// again.
 pub(super) fn jitter(tries: u32) -> Duration {
     let longest = 5_u64 << tries.min(8);
-    let chance = Uuid::new_v4().as_u128() as u64 % (longest / 2 + 1);
-    Duration::from_millis(longest / 2 + chance)
+    Duration::from_millis(longest / 2 + crate::chance::up_to(longest / 2))
 }

@@ -190,6 +190,10 @@ pub(crate) fn is_overtaken() -> bool {
 }
 
 pub(crate) fn mutated(mutant: Mutant) -> bool {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::mutates(mutant) {
+        return true;
+    }
     of_the_plan(|plan| plan.orders.mutant == Some(mutant)).unwrap_or(false)
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use uuid::Uuid;
 
 use super::header::{KeyHeaderError, key_of};
 use super::policy::{KeyRule, Policy};
@@ -120,7 +119,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
 
     /// A random key: nobody can have sent it before.
     fn own_key(&self) -> Result<IdempotencyKey, Answer> {
-        IdempotencyKey::new(Uuid::new_v4().to_string())
+        IdempotencyKey::new(crate::chance::uuid().to_string())
             .map_err(|_| self.policy.refuse(&Problem::unavailable()))
     }
 }

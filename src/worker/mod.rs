@@ -31,7 +31,6 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use tokio::sync::watch;
-use uuid::Uuid;
 
 pub use self::completer::{Completer, Swept};
 pub use self::config::WorkerConfig;
@@ -44,6 +43,7 @@ pub use self::reconciler::Reconciler;
 pub use self::redis_stream::RedisStream;
 pub use self::supervisor::Workers;
 
+use crate::chance;
 use crate::observe;
 use crate::store::StoreError;
 
@@ -96,6 +96,7 @@ async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
             }
         };
         tokio::select! {
+            biased;
             () = stop.set() => {}
             () = tokio::time::sleep(by_chance(rest)) => {}
         }
@@ -124,17 +125,12 @@ impl Stop {
 
 /// Half to one and a half of it, so that nodes that started together do not stay together.
 fn by_chance(pace: Duration) -> Duration {
-    pace / 2 + pace.mul_f64(chance())
-}
-
-/// From 0 to 1.
-fn chance() -> f64 {
-    Uuid::new_v4().as_u128() as u32 as f64 / f64::from(u32::MAX)
+    pace / 2 + pace.mul_f64(chance::fraction())
 }
 
 /// In an order of its own on each node (H19), so that they do not all race for the same rows.
 fn shuffle<T>(items: &mut [T]) {
     for last in (1..items.len()).rev() {
-        items.swap(last, (chance() * last as f64) as usize);
+        items.swap(last, (chance::fraction() * last as f64) as usize);
     }
 }

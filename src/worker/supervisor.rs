@@ -11,6 +11,7 @@ use super::{Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::store::Store;
+use crate::task;
 
 /// The running workers of one engine. Dropped, they stop at their next step; [`shutdown`](Self::shutdown)
 /// waits for it.
@@ -59,12 +60,13 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
     start: impl Fn(Stopped) -> W + Send + 'static,
 ) -> JoinHandle<()> {
     let stopped = stop.subscribe();
-    tokio::spawn(async move {
+    task::spawn(async move {
         let mut rest = Duration::from_secs(1);
         // A task of its own: its panic ends it and not the supervisor.
-        while tokio::spawn(start(Box::pin(until(stopped.clone())))).await.is_err() {
+        while task::spawn(start(Box::pin(until(stopped.clone())))).await.is_err() {
             observe::worker_panicked(name);
             tokio::select! {
+                biased;
                 () = until(stopped.clone()) => return,
                 () = tokio::time::sleep(rest) => {}
             }

@@ -6,7 +6,9 @@
 use std::ops::Range;
 
 use diesel::QueryResult;
-use diesel::backend::{Backend, DieselReserveSpecialization, SqlDialect, TrustedBackend, sql_dialect};
+use diesel::backend::{
+    Backend, DieselReserveSpecialization, SqlDialect, TrustedBackend, sql_dialect,
+};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::row::{Field, PartialRow, Row, RowIndex, RowSealed};

@@ -263,30 +263,33 @@ impl Database {
     #[doc(hidden)]
     #[must_use]
     pub fn dump(&self) -> Value {
-        let state = self.state();
-        let mut dump = Dump::default();
-        for (place, slot) in &state.slots {
-            match (slot.newest().map(|record| (*record).clone()), place) {
-                (Some(Record::Key(key)), _) => dump.keys.push(key),
-                (Some(Record::Job(job)), _) => dump.jobs.push(job),
-                (Some(Record::Row(value)), Place::Row(table, id)) => {
-                    dump.rows.push((table.clone(), id.clone(), value));
-                }
-                _ => {}
-            }
-        }
-        serde_json::to_value(dump).unwrap_or_default()
+        dump_of(&self.state())
     }
 
-    /// Makes the committed rows be those of the dump; one that was not changed keeps its precision.
-    /// Takes no lock: for a test that changes rows behind the engine's back.
+    /// Makes the rows in which `after` differs from `before` be those of `after`; for a test that changes
+    /// rows behind the engine's back. `false`, and nothing is changed, where the database is not as `seen`
+    /// any more, or where a transaction holds one of these rows.
     ///
     /// # Errors
-    /// Where it is not a dump.
+    /// Where one is not a dump.
     #[doc(hidden)]
-    pub fn restore(&self, before: Value, after: Value) -> Result<(), serde_json::Error> {
+    pub fn restore(
+        &self,
+        seen: &Value,
+        before: Value,
+        after: Value,
+    ) -> Result<bool, serde_json::Error> {
         let (before, after) = (records(before)?, records(after)?);
         let mut state = self.state();
+        let places = before.keys().chain(after.keys());
+        let held = |place| state.slots.get(place).is_some_and(|slot| slot.holder.is_some());
+        let changed = |place: &&Place| match (before.get(place), after.get(place)) {
+            (Some(before), Some(after)) => !same(before, after),
+            (before, after) => before.is_some() || after.is_some(),
+        };
+        if places.filter(changed).any(held) || dump_of(&state) != *seen {
+            return Ok(false);
+        }
         state.commits += 1;
         let commit = state.commits;
         let mut install = |place: &Place, record: Option<Record>| {
@@ -305,7 +308,7 @@ impl Database {
                 install(place, Some(record.clone()));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -316,11 +319,27 @@ struct Dump {
     rows: Vec<(String, String, Value)>,
 }
 
+fn dump_of(state: &State) -> Value {
+    let mut dump = Dump::default();
+    for (place, slot) in &state.slots {
+        match (slot.newest().map(|record| (*record).clone()), place) {
+            (Some(Record::Key(key)), _) => dump.keys.push(key),
+            (Some(Record::Job(job)), _) => dump.jobs.push(job),
+            (Some(Record::Row(value)), Place::Row(table, id)) => {
+                dump.rows.push((table.clone(), id.clone(), value));
+            }
+            _ => {}
+        }
+    }
+    serde_json::to_value(dump).unwrap_or_default()
+}
+
 fn records(dump: Value) -> Result<BTreeMap<Place, Record>, serde_json::Error> {
     let Dump { keys, jobs, rows } = serde_json::from_value(dump)?;
     let keys = keys.into_iter().map(|key| (key.place(), Record::Key(key)));
     let jobs = jobs.into_iter().map(|job| (job.place(), Record::Job(job)));
-    let rows = rows.into_iter().map(|(table, id, value)| (Place::Row(table, id), Record::Row(value)));
+    let rows =
+        rows.into_iter().map(|(table, id, value)| (Place::Row(table, id), Record::Row(value)));
     Ok(keys.chain(jobs).chain(rows).collect())
 }
 
@@ -362,8 +381,7 @@ impl State {
     pub(super) fn begin(&mut self) -> u64 {
         self.next_transaction += 1;
         let id = self.next_transaction;
-        let opened =
-            OpenTransaction { ended: Arc::default(), waits_for: None, locks: Vec::new() };
+        let opened = OpenTransaction { ended: Arc::default(), waits_for: None, locks: Vec::new() };
         self.open.insert(id, opened);
         id
     }
@@ -423,15 +441,15 @@ impl State {
             self.undo.remove(0);
         }
         // A version is of use to the oldest snapshot, and to a failover that loses its successors.
-        let oldest = oldest.unwrap_or(commit).min(self.undo.first().map_or(commit, |(of, _)| of - 1));
+        let oldest =
+            oldest.unwrap_or(commit).min(self.undo.first().map_or(commit, |(of, _)| of - 1));
         let watch = self.on_commit.clone();
         for (place, record) in writes {
             let slot = self.slots.entry(place).or_default();
             if let Some(watch) = &watch {
                 let before = slot.newest();
                 let (before, after) = (before.as_deref(), record.as_deref());
-                let (before, after) =
-                    (before.and_then(Record::key), after.and_then(Record::key));
+                let (before, after) = (before.and_then(Record::key), after.and_then(Record::key));
                 if before.is_some() || after.is_some() {
                     let (before, after) = (before.map(KeyState), after.map(KeyState));
                     watch(&KeyChange { before, after, at });

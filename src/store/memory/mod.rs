@@ -12,6 +12,8 @@
 mod backend;
 mod connection;
 mod database;
+#[cfg(test)]
+mod differential;
 mod link;
 mod network;
 mod record;
@@ -43,8 +45,7 @@ use self::statements::{Birth, Guarded, NextState, TakeOver, after, refusal, stag
 use super::row::{glance, key_row, standing};
 use super::{
     Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
-    KeyRow, NewRow, Reserved, Standing, Status, Store, StoreError, Transaction,
-    Writes,
+    KeyRow, NewRow, Reserved, Standing, Status, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -68,11 +69,7 @@ impl Memory {
 
     /// A client of `database` with up to `connections`, whose statements travel as `network` says.
     #[must_use]
-    pub fn connect_through(
-        database: &Database,
-        network: impl Network,
-        connections: usize,
-    ) -> Self {
+    pub fn connect_through(database: &Database, network: impl Network, connections: usize) -> Self {
         Self { pool: Arc::new(Pool::new(database.clone(), Arc::new(network), connections)) }
     }
 
@@ -118,9 +115,7 @@ impl Memory {
         let lent = self.pool.get().await?;
         let (birth, began) = (Birth::of(row), Instant::now());
         let lock_wait = row.lock_wait;
-        let reserved = lent
-            .ask("reserve the key", |session| session.reserve(birth).boxed())
-            .await;
+        let reserved = lent.ask("reserve the key", |session| session.reserve(birth).boxed()).await;
         let tx = MemoryTransaction(MemoryConnection(lent));
         match reserved {
             Ok(Ok(row)) => Ok(Reserved::Fresh {
@@ -143,7 +138,8 @@ impl Memory {
 
     async fn try_begin(&self, isolation: Isolation) -> Result<MemoryTransaction, StoreError> {
         let lent = self.pool.get().await?;
-        let begun = lent.ask("begin", move |session| async move { session.begin(isolation) }.boxed());
+        let begun =
+            lent.ask("begin", move |session| async move { session.begin(isolation) }.boxed());
         begun.await.map_err(|error| StoreError::database("begin a transaction", error))?;
         Ok(MemoryTransaction(MemoryConnection(lent)))
     }
@@ -256,7 +252,8 @@ impl Store for Memory {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
         let place = place_of(scope, key);
-        let seen = self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
+        let seen =
+            self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
         seen.map(|(row, now)| key_row(row.row(now))).transpose()
     }
 
@@ -287,8 +284,7 @@ impl Store for Memory {
             Ok(written) => written,
             Err(error) => return Creation::Failed(StoreError::database("create the key", error)),
         };
-        let answer =
-            lent.ask("create", |session| create(session, birth, written).boxed()).await;
+        let answer = lent.ask("create", |session| create(session, birth, written).boxed()).await;
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Ok(row) => {
@@ -320,7 +316,7 @@ impl Store for Memory {
             Ok(lent) => lent,
             Err(error) => return Commit::Failed(error),
         };
-        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let (guarded, next) = (Guarded::by(guard), NextState::of_phase(change));
         let written = match handed_over(guard, writes) {
             Ok(written) => written,
             Err(error) => return Commit::Failed(StoreError::database("write the phase", error)),
@@ -356,7 +352,8 @@ impl Store for Memory {
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
         let take = TakeOver::new(claim, hold);
-        let taken = self.ask("take over the key", |session| take_over(session, take).boxed()).await?;
+        let taken =
+            self.ask("take over the key", |session| take_over(session, take).boxed()).await?;
         taken.map(|(row, now)| key_row(row.row(now))).transpose()
     }
 
@@ -447,7 +444,8 @@ impl Store for Memory {
     }
 
     async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
-        let jobs = self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
+        let jobs =
+            self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
         let now = self.database().now();
         let is_due = |job: &&JobRecord| {
             job.run_after.is_some_and(|due| due.0 <= now) && Session::is_next(&jobs, job)
@@ -530,17 +528,16 @@ impl Store for Memory {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut MemoryTransaction) {
-        let _ = tx
-            .0
-            .0
-            .ask("cut", |session| {
-                async {
-                    session.end();
-                    Ok(())
-                }
-                .boxed()
-            })
-            .await;
+        let _ =
+            tx.0.0
+                .ask("cut", |session| {
+                    async {
+                        session.end();
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .await;
     }
 
     async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
@@ -645,9 +642,8 @@ async fn reap_batch(session: &mut Session, limit: u32) -> QueryResult<u32> {
     keys.sort_by_key(|key| key.expires_at);
     let mut reaped = 0;
     for key in keys.into_iter().take(limit as usize) {
-        let same = move |other: &KeyRecord, now| {
-            other.request_id == key.request_id && expired(other, now)
-        };
+        let same =
+            move |other: &KeyRecord, now| other.request_id == key.request_id && expired(other, now);
         let place = Place::Key(key.scope.clone(), key.idempotency_key.clone());
         reaped += u32::from(session.delete_key(&place, same).await?);
     }
@@ -738,7 +734,8 @@ async fn revive_all(session: &mut Session) -> QueryResult<u64> {
     for job in session.read_jobs()? {
         let place = Place::Job(job.scope.clone(), job.request_id.uuid(), job.position);
         let dead = |job: &JobRecord, _| job.run_after.is_none();
-        let revive = |job: JobRecord, now| Some(JobRecord { run_after: Some(record::Time(now)), ..job });
+        let revive =
+            |job: JobRecord, now| Some(JobRecord { run_after: Some(record::Time(now)), ..job });
         revived += u64::from(session.update_job(&place, dead, revive).await?.is_some());
     }
     Ok(revived)
@@ -765,7 +762,7 @@ impl Transaction<Memory> for MemoryTransaction {
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
-        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let (guarded, next) = (Guarded::by(guard), NextState::of_phase(change));
         let jobs: Vec<JobRecord> = jobs.iter().map(|job| staged(guard, job)).collect();
         let lent = self.0.0;
         let answer =

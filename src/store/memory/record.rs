@@ -151,13 +151,7 @@ impl KeyRecord {
         (
             (self.request_id.uuid(), self.definition, self.definition_version, self.fingerprint),
             (self.status, self.recovery_point, self.open_intent, self.lease_token, self.attempts),
-            (
-                self.forgiven_attempts,
-                self.reconciles,
-                self.resolution,
-                self.phases,
-                self.reason,
-            ),
+            (self.forgiven_attempts, self.reconciles, self.resolution, self.phases, self.reason),
             (now, time(self.locked_until), time(self.run_after), time(self.waiting_since)),
             (self.advanced_at.0, self.created_at.0, self.expires_at.0),
             (

@@ -183,7 +183,8 @@ impl Session {
         // Without one each statement is a transaction by itself.
         let Some(tx) = self.tx.as_mut() else { return Err(not_open()) };
         if tx.failed {
-            let message = "current transaction is aborted, commands ignored until end of transaction block";
+            let message =
+                "current transaction is aborted, commands ignored until end of transaction block";
             return Err(error(DatabaseErrorKind::Unknown, message));
         }
         tx.begin_statement()?;

@@ -17,6 +17,9 @@ use crate::store::{
     Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Status, StoredResponse,
 };
 
+/// A time that the database is to say.
+const UNSET: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
 /// A row to be created.
 pub(super) struct Birth {
     pub(super) row: KeyRecord,
@@ -29,7 +32,7 @@ pub(super) struct Birth {
 
 impl Birth {
     pub(super) fn of(row: &NewRow<'_>) -> Self {
-        let epoch = Time(DateTime::UNIX_EPOCH);
+        let epoch = Time(UNSET);
         let first = row.birth.attempts();
         Self {
             row: KeyRecord {
@@ -93,7 +96,7 @@ impl Birth {
 
     fn at(self, now: DateTime<Utc>) -> KeyRecord {
         let mut row = self.row;
-        if row.created_at.0 == DateTime::UNIX_EPOCH {
+        if row.created_at.0 == UNSET {
             row.created_at = Time(now);
         }
         row.advanced_at = Time(now);
@@ -146,7 +149,8 @@ pub(super) struct NextState {
     due: Option<Duration>,
     resolution: Option<String>,
     reason: Option<String>,
-    waits: bool,
+    /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
+    waits: Option<bool>,
     response: Option<StoredResponse>,
 }
 
@@ -164,9 +168,14 @@ impl NextState {
             due: change.due(),
             resolution: change.resolution.map(str::to_owned),
             reason: change.reason.map(str::to_owned),
-            waits: change.waits(),
+            waits: Some(change.waits()),
             response: change.response.cloned(),
         }
+    }
+
+    /// The same by the commit of a phase.
+    pub(super) fn of_phase(change: &Change<'_>) -> Self {
+        Self { waits: None, ..Self::of(change) }
     }
 
     fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
@@ -194,7 +203,9 @@ impl NextState {
         row.locked_until = self.lease.map(|lease| after(now, lease));
         row.resolution = self.resolution.or(row.resolution.take());
         row.reason = self.reason.or(row.reason.take());
-        row.waiting_since = self.waits.then(|| row.waiting_since.unwrap_or(Time(now)));
+        if let Some(waits) = self.waits {
+            row.waiting_since = waits.then(|| row.waiting_since.unwrap_or(Time(now)));
+        }
         if let Some(response) = &self.response {
             row.respond(response);
         }
@@ -543,7 +554,7 @@ pub(super) fn staged(guard: &Guard<'_>, job: &StagedJob) -> JobRecord {
         idempotency_key: guard.key.as_str().to_owned(),
         name: job.name.clone(),
         args: job.args.as_slice().into(),
-        staged_at: Time(DateTime::UNIX_EPOCH),
+        staged_at: Time(UNSET),
         attempts: 0,
         run_after: None,
     }

@@ -88,10 +88,7 @@ impl OpenTx {
     }
 
     /// The rows as the statement sees them, in order.
-    pub(super) fn see_all(
-        &mut self,
-        range: std::ops::Range<Place>,
-    ) -> Vec<(Place, Arc<Record>)> {
+    pub(super) fn see_all(&mut self, range: std::ops::Range<Place>) -> Vec<(Place, Arc<Record>)> {
         let (state, snapshot) = (self.db.state(), self.sees());
         let mut seen: BTreeMap<Place, Option<Arc<Record>>> = state
             .slots

@@ -86,7 +86,8 @@ pub(super) fn no_sql() -> Error {
 
 impl QueryFragment<MemoryBackend> for Write {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, MemoryBackend>) -> QueryResult<()> {
-        let text = serde_json::to_string(self).map_err(|error| Error::SerializationError(error.into()))?;
+        let text =
+            serde_json::to_string(self).map_err(|error| Error::SerializationError(error.into()))?;
         out.push_sql(&text);
         Ok(())
     }

@@ -1,0 +1,346 @@
+//! Random histories of calls, made to this store and to the one that it copies: the answers are the
+//! same. Both see the same calls, also those that only make sense by an earlier answer.
+
+use std::fmt::Write as _;
+
+use chrono::DateTime;
+use uuid::Uuid;
+
+use super::*;
+use crate::phase::Statements;
+use crate::simulation::Chance;
+use crate::store::{Birth, StoredResponse};
+
+/// The test's own server.
+#[cfg(feature = "postgres")]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[path = "../../../tests/support/cluster.rs"]
+mod cluster;
+
+/// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
+#[derive(Clone, Default)]
+struct Known {
+    request_id: Uuid,
+    token: i64,
+    point: String,
+    status: Option<Status>,
+}
+
+/// Long past, or far away: on both clocks the same.
+const NEVER_ENDS: Duration = Duration::from_secs(1_000_000);
+const ENDS_AT_ONCE: Duration = Duration::ZERO;
+
+fn row(row: &KeyRow) -> String {
+    let work = row
+        .work
+        .as_ref()
+        .map(|work| (work.params.clone(), work.context.clone(), work.outputs.clone()));
+    let response = row.response.as_ref();
+    let response = response.map(|reply| (reply.status, reply.headers.clone(), reply.body.clone()));
+    format!(
+        "{} {} {} {} {:?} {} {:?} {} {} {} {} {:?} {} {:?} waits {} held {} rests {} expired {} {work:?} {response:?}",
+        row.request_id,
+        row.definition,
+        row.version,
+        row.fingerprint,
+        row.status,
+        row.recovery_point,
+        row.open_intent,
+        row.lease_token,
+        row.attempts,
+        row.forgiven_attempts,
+        row.reconciles,
+        row.resolution,
+        row.phases,
+        row.reason,
+        row.waiting_since.is_some(),
+        !row.lease_left.is_zero(),
+        !row.back_off_left.is_zero(),
+        row.expired,
+    )
+}
+
+fn glance_of(row: &Glance) -> String {
+    format!(
+        "{} {:?} {} held {} rests {} expired {} {:?}",
+        row.request_id,
+        row.status,
+        row.lease_token,
+        !row.lease_left.is_zero(),
+        !row.back_off_left.is_zero(),
+        row.expired,
+        row.response.as_ref().map(|reply| reply.status),
+    )
+}
+
+fn commit_of(commit: &Commit) -> String {
+    match commit {
+        Commit::Done => "done".to_owned(),
+        Commit::Fenced => "fenced".to_owned(),
+        Commit::Refused(refusal) => format!("{refusal:?}"),
+        Commit::Failed(error) => format!("failed: {}", error.kind()),
+        Commit::Unknown(error) => format!("unknown: {}", error.kind()),
+    }
+}
+
+/// Plays the history of this seed, and writes down each call and its answer.
+async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
+    let mut numbers = Chance::from_seed(seed);
+    let scopes = ["a", "b"].map(|name| Scope::new(name).unwrap());
+    let keys = ["k", "l", "m"].map(|name| IdempotencyKey::new(name).unwrap());
+    let mut known = vec![vec![Known::default(); keys.len()]; scopes.len()];
+    let mut log = Vec::new();
+    for step in 0..length {
+        let (s, k) = (numbers.below(2) as usize, numbers.below(3) as usize);
+        let (scope, key) = (&scopes[s], &keys[k]);
+        let mut line = format!("{step} {}/{}: ", scope.as_str(), key.as_str());
+        let read = store.read(scope, key).await.unwrap();
+        if let (Some(read), true) = (&read, numbers.below(4) > 0) {
+            known[s][k] = Known {
+                request_id: read.request_id,
+                token: read.lease_token,
+                point: read.recovery_point.clone(),
+                status: Some(read.status),
+            };
+        }
+        let belief = known[s][k].clone();
+        let guard = Guard {
+            scope,
+            key,
+            request_id: belief.request_id,
+            lease_token: belief.token,
+            recovery_point: &belief.point,
+        };
+        let ends = pick(&mut numbers, &[ENDS_AT_ONCE, NEVER_ENDS]);
+        let retention = pick(&mut numbers, &[ENDS_AT_ONCE, NEVER_ENDS, NEVER_ENDS]);
+        let hold = Hold { lease: ends, retention };
+        let status = pick(
+            &mut numbers,
+            &[
+                Status::InProgress,
+                Status::InProgress,
+                Status::Completed,
+                Status::FailedRetryable,
+                Status::Unknown,
+                Status::DeadLetter,
+            ],
+        );
+        let response = StoredResponse { status: 201, headers: vec![1], body: Some(vec![2, 3]) };
+        let response = Some(&response).filter(|_| status == Status::Completed);
+        let point = format!("p{}", numbers.below(3));
+        let change = Change {
+            status,
+            recovery_point: &point,
+            outputs: numbers.happens(1, 2).then_some(&b"[1]"[..]),
+            open_intent: numbers.happens(1, 2).then_some("call"),
+            hold: ends,
+            resolution: (numbers.below(3) == 0).then_some("said"),
+            reason: numbers.happens(1, 2).then_some("why"),
+            response,
+        };
+        // A phase's commit goes on or finishes, and has nothing to say about a failure.
+        let finishes = status == Status::Completed;
+        let phase = Change {
+            status: if finishes { status } else { Status::InProgress },
+            resolution: None,
+            reason: None,
+            ..change
+        };
+        let id = Uuid::from_u128(numbers.number().into());
+        let replaces = read.as_ref().map(|row| row.request_id).filter(|_| numbers.happens(1, 2));
+        let new = NewRow {
+            scope,
+            key,
+            request_id: id,
+            definition: "d",
+            version: 1,
+            phases: "x",
+            fingerprint: "v1:f",
+            params: b"{}",
+            context: numbers.happens(1, 2).then_some(&b"c"[..]),
+            birth: match numbers.below(3) {
+                0 => Birth::Pending,
+                _ => Birth::Held(ends),
+            },
+            retention,
+            lock_wait: Duration::from_millis(50),
+            replaces,
+        };
+        let job =
+            |position| StagedJob { id, name: "job".to_owned(), position, args: b"1".to_vec() };
+        let jobs: Vec<StagedJob> = (0..numbers.below(3) as i64).map(job).collect();
+        let writes = || Writes { statements: Statements::default(), jobs: &jobs };
+        let isolation = pick(
+            &mut numbers,
+            &[Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable],
+        );
+        let line = &mut line;
+        let long_ago = DateTime::UNIX_EPOCH + NEVER_ENDS;
+        match numbers.below(20) {
+            0 | 1 | 2 => match store.reserve(&new).await.unwrap() {
+                Reserved::Fresh { tx, .. } => {
+                    known[s][k] = Known {
+                        request_id: id,
+                        token: 1,
+                        point: "started".to_owned(),
+                        status: Some(Status::InProgress),
+                    };
+                    let other = store.reserve(&NewRow { request_id: Uuid::nil(), ..new }).await;
+                    let busy = matches!(other, Ok(Reserved::Busy));
+                    write!(line, "fresh, another is busy: {busy}").unwrap();
+                    match numbers.below(3) {
+                        0 => tx.rollback().await,
+                        1 => {
+                            let commit = tx.commit_reservation().await;
+                            write!(line, ", reservation {}", commit_of(&commit)).unwrap();
+                        }
+                        _ => {
+                            let guard = Guard { recovery_point: "started", ..new.guard() };
+                            let commit = tx.commit(&guard, &phase, &jobs).await;
+                            write!(line, ", phase {}", commit_of(&commit)).unwrap();
+                        }
+                    }
+                }
+                Reserved::Exists(row) => {
+                    write!(line, "exists {:?}", row.as_ref().map(glance_of)).unwrap();
+                }
+                Reserved::Busy => line.push_str("busy"),
+            },
+            3 | 4 => {
+                let created = store.create(&new, long_ago, &phase, writes()).await;
+                line.push_str(match created {
+                    Creation::Done { .. } => "created",
+                    Creation::Exists => "not created: exists",
+                    Creation::Busy => "busy",
+                    Creation::Refused(_) => "refused",
+                    Creation::Failed(_) => "not created: failed",
+                    Creation::Unknown(_) => "unknown",
+                });
+            }
+            5 | 6 => {
+                let commit = store.advance(isolation, &guard, &phase, writes()).await;
+                write!(line, "advance {}", commit_of(&commit)).unwrap();
+            }
+            7 | 8 => {
+                let commit = store.write(&guard, &change).await;
+                write!(line, "write {}", commit_of(&commit)).unwrap();
+            }
+            9 => {
+                let tx = store.begin(isolation).await.unwrap();
+                let commit = tx.commit(&guard, &phase, &jobs).await;
+                write!(line, "transaction {}", commit_of(&commit)).unwrap();
+            }
+            10 | 11 | 12 => {
+                let claim = Claim {
+                    scope,
+                    key,
+                    request_id: belief.request_id,
+                    lease_token: belief.token,
+                    status: belief.status.unwrap_or(Status::InProgress),
+                    recovery_point: numbers.happens(1, 2).then_some(&belief.point),
+                    phases: numbers.happens(1, 2).then_some("y"),
+                    right: pick(
+                        &mut numbers,
+                        &[
+                            super::super::Right::Free,
+                            super::super::Right::Own,
+                            super::super::Right::Reconcile,
+                            super::super::Right::Resolve,
+                        ],
+                    ),
+                };
+                let taken = store.take_over(&claim, hold).await.unwrap();
+                write!(line, "take over {:?}", taken.as_ref().map(row)).unwrap();
+            }
+            13 => write!(line, "renew {}", store.renew(&guard, hold).await.unwrap()).unwrap(),
+            14 => write!(line, "reap {}", store.reap(10).await.unwrap()).unwrap(),
+            15 | 16 => {
+                let due = store.jobs_due(10).await.unwrap();
+                let at: Vec<_> =
+                    due.iter().map(|at| (at.request_id, at.position, at.attempts)).collect();
+                write!(line, "jobs {:?}", sorted(at)).unwrap();
+                let mut due = due;
+                due.sort_by_key(|at| (at.request_id, at.position));
+                if let Some(at) = due.first() {
+                    let claimed = store.claim_job(at, ends).await.unwrap();
+                    let again = store.claim_job(at, ends).await.unwrap().is_some();
+                    if let Some(job) = claimed {
+                        write!(line, " claimed {} {}", job.name, job.at.attempts).unwrap();
+                        let told = match numbers.below(3) {
+                            0 => store.job_delivered(&job.at).await,
+                            1 => store.job_failed(&job.at, Some(ends)).await,
+                            _ => store.job_failed(&job.at, None).await,
+                        };
+                        write!(line, " again {again}, {}", told.unwrap()).unwrap();
+                    }
+                }
+            }
+            17 => {
+                let one = numbers.happens(1, 2);
+                let erase = Erase { scope, key: one.then_some(key), limit: 10, retention };
+                let erased = store.erase(&erase).await.unwrap();
+                let left = store.count_unerased(scope).await.unwrap();
+                write!(line, "erase {erased}, {left} left").unwrap();
+            }
+            18 => {
+                let (dead, revived) =
+                    (store.dead_jobs().await.unwrap(), store.revive_jobs().await.unwrap());
+                write!(line, "dead jobs {dead}, revived {revived}").unwrap();
+            }
+            _ => {
+                let look = store.look(scope, key).await.unwrap();
+                let outputs = store.outputs(scope, key).await.unwrap();
+                let count = store.count_keys(scope, 2).await.unwrap();
+                let look = look.as_ref().map(glance_of);
+                write!(line, "look {look:?} {outputs:?} {count}").unwrap();
+            }
+        }
+        let grace = Duration::ZERO;
+        for due in [Due::Resume { grace }, Due::Abandoned { created: None, grace }, Due::Reconcile]
+        {
+            let found = store.due(due, 10, 0).await.unwrap();
+            let found: Vec<_> = found
+                .iter()
+                .map(|(scope, key)| (scope.as_str().to_owned(), key.as_str().to_owned()))
+                .collect();
+            write!(line, " | {:?}", sorted(found)).unwrap();
+        }
+        let left = store.read(scope, key).await.unwrap();
+        write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();
+        log.push(std::mem::take(line));
+    }
+    let survey = store.survey().await.unwrap();
+    log.push(format!("{:?}", sorted(survey.iter().map(|rows| format!("{rows:?}")).collect())));
+    log
+}
+
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all
+}
+
+fn compare(seed: u64, ours: &[String], theirs: &[String]) {
+    let before = ours;
+    for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert_eq!(ours, theirs, "seed {seed}, step {at}, after:\n{}", before[..at].join("\n"));
+    }
+    assert_eq!(ours.len(), theirs.len(), "seed {seed}");
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn random_histories_are_answered_as_postgresql_answers_them() {
+    let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
+    let postgres = crate::Postgres::connect(&url).await.unwrap();
+    for seed in 0..6 {
+        postgres.migrate().await.unwrap();
+        let theirs = history(&postgres, seed, 120).await;
+        postgres.revert_migrations().await.unwrap();
+        let ours = history(&Memory::connect(&Database::default()), seed, 120).await;
+        compare(seed, &ours, &theirs);
+    }
+}
+
+fn pick<T: Copy>(numbers: &mut Chance, all: &[T]) -> T {
+    all[numbers.below(all.len() as u64) as usize]
+}
