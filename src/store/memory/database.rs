@@ -50,8 +50,11 @@ pub(super) struct State {
     pub(super) reverted: bool,
     /// What the last commits replaced, the newest last.
     undo: Vec<(u64, Vec<Place>)>,
-    on_commit: Option<Arc<dyn Fn(&KeyChange<'_>) + Send + Sync>>,
+    on_commit: Option<Arc<Watch>>,
 }
+
+/// Who watches the commits.
+type Watch = dyn Fn(&KeyChange<'_>) + Send + Sync;
 
 /// The versions of one row, and who is about to change it.
 #[derive(Default)]

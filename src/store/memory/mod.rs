@@ -31,6 +31,7 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use uuid::Uuid;
 
 pub use self::backend::MemoryBackend;
 pub use self::connection::MemoryConnection;
@@ -392,6 +393,20 @@ impl Store for Memory {
         let seen =
             self.ask_again("read the outputs", |session| read_key(session, place).boxed()).await?;
         Ok(seen.and_then(|(row, _)| Some(row.outputs?.0)))
+    }
+
+    async fn params(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request_id: Uuid,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let place = place_of(scope, key);
+        let seen = self
+            .ask_again("read the parameters", |session| read_key(session, place).boxed())
+            .await?;
+        let same_life = seen.filter(|(row, _)| row.request_id.uuid() == request_id);
+        Ok(same_life.map(|(row, _)| row.params.0))
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {

@@ -17,6 +17,7 @@ pub(super) enum Place {
 }
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // Most records are keys, and each is behind a pointer.
 pub(super) enum Record {
     Key(KeyRecord),
     Job(JobRecord),
