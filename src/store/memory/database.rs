@@ -81,6 +81,8 @@ pub struct KeyChange<'a> {
     pub after: Option<KeyState<'a>>,
     /// The database's clock.
     pub at: DateTime<Utc>,
+    /// Whose transaction it is: see [`Network::client`](super::Network::client).
+    pub by: &'a str,
 }
 
 /// What a test may see of a key's row.
@@ -110,6 +112,12 @@ impl<'a> KeyState<'a> {
     #[must_use]
     pub fn definition(&self) -> &'a str {
         &self.0.definition
+    }
+
+    /// The fingerprint of the request that it was made for.
+    #[must_use]
+    pub fn fingerprint(&self) -> &'a str {
+        &self.0.fingerprint
     }
 
     /// Its status, as it is stored.
@@ -203,6 +211,13 @@ impl Database {
         for record in newest {
             record.key().into_iter().for_each(|key| look(KeyState(key)));
         }
+    }
+
+    /// Puts a row into one of the application's tables, as another program would.
+    pub fn put(&self, table: impl Into<String>, id: impl Into<String>, value: impl Into<Value>) {
+        let record = Some(Arc::new(Record::Row(value.into())));
+        let place = Place::Row(table.into(), id.into());
+        self.state().install(BTreeMap::from([(place, record)]), self.now(), "");
     }
 
     /// The committed staged jobs: their ids.
@@ -433,6 +448,7 @@ impl State {
         &mut self,
         writes: BTreeMap<Place, Option<Arc<Record>>>,
         at: DateTime<Utc>,
+        by: &str,
     ) {
         if writes.is_empty() {
             return;
@@ -455,7 +471,7 @@ impl State {
                 let (before, after) = (before.and_then(Record::key), after.and_then(Record::key));
                 if before.is_some() || after.is_some() {
                     let (before, after) = (before.map(KeyState), after.map(KeyState));
-                    watch(&KeyChange { before, after, at });
+                    watch(&KeyChange { before, after, at, by });
                 }
             }
             let needed = slot.versions.iter().rposition(|(of, _)| *of <= oldest).unwrap_or(0);

@@ -127,6 +127,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         );
         let response = StoredResponse { status: 201, headers: vec![1], body: Some(vec![2, 3]) };
         let response = Some(&response).filter(|_| status == Status::Completed);
+        let unforgiven = read.as_ref().map_or(0, |row| row.attempts - row.forgiven_attempts);
         let point = format!("p{}", numbers.below(3));
         let change = Change {
             status,
@@ -136,6 +137,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             hold: ends,
             resolution: (numbers.below(3) == 0).then_some("said"),
             reason: numbers.happens(1, 2).then_some("why"),
+            forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             response,
         };
         // A phase's commit goes on or finishes, and has nothing to say about a failure.

@@ -32,7 +32,7 @@ impl Link {
     fn open(db: &Database, network: &Arc<dyn Network>) -> Self {
         let (messages, queue) = mpsc::unbounded_channel();
         let (alive, client) = watch::channel(());
-        Session::start(db, queue, client);
+        Session::start(db, network, queue, client);
         Self { messages, _alive: alive, network: network.clone() }
     }
 
@@ -126,15 +126,19 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    pub(super) async fn ask<T: Send + 'static>(
-        &self,
+    /// Boxed: the futures of a request are nested deeply as it is.
+    pub(super) fn ask<'l, T: Send + 'static>(
+        &'l self,
         what: &'static str,
         work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
-    ) -> QueryResult<T> {
-        match &self.link {
-            Some(link) => link.ask(what, work).await,
-            None => Err(lost()),
+    ) -> BoxFuture<'l, QueryResult<T>> {
+        async move {
+            match &self.link {
+                Some(link) => link.ask(what, work).await,
+                None => Err(lost()),
+            }
         }
+        .boxed()
     }
 
     /// Returns the connection to its pool. No transaction is open on it any more.

@@ -6,6 +6,11 @@ use std::time::Duration;
 pub trait Network: Send + Sync + 'static {
     /// How this statement travels; `what` names it, and is the same for each of its kind.
     fn passage(&self, what: &'static str) -> Passage;
+
+    /// Whose statements these are, for who watches the database.
+    fn client(&self) -> &str {
+        ""
+    }
 }
 
 /// How one round trip goes. The default: at once, and whole.

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::database::{Database, error, lost};
-use super::network::{Cut, Passage};
+use super::network::{Cut, Network, Passage};
 use super::record::{Place, Record};
 use super::transaction::{OpenTx, Patience};
 use super::write::{Act, Write};
@@ -35,6 +35,7 @@ pub(super) struct Message {
 pub(super) struct Session {
     pub(super) db: Database,
     life: u64,
+    network: Arc<dyn Network>,
     tx: Option<OpenTx>,
     /// Whether the open transaction is the one that the engine began (H7).
     pub(super) ours: bool,
@@ -51,12 +52,14 @@ impl Session {
     /// Starts one; it ends with the connection's other end.
     pub(super) fn start(
         db: &Database,
+        network: &Arc<dyn Network>,
         messages: mpsc::UnboundedReceiver<Message>,
         client: watch::Receiver<()>,
     ) {
         let session = Self {
             db: db.clone(),
             life: db.state().life,
+            network: network.clone(),
             tx: None,
             ours: false,
             patience: Patience { lock_timeout: None, client },
@@ -152,7 +155,7 @@ impl Session {
         self.ours = false;
         self.patience.lock_timeout = None;
         match self.tx.take() {
-            Some(tx) if !tx.failed => tx.commit(),
+            Some(tx) if !tx.failed => tx.commit(self.network.client()),
             _ => Ok(()),
         }
     }

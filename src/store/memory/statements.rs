@@ -149,6 +149,7 @@ pub(super) struct NextState {
     due: Option<Duration>,
     resolution: Option<String>,
     reason: Option<String>,
+    forgiven: i32,
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
     waits: Option<bool>,
     response: Option<StoredResponse>,
@@ -168,6 +169,7 @@ impl NextState {
             due: change.due(),
             resolution: change.resolution.map(str::to_owned),
             reason: change.reason.map(str::to_owned),
+            forgiven: change.forgiven_attempts.cast_signed(),
             waits: Some(change.waits()),
             response: change.response.cloned(),
         }
@@ -175,7 +177,7 @@ impl NextState {
 
     /// The same by the commit of a phase.
     pub(super) fn of_phase(change: &Change<'_>) -> Self {
-        Self { waits: None, ..Self::of(change) }
+        Self { waits: None, forgiven: 0, ..Self::of(change) }
     }
 
     fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
@@ -186,6 +188,8 @@ impl NextState {
         if settled {
             row.reconciles = 0;
             row.forgiven_attempts = row.attempts;
+        } else {
+            row.forgiven_attempts += self.forgiven;
         }
         row.run_after = match (self.due, self.lease) {
             (None, _) => None,

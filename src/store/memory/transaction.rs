@@ -234,7 +234,7 @@ impl OpenTx {
     }
 
     /// Commits. `Err`: undone.
-    pub(super) fn commit(mut self) -> QueryResult<()> {
+    pub(super) fn commit(mut self, by: &str) -> QueryResult<()> {
         let now = self.db.now();
         let db = self.db.clone();
         let mut state = db.state();
@@ -252,7 +252,7 @@ impl OpenTx {
         {
             return Err(could_not_serialize());
         }
-        state.install(std::mem::take(&mut self.writes), now);
+        state.install(std::mem::take(&mut self.writes), now, by);
         Ok(())
     }
 }
