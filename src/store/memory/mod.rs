@@ -23,7 +23,7 @@ mod transaction;
 mod write;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
@@ -31,6 +31,7 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 pub use self::backend::MemoryBackend;
@@ -42,7 +43,7 @@ pub use self::write::Write;
 use self::link::{Lent, Pool};
 use self::record::{JobRecord, KeyRecord, Place};
 use self::session::Session;
-use self::statements::{Birth, Guarded, NextState, TakeOver, after, refusal, staged};
+use self::statements::{Birth, Guarded, NextState, Pinned, TakeOver, Wait, after, refusal, staged};
 use super::row::{glance, key_row, standing};
 use super::{
     Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
@@ -52,8 +53,32 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 
-/// How long a takeover waits for the row's lock, as in the other store.
-const TAKE_OVER_LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long a statement waits for a key's row while it holds a connection, as in the other store; the rest
+/// of the time is waited for without one.
+const ROW_LOCK_WAIT: Duration = Duration::from_millis(20);
+
+/// How long a write waits for a row whose lock another transaction holds, without a connection.
+const LOCKED_WAIT: Duration = Duration::from_secs(1);
+
+/// The pauses between two looks at what another transaction does.
+struct Pauses {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Pauses {
+    fn within(bound: Duration) -> Self {
+        Self { until: Instant::now() + bound, pause: Duration::from_millis(5) }
+    }
+
+    /// Pauses, each time for longer; `false` where the bound has passed.
+    async fn pause(&mut self) -> bool {
+        let left = self.until.saturating_duration_since(Instant::now());
+        tokio::time::sleep(self.pause.min(left)).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(200));
+        !left.is_zero()
+    }
+}
 
 /// A client of a [`Database`] in memory: a store with the semantics of PostgreSQL.
 #[derive(Clone)]
@@ -101,7 +126,7 @@ impl Memory {
         + 'static,
     ) -> Result<T, StoreError> {
         match self.ask(doing, work.clone()).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
+            Err(error) if error.is_connection_lost() => {
                 self.pool.forget_idle();
                 self.ask(doing, work).await
             }
@@ -114,8 +139,7 @@ impl Memory {
         row: &NewRow<'_>,
     ) -> Result<Reserved<MemoryTransaction>, StoreError> {
         let lent = self.pool.get().await?;
-        let (birth, began) = (Birth::of(row), Instant::now());
-        let lock_wait = row.lock_wait;
+        let birth = Birth::of(row);
         let reserved = lent.ask("reserve the key", |session| session.reserve(birth).boxed()).await;
         let tx = MemoryTransaction(MemoryConnection(lent));
         match reserved {
@@ -129,7 +153,7 @@ impl Memory {
                 let seen = taken.map(|(row, now)| glance(row.glance(now))).transpose()?;
                 Ok(Reserved::Exists(seen))
             }
-            Err(error) if is_lock_timeout(&error, began, lock_wait) => {
+            Err(error) if is_lock_timeout(&error) => {
                 tx.rollback().await;
                 Ok(Reserved::Busy)
             }
@@ -137,12 +161,105 @@ impl Memory {
         }
     }
 
-    async fn try_begin(&self, isolation: Isolation) -> Result<MemoryTransaction, StoreError> {
+    /// A transaction that keeps what it saw at its beginning locks the key's row there.
+    async fn try_begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<MemoryTransaction>, StoreError> {
         let lent = self.pool.get().await?;
-        let begun =
-            lent.ask("begin", move |session| async move { session.begin(isolation) }.boxed());
-        begun.await.map_err(|error| StoreError::database("begin a transaction", error))?;
-        Ok(MemoryTransaction(MemoryConnection(lent)))
+        let guarded = Guarded::by(guard);
+        let begun = lent.ask("begin", move |session| {
+            async move {
+                session.begin(isolation)?;
+                match isolation {
+                    Isolation::ReadCommitted => Ok(Pinned::Locked),
+                    _ => session.pin(&guarded),
+                }
+            }
+            .boxed()
+        });
+        let pinned =
+            begun.await.map_err(|error| StoreError::database("begin a transaction", error));
+        let tx = MemoryTransaction(MemoryConnection(lent));
+        match pinned? {
+            Pinned::Locked => Ok(Some(tx)),
+            Pinned::OfAnother => {
+                tx.rollback().await;
+                Err(StoreError::Locked)
+            }
+            Pinned::Gone => {
+                tx.rollback().await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn try_create(&self, birth: Birth, written: HandedOver) -> Result<Creation, StoreError> {
+        let lent = self.pool.get().await?;
+        let answer = lent.ask("create", |session| create(session, birth, written).boxed()).await;
+        let failed = |error| StoreError::database("create the key", error);
+        Ok(match answer {
+            Ok(row) => {
+                lent.give_back();
+                Creation::Done { now: row.advanced_at.0, expires_at: row.expires_at.0 }
+            }
+            Err(error) if is_lost(&error) => Creation::Unknown(failed(error)),
+            Err(error) => {
+                lent.give_back();
+                if message_of(&error).contains(statements::MARK_EXISTS) {
+                    Creation::Exists
+                } else if is_lock_timeout(&error) {
+                    Creation::Busy
+                } else {
+                    Creation::Failed(failed(error))
+                }
+            }
+        })
+    }
+
+    async fn try_take_over(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let take = TakeOver::new(claim, hold);
+        let taken =
+            self.ask("take over the key", |session| take_over(session, take).boxed()).await?;
+        if let Some((row, now)) = taken {
+            return key_row(row.row(now)).map(Some);
+        }
+        let take = TakeOver::new(claim, hold);
+        let place = take.place.clone();
+        let seen =
+            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+        match seen.is_some_and(|(row, now)| take.matches(&row, now)) {
+            true => Err(StoreError::Locked),
+            false => Ok(None),
+        }
+    }
+
+    async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let guarded = Guarded::by(guard);
+        let renewed = self.ask_again("renew the lease", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let renewed = session.renew(&guarded, hold).await;
+                session.conclude(renewed).await
+            }
+            .boxed()
+        });
+        if renewed.await? {
+            return Ok(true);
+        }
+        let guarded = Guarded::by(guard);
+        let place = guarded.place.clone();
+        let seen =
+            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+        match seen.is_some_and(|(row, _)| guarded.holds(&row)) {
+            true => Err(StoreError::Locked),
+            false => Ok(false),
+        }
     }
 
     /// All rows of the key table that fit, as a worker's search sees them.
@@ -259,12 +376,19 @@ impl Store for Memory {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MemoryTransaction>, StoreError> {
-        match self.try_reserve(row).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
-                self.pool.forget_idle();
-                self.try_reserve(row).await
+        let mut pauses = Pauses::within(row.lock_wait);
+        loop {
+            let reserved = match self.try_reserve(row).await {
+                Err(error) if error.is_connection_lost() => {
+                    self.pool.forget_idle();
+                    self.try_reserve(row).await
+                }
+                reserved => reserved,
+            };
+            match reserved {
+                Ok(Reserved::Busy) if pauses.pause().await => {}
+                reserved => return reserved,
             }
-            reserved => reserved,
         }
     }
 
@@ -275,33 +399,16 @@ impl Store for Memory {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Creation {
-        let lent = match self.pool.get().await {
-            Ok(lent) => lent,
-            Err(error) => return Creation::Failed(error),
-        };
-        let (began, lock_wait) = (Instant::now(), row.lock_wait);
-        let birth = Birth::of(row).changed(created_at, change);
         let written = match handed_over(&row.guard(), writes) {
             Ok(written) => written,
             Err(error) => return Creation::Failed(StoreError::database("create the key", error)),
         };
-        let answer = lent.ask("create", |session| create(session, birth, written).boxed()).await;
-        let failed = |error| StoreError::database("create the key", error);
-        match answer {
-            Ok(row) => {
-                lent.give_back();
-                Creation::Done { now: row.advanced_at.0, expires_at: row.expires_at.0 }
-            }
-            Err(error) if is_lost(&error) => Creation::Unknown(failed(error)),
-            Err(error) => {
-                lent.give_back();
-                if message_of(&error).contains(statements::MARK_EXISTS) {
-                    Creation::Exists
-                } else if is_lock_timeout(&error, began, lock_wait) {
-                    Creation::Busy
-                } else {
-                    Creation::Failed(failed(error))
-                }
+        let mut pauses = Pauses::within(row.lock_wait);
+        loop {
+            let birth = Birth::of(row).changed(created_at, change);
+            match self.try_create(birth, written.clone()).await {
+                Ok(Creation::Busy) if pauses.pause().await => {}
+                created => return created.unwrap_or_else(Creation::Failed),
             }
         }
     }
@@ -341,21 +448,35 @@ impl Store for Memory {
         .await
     }
 
-    async fn begin(&self, isolation: Isolation) -> Result<MemoryTransaction, StoreError> {
-        match self.try_begin(isolation).await {
-            Err(error) if error.may_be_of_a_dead_connection() => {
-                self.pool.forget_idle();
-                self.try_begin(isolation).await
+    async fn begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<MemoryTransaction>, StoreError> {
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            let begun = match self.try_begin(isolation, guard).await {
+                Err(error) if error.is_connection_lost() => {
+                    self.pool.forget_idle();
+                    self.try_begin(isolation, guard).await
+                }
+                begun => begun,
+            };
+            match begun {
+                Err(StoreError::Locked) if pauses.pause().await => {}
+                begun => return begun,
             }
-            begun => begun,
         }
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let take = TakeOver::new(claim, hold);
-        let taken =
-            self.ask("take over the key", |session| take_over(session, take).boxed()).await?;
-        taken.map(|(row, now)| key_row(row.row(now))).transpose()
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            match self.try_take_over(claim, hold).await {
+                Err(StoreError::Locked) if pauses.pause().await => {}
+                taken => return taken,
+            }
+        }
     }
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
@@ -372,16 +493,13 @@ impl Store for Memory {
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let guarded = Guarded::by(guard);
-        self.ask_again("renew the lease", move |session| {
-            async move {
-                session.begin(Isolation::ReadCommitted)?;
-                let renewed = session.renew(&guarded, hold).await;
-                session.conclude(renewed).await
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            match self.try_renew(guard, hold).await {
+                Err(StoreError::Locked) if pauses.pause().await => {}
+                renewed => return renewed,
             }
-            .boxed()
-        })
-        .await
+        }
     }
 
     async fn outputs(
@@ -579,6 +697,7 @@ fn job_place(at: &JobAt) -> (Place, i32) {
 }
 
 /// What a phase handed over: its statements, and the jobs that it staged.
+#[derive(Clone)]
 struct HandedOver {
     statements: Vec<Write>,
     jobs: Vec<JobRecord>,
@@ -632,7 +751,6 @@ async fn take_over(
     take: TakeOver,
 ) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
     session.begin(Isolation::ReadCommitted)?;
-    session.patience.lock_timeout = Some(TAKE_OVER_LOCK_WAIT);
     let taken = session.take_over(take).await;
     session.conclude(taken).await
 }
@@ -763,7 +881,7 @@ async fn pass_time(session: &mut Session, place: Place) -> QueryResult<()> {
         key.locked_until = key.locked_until.map(|_| key.created_at);
         key.run_after = key.run_after.map(|_| key.created_at);
     };
-    let passed = session.update_key(&place, |_, _| true, pass).await;
+    let passed = session.update_key(&place, Wait::ForTheLock, |_, _| true, pass).await;
     session.conclude(passed).await.map(drop)
 }
 
@@ -856,9 +974,8 @@ fn message_of(error: &Error) -> &str {
     }
 }
 
-fn is_lock_timeout(error: &Error, began: Instant, lock_wait: Duration) -> bool {
-    matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-        if about.message().contains("lock timeout") || began.elapsed() >= lock_wait)
+fn is_lock_timeout(error: &Error) -> bool {
+    message_of(error).contains("lock timeout")
 }
 
 fn is_lost(error: &Error) -> bool {

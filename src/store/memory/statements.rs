@@ -26,7 +26,6 @@ pub(super) struct Birth {
     pub(super) lease: Option<Duration>,
     pub(super) due: Option<Duration>,
     pub(super) retention: Duration,
-    pub(super) lock_wait: Duration,
     pub(super) replaces: Option<Uuid>,
 }
 
@@ -68,7 +67,6 @@ impl Birth {
             lease: row.birth.lease(),
             due: row.birth.due(),
             retention: row.retention,
-            lock_wait: row.lock_wait,
             replaces: row.replaces,
         }
     }
@@ -110,7 +108,7 @@ impl Birth {
 /// By what a write is guarded (G3).
 #[derive(Clone)]
 pub(super) struct Guarded {
-    place: Place,
+    pub(super) place: Place,
     request_id: Uuid,
     token: i64,
     from: String,
@@ -131,7 +129,7 @@ impl Guarded {
     }
 
     /// The lease, wherever the row stands.
-    fn holds(&self, row: &KeyRecord) -> bool {
+    pub(super) fn holds(&self, row: &KeyRecord) -> bool {
         row.request_id.uuid() == self.request_id
             && row.lease_token == self.token
             && row.is(Status::InProgress)
@@ -218,7 +216,7 @@ impl NextState {
 
 /// A lease to be acquired.
 pub(super) struct TakeOver {
-    place: Place,
+    pub(super) place: Place,
     request_id: Uuid,
     token: i64,
     from: Status,
@@ -226,6 +224,13 @@ pub(super) struct TakeOver {
     phases: Option<String>,
     right: Right,
     hold: Hold,
+}
+
+/// Whether a transaction that keeps what it saw at its beginning has the lock of the key's row.
+pub(super) enum Pinned {
+    Locked,
+    OfAnother,
+    Gone,
 }
 
 impl TakeOver {
@@ -242,7 +247,7 @@ impl TakeOver {
         }
     }
 
-    fn matches(&self, row: &KeyRecord, now: DateTime<Utc>) -> bool {
+    pub(super) fn matches(&self, row: &KeyRecord, now: DateTime<Utc>) -> bool {
         row.request_id.uuid() == self.request_id
             && row.lease_token == self.token
             && row.is(self.from)
@@ -280,6 +285,13 @@ pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
 
 fn mark(mark: &str) -> diesel::result::Error {
     error(DatabaseErrorKind::Unknown, mark)
+}
+
+/// Whether a statement waits for a row that another transaction holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    ForTheLock,
+    No,
 }
 
 /// Why the engine's guarded update came to nothing.
@@ -327,6 +339,7 @@ impl Session {
     async fn update(
         &mut self,
         place: &Place,
+        wait: Wait,
         matches: impl Fn(&Record, DateTime<Utc>) -> bool + Send + Sync,
         change: impl FnOnce(Record, DateTime<Utc>) -> Option<Record> + Send,
     ) -> QueryResult<Option<(Record, DateTime<Utc>)>> {
@@ -334,7 +347,12 @@ impl Session {
         if !seen.is_some_and(|record| matches(&record, self.now())) {
             return Ok(None);
         }
-        let newest = self.locked(place).await?.newest(place);
+        let newest = match wait {
+            Wait::ForTheLock => self.locked(place).await?.newest(place),
+            // `SKIP LOCKED`
+            Wait::No if self.is_of_another(place) => return Ok(None),
+            Wait::No => self.locked(place).await?.newest(place),
+        };
         let now = self.now();
         let Some(record) = newest.filter(|record| matches(record, now)) else { return Ok(None) };
         let changed = change((*record).clone(), now);
@@ -345,6 +363,7 @@ impl Session {
     pub(super) async fn update_key(
         &mut self,
         place: &Place,
+        wait: Wait,
         matches: impl Fn(&KeyRecord, DateTime<Utc>) -> bool + Send + Sync,
         change: impl FnOnce(&mut KeyRecord, DateTime<Utc>) + Send,
     ) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
@@ -356,7 +375,7 @@ impl Session {
             }
             other => Some(other),
         };
-        let updated = self.update(place, matches, change).await?;
+        let updated = self.update(place, wait, matches, change).await?;
         Ok(updated.and_then(|(record, now)| Some((record.key()?.clone(), now))))
     }
 
@@ -371,7 +390,7 @@ impl Session {
             Record::Job(job) => change(job, now).map(Record::Job),
             other => Some(other),
         };
-        let updated = self.update(place, matches, change).await?;
+        let updated = self.update(place, Wait::ForTheLock, matches, change).await?;
         Ok(updated.and_then(|(record, now)| Some((record.job()?.clone(), now))))
     }
 
@@ -381,7 +400,7 @@ impl Session {
         matches: impl Fn(&KeyRecord, DateTime<Utc>) -> bool + Send + Sync,
     ) -> QueryResult<bool> {
         let matches = |record: &Record, now| record.key().is_some_and(|key| matches(key, now));
-        Ok(self.update(place, matches, |_, _| None).await?.is_some())
+        Ok(self.update(place, Wait::ForTheLock, matches, |_, _| None).await?.is_some())
     }
 
     pub(super) async fn take_over(
@@ -390,14 +409,14 @@ impl Session {
     ) -> QueryResult<Option<(KeyRecord, DateTime<Utc>)>> {
         let matches = |row: &KeyRecord, now| take.matches(row, now);
         let change = |row: &mut KeyRecord, now| take.apply(row, now);
-        self.update_key(&take.place, matches, change).await
+        self.update_key(&take.place, Wait::No, matches, change).await
     }
 
     /// The next state of a row, guarded.
     pub(super) async fn advance(&mut self, guard: &Guarded, next: NextState) -> QueryResult<bool> {
         let matches = |row: &KeyRecord, _| guard.matches(row);
         let change = |row: &mut KeyRecord, now| next.apply(row, now);
-        Ok(self.update_key(&guard.place, matches, change).await?.is_some())
+        Ok(self.update_key(&guard.place, Wait::ForTheLock, matches, change).await?.is_some())
     }
 
     /// The same in a phase's transaction, where no row is an error.
@@ -416,6 +435,18 @@ impl Session {
         }
     }
 
+    /// Locks the row for a transaction that keeps what it saw at its beginning, as its first statement.
+    /// Whether the row is as the guard says is the last statement's to judge.
+    pub(super) fn pin(&mut self, guard: &Guarded) -> QueryResult<Pinned> {
+        let seen = self.statement()?.see(&guard.place);
+        let Some(row) = seen.as_deref().and_then(Record::key) else { return Ok(Pinned::Gone) };
+        Ok(match self.open()?.try_lock(&guard.place)? {
+            true => Pinned::Locked,
+            false if guard.matches(row) => Pinned::OfAnother,
+            false => Pinned::Gone,
+        })
+    }
+
     pub(super) async fn renew(&mut self, guard: &Guarded, hold: Hold) -> QueryResult<bool> {
         let matches = |row: &KeyRecord, _| guard.holds(row);
         let change = |row: &mut KeyRecord, now| {
@@ -423,7 +454,7 @@ impl Session {
             row.run_after = row.locked_until;
             row.expires_at = row.expires_at.max(after(now, hold.retention));
         };
-        Ok(self.update_key(&guard.place, matches, change).await?.is_some())
+        Ok(self.update_key(&guard.place, Wait::No, matches, change).await?.is_some())
     }
 
     async fn make_room(&mut self, birth: &Birth) -> QueryResult<()> {
@@ -444,7 +475,7 @@ impl Session {
         &mut self,
         birth: Birth,
     ) -> QueryResult<Result<KeyRecord, Option<(KeyRecord, DateTime<Utc>)>>> {
-        self.patience.lock_timeout = Some(birth.lock_wait);
+        self.patience.lock_timeout = Some(super::ROW_LOCK_WAIT);
         let made_room = self.make_room(&birth).await;
         self.noted(made_room)?;
         let place = birth.place();
@@ -537,7 +568,8 @@ impl Session {
             row.response_status = row.response_status.or(Some(410));
             (row.response_headers, row.response_body) = (None, None);
         };
-        let Some((row, _)) = self.update_key(place, settled, change).await? else {
+        let Some((row, _)) = self.update_key(place, Wait::ForTheLock, settled, change).await?
+        else {
             return Ok(false);
         };
         for job in jobs.iter().filter(|job| of(job, &row)) {

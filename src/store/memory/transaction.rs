@@ -187,6 +187,27 @@ impl OpenTx {
         }
     }
 
+    /// Acquires the row's lock if nobody else holds it.
+    pub(super) fn try_lock(&mut self, place: &Place) -> QueryResult<bool> {
+        let mut state = self.db.state();
+        if !state.open.contains_key(&self.id) {
+            return Err(lost());
+        }
+        let slot = state.slots.entry(place.clone()).or_default();
+        match slot.holder {
+            Some(holder) if holder != self.id => return Ok(false),
+            Some(_) => {}
+            None => {
+                slot.holder = Some(self.id);
+                if let Some(open) = state.open.get_mut(&self.id) {
+                    open.locks.push(place.clone());
+                }
+            }
+        }
+        self.check_snapshot(place, &state)?;
+        Ok(true)
+    }
+
     fn waits_no_more(&self) {
         if let Some(open) = self.db.state().open.get_mut(&self.id) {
             open.waits_for = None;
