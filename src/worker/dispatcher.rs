@@ -169,6 +169,7 @@ impl<T: Source> Dispatcher<T> {
             }
             let free_at = self.slots.free_at().filter(|_| !is_free);
             tokio::select! {
+                biased;
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
                     self.settle(row, ended, &mut pace);

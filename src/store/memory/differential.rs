@@ -259,21 +259,23 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             13 => write!(line, "renew {}", store.renew(&guard, hold).await.unwrap()).unwrap(),
             14 => write!(line, "reap {}", store.reap(10).await.unwrap()).unwrap(),
             15 | 16 => {
-                let due = store.jobs_due(10).await.unwrap();
-                let at: Vec<_> =
-                    due.iter().map(|at| (at.request_id, at.position, at.attempts)).collect();
+                let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
+                let at: Vec<_> = due
+                    .iter()
+                    .map(|job| (job.at.request_id, job.at.position, job.at.attempts, job.is_next))
+                    .collect();
                 write!(line, "jobs {:?}", sorted(at)).unwrap();
                 let mut due = due;
-                due.sort_by_key(|at| (at.request_id, at.position));
-                if let Some(at) = due.first() {
+                due.sort_by_key(|job| (job.at.request_id, job.at.position));
+                if let Some(DueJob { at, .. }) = due.first() {
                     let claimed = store.claim_job(at, ends).await.unwrap();
                     let again = store.claim_job(at, ends).await.unwrap().is_some();
                     if let Some(job) = claimed {
                         write!(line, " claimed {} {}", job.name, job.at.attempts).unwrap();
                         let told = match numbers.below(3) {
                             0 => store.job_delivered(&job.at).await,
-                            1 => store.job_failed(&job.at, Some(ends)).await,
-                            _ => store.job_failed(&job.at, None).await,
+                            1 => store.job_failed(&job.at, Some(ends), "late").await,
+                            _ => store.job_failed(&job.at, None, "dead").await,
                         };
                         write!(line, " again {again}, {}", told.unwrap()).unwrap();
                     }
@@ -299,15 +301,22 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                 write!(line, "look {look:?} {outputs:?} {count}").unwrap();
             }
         }
-        let grace = Duration::ZERO;
-        for due in [Due::Resume { grace }, Due::Abandoned { created: None, grace }, Due::Reconcile]
-        {
-            let found = store.due(due, 10, 0).await.unwrap();
-            let found: Vec<_> = found
-                .iter()
-                .map(|(scope, key)| (scope.as_str().to_owned(), key.as_str().to_owned()))
-                .collect();
-            write!(line, " | {:?}", sorted(found)).unwrap();
+        let grace = numbers.happens(1, 2).then_some(NEVER_ENDS).unwrap_or_default();
+        let due = store.due(&KeyPlace::default(), grace, 10).await.unwrap().rows;
+        let due: Vec<_> = due
+            .iter()
+            .map(|due| {
+                let (scope, key) = (due.scope.as_str().to_owned(), due.key.as_str().to_owned());
+                (scope, key, due.status.as_str(), due.lease_token, due.past_grace)
+            })
+            .collect();
+        let young = store.abandoned(None, Duration::ZERO, 10).await.unwrap();
+        write!(line, " | due {:?}", sorted(due)).unwrap();
+        for young in &young {
+            write!(line, " abandoned {}/{}", young.scope.as_str(), young.key.as_str()).unwrap();
+            if numbers.happens(1, 4) {
+                write!(line, " enrolled {}", store.enrol(young).await.unwrap()).unwrap();
+            }
         }
         let left = store.read(scope, key).await.unwrap();
         write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();

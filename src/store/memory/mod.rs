@@ -43,11 +43,15 @@ pub use self::write::Write;
 use self::link::{Lent, Pool};
 use self::record::{JobRecord, KeyRecord, Place};
 use self::session::Session;
-use self::statements::{Birth, Guarded, NextState, Pinned, TakeOver, Wait, after, refusal, staged};
+use self::statements::{
+    Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
+};
+use super::due::{DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs};
 use super::row::{glance, key_row, standing};
 use super::{
-    Change, Claim, Commit, Created, Creation, Due, Erase, Glance, Guard, Hold, JobAt, JobRow,
-    KeyRow, NewRow, Reserved, Standing, Status, Store, StoreError, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, StagedJobRow,
+    Standing, Status, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -260,24 +264,6 @@ impl Memory {
             true => Err(StoreError::Locked),
             false => Ok(false),
         }
-    }
-
-    /// All rows of the key table that fit, as a worker's search sees them.
-    async fn search<K: Ord>(
-        &self,
-        doing: &'static str,
-        limit: u32,
-        skip: u32,
-        fits: impl Fn(&KeyRecord, DateTime<Utc>) -> Option<K> + Clone + Send + 'static,
-    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
-        let keys = self.ask_again(doing, |session| read_keys(session).boxed()).await?;
-        let now = self.database().now();
-        let mut found: Vec<(K, &KeyRecord)> =
-            keys.iter().filter_map(|key| Some((fits(key, now)?, key))).collect();
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let named = found.into_iter().skip(skip as usize).take(limit as usize);
-        let named = named.map(|(_, key)| (key.scope.clone(), key.idempotency_key.clone()));
-        Ok(super::due::keys_at(named.collect()))
     }
 }
 
@@ -535,60 +521,103 @@ impl Store for Memory {
 
     async fn due(
         &self,
-        due: Due,
+        place: &KeyPlace,
+        grace: Duration,
         limit: u32,
-        skip: u32,
-    ) -> Result<Vec<(Scope, IdempotencyKey)>, StoreError> {
-        match due {
-            Due::Resume { grace } => {
-                self.search("look for due keys", limit, skip, move |key, now| {
-                    let due = key.run_after?;
-                    let rested = after(due.0, grace).0 <= now;
-                    let fits = key.is(Status::Pending)
-                        || (rested
-                            && (key.is(Status::FailedRetryable) || key.is(Status::InProgress)));
-                    (due.0 <= now && fits).then_some(due)
-                })
-                .await
-            }
-            Due::Abandoned { created, grace } => {
-                let (from, to) = Created::expiry(created);
-                self.search("look for abandoned keys", limit, skip, move |key, now| {
-                    let left = (key.expires_at.0 - now).num_milliseconds();
-                    let fits = (from..=to).contains(&left)
-                        && key.is(Status::InProgress)
-                        && key.run_after.is_none()
-                        && key.locked_until.is_some_and(|until| after(until.0, grace).0 <= now);
-                    fits.then_some(key.expires_at)
-                })
-                .await
-            }
-            Due::Reconcile => {
-                self.search("look for unknown keys", limit, skip, |key, now| {
-                    key.run_after.filter(|due| due.0 <= now && key.is(Status::Unknown))
-                })
-                .await
-            }
-        }
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let keys =
+            self.ask_again("look for due keys", |session| read_keys(session).boxed()).await?;
+        let now = self.database().now();
+        let behind = (place.run_after, place.scope.as_str(), place.key.as_str());
+        let due_at = |key: &KeyRecord| {
+            let due = key.run_after?.0;
+            let at = (due, key.scope.as_str(), key.idempotency_key.as_str());
+            (due <= now && at > behind).then_some(due)
+        };
+        let row = |key: &KeyRecord| {
+            let due = due_at(key)?;
+            Some((
+                due,
+                key.scope.clone(),
+                key.idempotency_key.clone(),
+                key.status.clone(),
+                key.lease_token,
+                key.definition.clone(),
+                key.definition_version,
+                after(due, grace).0 <= now,
+            ))
+        };
+        let mut rows: Vec<DueKeyRow> = keys.iter().filter_map(row).collect();
+        rows.sort();
+        rows.truncate(limit as usize);
+        let is_full = rows.len() == limit as usize;
+        Ok(due_keys(rows, is_full))
+    }
+
+    async fn abandoned(
+        &self,
+        created: Option<Created>,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Vec<Abandoned>, StoreError> {
+        let keys =
+            self.ask_again("look for abandoned keys", |session| read_keys(session).boxed()).await?;
+        let now = self.database().now();
+        let (from, to) = Created::expiry(created);
+        let mut found: Vec<&KeyRecord> = keys
+            .iter()
+            .filter(|key| {
+                let left = (key.expires_at.0 - now).num_milliseconds();
+                (from..=to).contains(&left)
+                    && key.is(Status::InProgress)
+                    && key.run_after.is_none()
+                    && key.locked_until.is_some_and(|until| after(until.0, grace).0 <= now)
+            })
+            .collect();
+        found.sort_by_key(|key| key.expires_at);
+        let row = |key: &KeyRecord| {
+            let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
+            (scope, name, key.request_id.uuid(), key.lease_token)
+        };
+        Ok(abandoned(found.into_iter().take(limit as usize).map(row).collect()))
+    }
+
+    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
+        let place = place_of(&abandoned.scope, &abandoned.key);
+        let (request_id, token) = (abandoned.request_id, abandoned.lease_token);
+        self.ask_again("enrol a key", move |session| {
+            enrol(session, place, request_id, token).boxed()
+        })
+        .await
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
         self.ask("reap expired keys", move |session| reap(session, limit).boxed()).await
     }
 
-    async fn jobs_due(&self, limit: u32) -> Result<Vec<JobAt>, StoreError> {
+    async fn jobs_due(
+        &self,
+        place: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
         let jobs =
             self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
         let now = self.database().now();
-        let is_due = |job: &&JobRecord| {
-            job.run_after.is_some_and(|due| due.0 <= now) && Session::is_next(&jobs, job)
+        let behind = (place.run_after, place.scope.as_str(), place.request_id, place.position);
+        let row = |job: &JobRecord| {
+            let (due, request_id) = (job.run_after?.0, job.request_id.uuid());
+            let at = (due, job.scope.as_str(), request_id, job.position);
+            let is_next = Session::is_next(&jobs, job);
+            let row = (due, job.scope.clone(), request_id, job.position, job.attempts);
+            let (due, scope, request_id, position, attempts) = row;
+            (due <= now && at > behind)
+                .then(|| (due, scope, request_id, position, attempts, job.name.clone(), is_next))
         };
-        let mut due: Vec<&JobRecord> = jobs.iter().filter(is_due).collect();
-        due.sort_by_key(|job| job.run_after);
-        let at = |job: &JobRecord| {
-            (job.scope.clone(), job.request_id.uuid(), job.position, job.attempts)
-        };
-        Ok(super::due::jobs_at(due.into_iter().take(limit as usize).map(at).collect()))
+        let mut rows: Vec<DueJobRow> = jobs.iter().filter_map(row).collect();
+        rows.sort();
+        rows.truncate(limit as usize);
+        let is_full = rows.len() == limit as usize;
+        Ok(due_jobs(rows, is_full))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -600,7 +629,15 @@ impl Store for Memory {
             .await?;
         let row = claimed.map(|(job, now)| {
             let lag = (now - job.staged_at.0).num_milliseconds();
-            (job.idempotency_key, job.job_id.uuid(), job.name, job.args.0, job.attempts, lag)
+            (
+                job.idempotency_key,
+                job.job_id.uuid(),
+                job.name,
+                job.args.0,
+                job.attempts,
+                job.forgiven_attempts,
+                lag,
+            )
         });
         row.map(|row| super::due::job(at, row)).transpose()
     }
@@ -613,11 +650,17 @@ impl Store for Memory {
         .await
     }
 
-    async fn job_failed(&self, at: &JobAt, back_off: Option<Duration>) -> Result<bool, StoreError> {
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        back_off: Option<Duration>,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
         let (place, attempts) = job_place(at);
+        let reason = reason.to_owned();
         let put_back = move |job: JobRecord, now: DateTime<Utc>| {
             let run_after = back_off.map(|back_off| after(now, back_off));
-            Some(JobRecord { run_after, ..job })
+            Some(JobRecord { run_after, reason: Some(reason), ..job })
         };
         self.ask_again("put a job back", move |session| {
             change_job(session, place, attempts, put_back).boxed()
@@ -647,7 +690,101 @@ impl Store for Memory {
     }
 
     async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        self.ask_again("revive dead jobs", |session| revive_jobs(session).boxed()).await
+        let any = |_: &JobRecord| true;
+        self.ask_again("revive dead jobs", move |session| {
+            change_dead_jobs(session, any, revived).boxed()
+        })
+        .await
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let key = key.map(|key| key.as_str().to_owned());
+        self.ask_again("erase jobs", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let erased = session.erase_orphaned_jobs(&scope, key.as_deref(), limit).await;
+                session.conclude(erased).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let key = key.map(|key| key.as_str().to_owned());
+        self.ask_again("count jobs", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let counted = session.count_orphans(&scope, key.as_deref());
+                session.conclude(counted).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let jobs = self.ask_again("list dead jobs", |session| read_jobs(session).boxed()).await?;
+        let after = after.map(|(scope, id)| (scope.as_str(), id)).unwrap_or_default();
+        let mut dead: Vec<&JobRecord> = jobs
+            .iter()
+            .filter(|job| {
+                job.run_after.is_none() && (job.scope.as_str(), job.job_id.uuid()) > after
+            })
+            .collect();
+        dead.sort_by_key(|job| (job.scope.as_str(), job.job_id.uuid()));
+        Ok(listed_jobs(dead.into_iter().take(limit as usize).map(listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let jobs =
+            self.ask_again("list overdue jobs", |session| read_jobs(session).boxed()).await?;
+        let now = self.database().now();
+        let mut late: Vec<&JobRecord> = jobs
+            .iter()
+            .filter(|job| job.run_after.is_some_and(|due| after(due.0, overdue).0 <= now))
+            .collect();
+        late.sort_by_key(|job| {
+            (job.run_after, job.scope.as_str(), job.request_id.uuid(), job.position)
+        });
+        Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
+        let revived = self.ask_again("revive a job", move |session| {
+            change_dead_jobs(session, this, revived).boxed()
+        });
+        Ok(revived.await? == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
+        let discarded = self.ask_again("discard a job", move |session| {
+            change_dead_jobs(session, this, |_, _| None).boxed()
+        });
+        Ok(discarded.await? == 1)
     }
 
     #[cfg(feature = "fault-injection")]
@@ -841,7 +978,7 @@ async fn erase_batch(
     retention: Duration,
 ) -> QueryResult<u32> {
     if let Some(key) = key {
-        return Ok(session.erase(&Place::Key(scope, key), retention).await?.into());
+        return Ok(session.erase(&Place::Key(scope, key), retention, Lives::All).await?.into());
     }
     let mut erased = 0;
     for key in session.read_keys()? {
@@ -850,28 +987,70 @@ async fn erase_batch(
         }
         if key.scope == scope && key.fingerprint != super::ERASED {
             let place = Place::Key(key.scope, key.idempotency_key);
-            erased += u32::from(session.erase(&place, retention).await?);
+            erased += u32::from(session.erase(&place, retention, Lives::This).await?);
         }
     }
     Ok(erased)
 }
 
-async fn revive_jobs(session: &mut Session) -> QueryResult<u64> {
-    session.begin(Isolation::ReadCommitted)?;
-    let revived = revive_all(session).await;
-    session.conclude(revived).await
+fn listed(job: &JobRecord) -> JobListRow {
+    (
+        job.scope.clone(),
+        job.request_id.uuid(),
+        job.job_id.uuid(),
+        job.name.clone(),
+        job.attempts,
+        job.reason.clone(),
+        job.staged_at.0,
+    )
 }
 
-async fn revive_all(session: &mut Session) -> QueryResult<u64> {
-    let mut revived = 0;
+/// An operator's word: a dead letter is delivered again, with a new count of attempts.
+fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
+    let run_after = Some(record::Time(now));
+    Some(JobRecord { run_after, forgiven_attempts: job.attempts, ..job })
+}
+
+async fn change_dead_jobs(
+    session: &mut Session,
+    which: impl Fn(&JobRecord) -> bool + Send + Sync,
+    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
+) -> QueryResult<u64> {
+    session.begin(Isolation::ReadCommitted)?;
+    let changed = change_each_dead_job(session, which, change).await;
+    session.conclude(changed).await
+}
+
+async fn change_each_dead_job(
+    session: &mut Session,
+    which: impl Fn(&JobRecord) -> bool + Send + Sync,
+    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
+) -> QueryResult<u64> {
+    let mut changed = 0;
     for job in session.read_jobs()? {
-        let place = Place::Job(job.scope.clone(), job.request_id.uuid(), job.position);
-        let dead = |job: &JobRecord, _| job.run_after.is_none();
-        let revive =
-            |job: JobRecord, now| Some(JobRecord { run_after: Some(record::Time(now)), ..job });
-        revived += u64::from(session.update_job(&place, dead, revive).await?.is_some());
+        let dead = |job: &JobRecord, _| job.run_after.is_none() && which(job);
+        changed += u64::from(session.update_job(&job.place(), dead, change).await?.is_some());
     }
-    Ok(revived)
+    Ok(changed)
+}
+
+async fn enrol(
+    session: &mut Session,
+    place: Place,
+    request_id: Uuid,
+    token: i64,
+) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let abandoned = move |key: &KeyRecord, now| {
+        key.request_id.uuid() == request_id
+            && key.lease_token == token
+            && key.is(Status::InProgress)
+            && key.run_after.is_none()
+            && key.locked_until.is_some_and(|until| until.0 <= now)
+    };
+    let enter = |key: &mut KeyRecord, _| key.run_after = key.locked_until;
+    let entered = session.update_key(&place, Wait::ForTheLock, abandoned, enter).await;
+    Ok(session.conclude(entered).await?.is_some())
 }
 
 #[cfg(feature = "fault-injection")]

@@ -70,6 +70,8 @@ pub(super) struct JobRecord {
     pub(super) args: Bytes,
     pub(super) staged_at: Time,
     pub(super) attempts: i32,
+    pub(super) forgiven_attempts: i32,
+    pub(super) reason: Option<String>,
     pub(super) run_after: Option<Time>,
 }
 

@@ -544,11 +544,21 @@ impl Session {
         })
     }
 
-    /// What users gave goes out of a settled row whose jobs are settled too.
-    pub(super) async fn erase(&mut self, place: &Place, retention: Duration) -> QueryResult<bool> {
+    /// What users gave goes out of a settled row whose jobs are settled too: those of this life, or, for
+    /// one key, of every life of it.
+    pub(super) async fn erase(
+        &mut self,
+        place: &Place,
+        retention: Duration,
+        lives: Lives,
+    ) -> QueryResult<bool> {
         let jobs = self.read_jobs()?;
-        let of = |job: &JobRecord, row: &KeyRecord| {
-            job.scope == row.scope && job.request_id == row.request_id
+        let of_key = |job: &JobRecord, row: &KeyRecord| {
+            job.scope == row.scope && job.idempotency_key == row.idempotency_key
+        };
+        let of = |job: &JobRecord, row: &KeyRecord| match lives {
+            Lives::All => of_key(job, row),
+            Lives::This => job.scope == row.scope && job.request_id == row.request_id,
         };
         let settled = |row: &KeyRecord, _: DateTime<Utc>| {
             (row.is(Status::Completed) || row.is(Status::DeadLetter))
@@ -568,16 +578,66 @@ impl Session {
             row.response_status = row.response_status.or(Some(410));
             (row.response_headers, row.response_body) = (None, None);
         };
-        let Some((row, _)) = self.update_key(place, Wait::ForTheLock, settled, change).await?
-        else {
-            return Ok(false);
-        };
-        for job in jobs.iter().filter(|job| of(job, &row)) {
+        let updated = self.update_key(place, Wait::ForTheLock, settled, change).await?;
+        let Some((row, _)) = updated else { return Ok(false) };
+        for job in jobs.iter().filter(|job| of_key(job, &row)) {
             let dead = |job: &JobRecord, _: DateTime<Utc>| job.run_after.is_none();
             self.update_job(&job.place(), dead, |_, _| None).await?;
         }
         Ok(true)
     }
+
+    /// Deletes a batch of the dead jobs whose key has no row but an erased one.
+    pub(super) async fn erase_orphaned_jobs(
+        &mut self,
+        scope: &str,
+        key: Option<&str>,
+        limit: u32,
+    ) -> QueryResult<u32> {
+        let (keys, jobs) = (self.read_keys()?, self.read_jobs()?);
+        let has_row = |job: &JobRecord| {
+            keys.iter().any(|row| {
+                (&row.scope, &row.idempotency_key) == (&job.scope, &job.idempotency_key)
+                    && row.fingerprint != ERASED
+            })
+        };
+        let orphan = |job: &&JobRecord| {
+            job.scope == scope
+                && key.is_none_or(|key| key == job.idempotency_key)
+                && job.run_after.is_none()
+                && !has_row(job)
+        };
+        let mut erased = 0;
+        for job in jobs.iter().filter(orphan).take(limit as usize) {
+            let dead = |job: &JobRecord, _: DateTime<Utc>| job.run_after.is_none();
+            erased += u32::from(self.update_job(&job.place(), dead, |_, _| None).await?.is_some());
+        }
+        Ok(erased)
+    }
+
+    /// How many requests have jobs that are to be delivered, and no row.
+    pub(super) fn count_orphans(&mut self, scope: &str, key: Option<&str>) -> QueryResult<u64> {
+        let (keys, jobs) = (self.read_keys()?, self.read_jobs()?);
+        let has_row = |job: &JobRecord| {
+            keys.iter().any(|row| row.scope == job.scope && row.request_id == job.request_id)
+        };
+        let orphan = |job: &&JobRecord| {
+            job.scope == scope
+                && key.is_none_or(|key| key == job.idempotency_key)
+                && job.run_after.is_some()
+                && !has_row(job)
+        };
+        let requests: std::collections::BTreeSet<Uuid> =
+            jobs.iter().filter(orphan).map(|job| job.request_id.uuid()).collect();
+        Ok(requests.len() as u64)
+    }
+}
+
+/// Of which lives of a key the jobs have to be settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lives {
+    This,
+    All,
 }
 
 /// A job to be staged.
@@ -592,6 +652,8 @@ pub(super) fn staged(guard: &Guard<'_>, job: &StagedJob) -> JobRecord {
         args: job.args.as_slice().into(),
         staged_at: Time(UNSET),
         attempts: 0,
+        forgiven_attempts: 0,
+        reason: None,
         run_after: None,
     }
 }
