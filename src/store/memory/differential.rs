@@ -322,8 +322,11 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();
         log.push(std::mem::take(line));
     }
-    let survey = store.survey().await.unwrap();
-    log.push(format!("{:?}", sorted(survey.iter().map(|rows| format!("{rows:?}")).collect())));
+    let survey = store.survey(100).await.unwrap();
+    let survey = survey
+        .iter()
+        .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));
+    log.push(format!("{:?}", sorted(survey.collect())));
     log
 }
 

@@ -41,17 +41,17 @@ pub use self::network::{Cut, Network, Passage, Perfect};
 pub use self::write::Write;
 
 use self::link::{Lent, Pool};
-use self::record::{JobRecord, KeyRecord, Place};
+use self::record::{JobRecord, KeyRecord, Place, Time};
 use self::session::Session;
 use self::statements::{
     Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
 };
 use super::due::{DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs};
-use super::row::{glance, key_row, standing};
+use super::row::{SurveyRow, glance, key_row, surveyed};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, StagedJobRow,
-    Standing, Status, Store, StoreError, Transaction, Writes,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, StagedJobRow, Status,
+    Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -130,7 +130,7 @@ impl Memory {
         + 'static,
     ) -> Result<T, StoreError> {
         match self.ask(doing, work.clone()).await {
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.is_of_the_connection() => {
                 self.pool.forget_idle();
                 self.ask(doing, work).await
             }
@@ -365,7 +365,7 @@ impl Store for Memory {
         let mut pauses = Pauses::within(row.lock_wait);
         loop {
             let reserved = match self.try_reserve(row).await {
-                Err(error) if error.is_connection_lost() => {
+                Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_reserve(row).await
                 }
@@ -442,7 +442,7 @@ impl Store for Memory {
         let mut pauses = Pauses::within(LOCKED_WAIT);
         loop {
             let begun = match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_connection_lost() => {
+                Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_begin(isolation, guard).await
                 }
@@ -810,21 +810,35 @@ impl Store for Memory {
                 .await;
     }
 
-    async fn survey(&self) -> Result<Vec<Standing>, StoreError> {
+    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
         let keys = self.ask_again("survey the keys", |session| read_keys(session).boxed()).await?;
-        let mut counts = std::collections::BTreeMap::new();
-        for key in keys.into_iter().filter(|key| !key.is(Status::Completed)) {
-            let standing = (
-                (key.definition, key.definition_version),
-                (key.recovery_point, key.status),
-                key.phases,
-            );
-            *counts.entry(standing).or_insert(0) += 1;
-        }
-        let rows = counts.into_iter().map(|(((name, version), (point, status), phases), rows)| {
-            standing((name, version, phases, point, status, rows))
-        });
-        rows.collect()
+        let found = |by: i32, mut keys: Vec<&KeyRecord>, place: fn(&KeyRecord) -> Option<Time>| {
+            keys.retain(|key| place(key).is_some());
+            keys.sort_by_key(|key| place(key));
+            let row = move |key: &KeyRecord| -> SurveyRow {
+                (
+                    by,
+                    (key.scope.clone(), key.idempotency_key.clone()),
+                    (key.definition.clone(), key.definition_version, key.phases.clone()),
+                    (
+                        key.status.clone(),
+                        key.recovery_point.clone(),
+                        key.open_intent.clone(),
+                        key.reason.clone(),
+                    ),
+                )
+            };
+            keys.into_iter().take(limit as usize).map(row).collect::<Vec<_>>()
+        };
+        let all = || keys.iter().collect();
+        let mut rows = found(0, all(), |key| key.run_after);
+        rows.extend(found(1, all(), |key| key.waiting_since));
+        let mut youngest: Vec<&KeyRecord> = all();
+        youngest.sort_by_key(|key| std::cmp::Reverse(key.expires_at));
+        youngest.truncate(limit as usize);
+        youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
+        rows.extend(found(2, youngest, |key| Some(key.expires_at)));
+        rows.into_iter().map(surveyed).collect()
     }
 }
 
