@@ -28,7 +28,7 @@ pub(crate) const FINISHED: &str = "finished";
 const FOREIGN_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the statements of a batch may take unless the phase says otherwise.
-const BATCH_TIME_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const BATCH_TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// A named, versioned list of phases.
 #[derive(Clone, Copy, Debug)]

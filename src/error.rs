@@ -39,9 +39,8 @@ impl DbError {
                 DatabaseErrorKind::ExclusionViolation => "exclusion violation",
                 DatabaseErrorKind::SerializationFailure => "serialization failure",
                 DatabaseErrorKind::ReadOnlyTransaction => "read-only transaction",
-                DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
-                    "connection lost"
-                }
+                DatabaseErrorKind::ClosedConnection => "no answer in time",
+                DatabaseErrorKind::UnableToSendCommand => "connection lost",
                 _ => "an error that the database reported",
             },
             _ => "an error of the query or the driver",
@@ -97,6 +96,11 @@ impl DbError {
     /// deadlock, what a trigger raises, and everything else.
     pub(crate) fn has_no_kind(&self) -> bool {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, _))
+    }
+
+    /// Whether no answer came in time: diesel-async has no use for this kind, the store has.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _))
     }
 
     /// Whether the connection lacks a statement that was prepared on it.

@@ -104,7 +104,11 @@ pub(crate) fn stopped(cause: &FailureCause) {
         }
         FailureCause::Misuse { phase, rule } => warn!(phase, rule, "released: phase broke a rule"),
         FailureCause::TimeLimit { phase, limit } => {
-            warn!(phase, ?limit, "released: the phase took longer than its time limit");
+            warn!(
+                phase,
+                ?limit,
+                "released: the phase took longer than its time limit; let it do less, or say `#[phase(timeout = ..)]`"
+            );
         }
         FailureCause::Undecodable { what } => warn!(what, "released: stored values do not decode"),
         FailureCause::ShuttingDown => debug!("released: shutting down"),

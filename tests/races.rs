@@ -415,3 +415,105 @@ impl Crossing {
         Ok(Reply::new(204))
     }
 }
+
+macro_rules! slow {
+    ($module:ident, $timeout:literal) => {
+        mod $module {
+            use super::*;
+
+            /// Sleeps in its first or its last batch.
+            #[derive(Clone, serde::Serialize, serde::Deserialize)]
+            pub struct Slow {
+                pub first: f64,
+                pub last: f64,
+                pub in_order: bool,
+            }
+
+            #[atomic_phases(name = "slow", version = 1, app = Gate)]
+            impl Slow {
+                #[phase(timeout = $timeout)]
+                async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+                    self.sleep(batch, self.first);
+                    Ok(Begun)
+                }
+
+                #[phase(commit, timeout = $timeout)]
+                async fn answered(
+                    &self,
+                    batch: &mut Batch<'_, Postgres>,
+                    gate: &Gate,
+                ) -> PhaseResult<Reply> {
+                    gate.bodies.fetch_add(1, Ordering::SeqCst);
+                    self.sleep(batch, self.last);
+                    Ok(Reply::new(204))
+                }
+
+                fn sleep(&self, batch: &mut Batch<'_, Postgres>, seconds: f64) {
+                    let sql = format!("INSERT INTO steps SELECT 'k', pg_sleep({seconds})::text");
+                    batch.add(diesel::sql_query(sql));
+                    if self.in_order {
+                        batch.add(diesel::sql_query("SELECT nextval('times')"));
+                    }
+                }
+            }
+        }
+    };
+}
+slow!(impatient, "1s");
+slow!(patient, "30s");
+
+/// G17: a batch past its limit is not committed, not run again by itself, and told by phase and limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
+    use impatient::Slow;
+    let db = Postgres::fresh().await;
+    db.sql("CREATE SEQUENCE times").await;
+    for in_order in [true, false] {
+        for (name, phase, first, last) in [("f", "begun", 8.0, 0.0), ("l", "answered", 0.0, 8.0)] {
+            db.sql("TRUNCATE steps").await;
+            let gate = Gate::default();
+            let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
+            let engine = engine.build().unwrap();
+            let request = Slow { first, last, in_order };
+            let name = key(&format!("{name}-{in_order}"));
+            let cause = failed(engine.call(&scope(), &name, request).execute().await);
+            let limit = Duration::from_secs(1);
+            assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name:?} {in_order}");
+            let begun = i64::from(phase == "answered");
+            assert_eq!(gate.bodies.load(Ordering::SeqCst), u32::try_from(begun).unwrap());
+            assert_eq!(db.number("SELECT count(*) FROM steps").await, begun);
+        }
+    }
+}
+
+/// G3: a batch within its limit may be longer than the lease: it holds the row's lock meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_batch_may_be_longer_than_its_lease() {
+    use patient::Slow;
+    let db = Postgres::fresh().await;
+    db.sql("CREATE SEQUENCE times").await;
+    for in_order in [true, false] {
+        let gate = Gate::default();
+        let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
+        let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
+        let name = key(&format!("k-{in_order}"));
+        let request = Slow { first: 0.0, last: 2.0, in_order };
+        let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).execute());
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                      AND wait_event = 'PgSleep'";
+        while db.number(asleep).await == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let expired =
+            "SELECT count(*) FROM atomic_phases_keys WHERE locked_until < clock_timestamp()";
+        while db.number(expired).await == 0 {
+            assert_eq!(db.number(WAITING).await, 0, "a connection waits for the row");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let told = engine.call(&scope(), &name, request).execute().await;
+        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+        finished(call.await.unwrap());
+        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
+        db.sql("TRUNCATE steps; DELETE FROM atomic_phases_keys").await;
+    }
+}

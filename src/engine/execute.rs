@@ -12,7 +12,7 @@ use super::decide::{Asked, Decision, decide, is_held_by_its_creator};
 use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, Finished, Outcome};
 use super::progress::StrandedBecause;
-use super::run::{Ended, Run, jitter};
+use super::run::{Ended, Run, jitter, timed_out};
 use super::stored::unreadable;
 use super::{Call, Core};
 use crate::codec::CodecError;
@@ -289,6 +289,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let mut admitted = false;
         let mut rejected = None;
         let mut restarts = 0;
+        let mut too_slow = None;
         let mut looks = 0;
         let mut waits = 0;
         let mut ran = false;
@@ -308,6 +309,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     }
                 }
             };
+            // It would be as slow again.
+            if let (Decision::Create { .. }, Some(cause)) = (&decision, too_slow.take()) {
+                observe::stopped(&cause);
+                let retry_after = self.core.settings.back_off(1);
+                return Ok(Outcome::Failed { cause, retry_after });
+            }
             let ended = match (decision, row) {
                 (Decision::Create { .. }, _) if ran => {
                     return Err(ExecuteError::RowDeleted);
@@ -365,6 +372,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 Looked::Restart { reply, error } => {
                     rejected = reply.or(rejected);
                     restarts += 1;
+                    // Statements that were handed over, and took longer than their phase may.
+                    too_slow = self
+                        .definition
+                        .phases
+                        .first()
+                        .filter(|first| first.batch)
+                        .filter(|_| error.as_ref().is_some_and(StoreError::is_unanswered))
+                        .map(timed_out);
                     match error {
                         Some(error) if restarts > self.core.settings.max_reruns => {
                             return Err(error.into());

@@ -15,7 +15,7 @@ use super::lease::{Heartbeat, Holder, Lease};
 use super::moved::{Fate, Moved};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
 use crate::definition::{
-    Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, STARTED, Step,
+    BATCH_TIME_LIMIT, Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, STARTED, Step,
 };
 use crate::error::DbError;
 #[cfg(feature = "fault-injection")]
@@ -155,7 +155,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let (mut born, mut busy) = (None, false);
         let sent = Moment::now();
         let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
-            let writes = Writes { statements, jobs: &jobs };
+            let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
+            let writes = Writes { statements, jobs: &jobs, within };
             let created_at = self.context.created_at;
             match self.core.store.create(row, created_at, &self.change(&moved), writes).await {
                 Creation::Done { now, expires_at } => {
@@ -351,6 +352,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return Ok(Break(Ended::Lost));
                 }
                 Commit::Unknown(error) => {
+                    let is_too_slow = phase.batch && error.is_unanswered();
                     let cause = store_failed(phase, &error);
                     match self.resolve(&moved, error).await?.1 {
                         Fate::Applied => {
@@ -361,6 +363,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                         // Bounded too: a statement may end its connection each time (G17).
                         Fate::NotApplied => {
                             self.outputs.truncate(index);
+                            // It would be as slow again.
+                            if is_too_slow {
+                                return self.halt(timed_out(phase), None).await;
+                            }
                             if self.reruns >= self.core.settings.max_reruns {
                                 return self.halt(cause, None).await;
                             }
@@ -406,7 +412,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             match writing {
                 Writing::Open(tx) => tx.commit(&guard, &change, jobs).await,
                 Writing::Later(isolation, statements) => {
-                    let writes = Writes { statements, jobs };
+                    let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
+                    let writes = Writes { statements, jobs, within };
                     self.core.store.advance(isolation, &guard, &change, writes).await
                 }
             }

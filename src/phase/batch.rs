@@ -32,6 +32,10 @@ use crate::store::Store;
 /// travels along with the statements. Two duplicates that come at the same moment may then both
 /// compute their statements; only those of one are executed (G10). So compute, and touch nothing else.
 ///
+/// The database may take 15 s for all of it, or as long as `#[phase(timeout = "60s")]` says. Past it the
+/// connection is closed; if nothing was committed, the request is released with
+/// [`FailureCause::TimeLimit`](crate::FailureCause::TimeLimit).
+///
 /// The first 256 different texts that an engine sees are prepared once for each connection, those of an
 /// `UPDATE` or of an insert of several rows, which diesel itself prepares anew each time, too.
 ///

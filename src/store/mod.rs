@@ -599,6 +599,9 @@ pub enum Reserved<T> {
 pub struct Writes<'a, S: Store> {
     pub(crate) statements: Statements<S>,
     pub(crate) jobs: &'a [StagedJob],
+    /// How long the database may take for all of it. Past it the connection is destroyed, and the
+    /// outcome is unknown.
+    pub(crate) within: Duration,
 }
 
 /// What became of a row that was to be created together with the writes of its first phase.
@@ -819,6 +822,11 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn database(doing: &'static str, error: impl Into<DbError>) -> Self {
         Self::Database { doing, error: error.into() }
+    }
+
+    /// Whether no answer came in the time that there was for it.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_unanswered())
     }
 
     /// Whether the connection is gone or good for nothing, and another one may do better.

@@ -954,9 +954,17 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output)
     Ok(join(a, b).await)
 }
 
-/// Bounds the wait for an answer.
+/// Bounds the wait for an answer to the engine's own statements.
 async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(ANSWER_WITHIN, sent).await.unwrap_or_else(|_| {
+    answered_within(ANSWER_WITHIN, sent).await
+}
+
+/// Bounds the wait for an answer. Without one, whatever was sent may have been executed.
+async fn answered_within<T>(
+    bound: Duration,
+    sent: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(bound, sent).await.unwrap_or_else(|_| {
         Err(Error::DatabaseError(
             DatabaseErrorKind::ClosedConnection,
             Box::new("the server did not answer in time".to_owned()),

@@ -664,7 +664,7 @@ fn writing(
     guard: &Guard<'_>,
     writes: Writes<'_, Sqlite>,
 ) -> impl Fn(&mut SqliteConnection) -> QueryResult<()> + Send + 'static {
-    let Writes { statements, jobs } = writes;
+    let Writes { statements, jobs, .. } = writes;
     let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
     move |conn| {
         for statement in &statements.all {

@@ -22,7 +22,7 @@ use super::error::{
 };
 use super::handed::{Statement, Trial};
 use super::whole::Answer;
-use super::{Pool, Postgres, answered, moves, sql};
+use super::{Pool, Postgres, answered, answered_within, moves, sql};
 use crate::definition::Isolation;
 use crate::store::{ByText, Guard, Writes};
 
@@ -92,6 +92,7 @@ pub(super) fn send<S, T>(
     mut conn: &AsyncPgConnection,
     is_ours: bool,
     statement: S,
+    within: Duration,
 ) -> impl Future<Output = Option<Answer<T>>> + Send
 where
     S: Query + QueryFragment<Pg>,
@@ -106,7 +107,7 @@ where
         // Polled, and so sent, in this order. What becomes of the writes, the second tells.
         let rows =
             async { join3(OptionFuture::from(ready), rows, OptionFuture::from(restore)).await.1 };
-        let error = match answered(rows).await {
+        let error = match answered_within(within, rows).await {
             Ok(rows) => {
                 return Some(match rows.as_slice() {
                     [told] => T::build_from_row(told).map_or_else(

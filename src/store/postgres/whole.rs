@@ -24,7 +24,7 @@ use futures_util::{FutureExt, TryStreamExt};
 use super::error::{Mark, is_of_the_client, is_of_the_server};
 use super::joined::{self, JoinedWrites};
 use super::twin::ROW_LOCK_WAIT;
-use super::{PgTransaction, Pool, Postgres, answered, moves, refused, sql};
+use super::{PgTransaction, Pool, Postgres, answered_within, moves, refused, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Creation, Guard, NewRow, Refusal, StoreError, Writes};
 
@@ -66,7 +66,9 @@ impl<P: Pool> Postgres<P> {
                 row: moves::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
-            if let Some(answer) = joined::send::<_, moves::Made>(conn, self.is_ours, create).await {
+            if let Some(answer) =
+                joined::send::<_, moves::Made>(conn, self.is_ours, create, writes.within).await
+            {
                 self.texts.joined(trial, true);
                 return Ok(tx.created(answer));
             }
@@ -129,7 +131,9 @@ impl<P: Pool> Postgres<P> {
                 moved: moves::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
-            if let Some(answer) = joined::send::<_, i32>(conn, self.is_ours, advance).await {
+            if let Some(answer) =
+                joined::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
+            {
                 self.texts.joined(trial, true);
                 return Ok(tx.advanced(answer));
             }
@@ -212,7 +216,7 @@ impl<P: Pool> Postgres<P> {
             pending |= Pin::new(&mut commit).poll(context).is_pending();
             if pending { Poll::Pending } else { Poll::Ready(()) }
         });
-        let polled = answered(polled.map(Ok)).await;
+        let polled = answered_within(writes.within, polled.map(Ok)).await;
         let commit = Pin::new(&mut commit).take_output();
         let mut answers: Vec<_> =
             written.iter_mut().map(|statement| Pin::new(statement).take_output()).collect();
