@@ -22,9 +22,10 @@ use crate::store::{Right, Store, StoreError};
 /// Of the [`concurrency`](WorkerConfig::concurrency) slots one scope holds at most half, rounded up,
 /// however long its requests take and however many of them are due. A request that takes longer than a
 /// second most likely waits for a foreign system: it no longer occupies a slot, up to four times
-/// `concurrency` in all. So a scope whose requests hang delays no other; where seven or more scopes
-/// hang at once, those behind them wait until the first of their calls ends, at the latest by its time
-/// limit. Scopes take turns: the next request is of the scope that has the fewest under way.
+/// `concurrency` in all. So a scope whose requests hang delays no other; where several hang at once,
+/// another waits a second at most, and from eight of them on until the first of their calls ends, at
+/// the latest by its time limit. Scopes take turns: the next request is of the scope that has the
+/// fewest under way.
 pub struct Completer<S: Store, A: Send + Sync + 'static> {
     requests: Dispatcher<DueRequests<S, A>>,
     enroller: Enroller<S, A>,
