@@ -230,7 +230,7 @@ pub use store::{Standing, Status, Store, StoreError};
 pub use worker::RedisStream;
 pub use worker::{
     Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
-    Swept, WorkerConfig, Workers,
+    StillWorking, Swept, WorkerConfig, Workers,
 };
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:

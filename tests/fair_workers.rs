@@ -242,7 +242,7 @@ async fn g16_a_poison_scope_delays_no_other<S: TestDb>(db: S) {
         engine.call(&other(), &key(name), book(20)).accept().await.unwrap();
         until("the other scope waits", async || is_done(&engine, &other(), name).await).await;
     }
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
 }
 
 async fn g17_a_slow_request_does_not_stop_those_that_come_later<S: TestDb>(db: S) {
@@ -262,7 +262,7 @@ async fn g17_a_slow_request_does_not_stop_those_that_come_later<S: TestDb>(db: S
     assert!(!is_done(&engine, &hung(), "slow").await);
     drop(slow);
     until("the slow one is lost", async || is_done(&engine, &hung(), "slow").await).await;
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     assert_eq!((at.stuck.effects(), at.open.effects()), (1, 6));
 }
 

@@ -193,7 +193,7 @@ async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     proxy.answer_slowly(0);
     finished(late.await.unwrap());
     assert_eq!(*a.calls.lock().unwrap(), ["b"]);
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
 }
 
 /// A program that stands still (SIGSTOP) in the round trip of its first commit.
@@ -466,6 +466,17 @@ async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
     in_the_call.send(()).unwrap();
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
     engine.shutdown(Duration::from_secs(30)).await.unwrap();
+
+    // The same of the workers.
+    let engine = support::engine(&db, &app);
+    let workers = engine.spawn_workers(config());
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    let in_the_call = gate.recv().await.unwrap();
+    let left = workers.shutdown(ms(20)).await.unwrap_err();
+    assert_eq!((left.workers, left.within), (1, ms(20)));
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    until(async || status(&engine, "accepted").await.status == Status::Completed).await;
 }
 
 async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: TestDb>(db: S) {

@@ -171,7 +171,7 @@ async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
     shown.push(format!("{:?}", engine.erase_scope(&scope).await));
     let workers = engine.spawn_workers(config().sink(handlers()).poll(Duration::from_millis(5)));
     shown.push(format!("{workers:?}"));
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     // Without tables, each of them fails.
     db.sql("DROP TABLE atomic_phases_keys; DROP TABLE atomic_phases_staged_jobs").await;
     let key = IdempotencyKey::new("canary-key-0").unwrap();

@@ -433,7 +433,7 @@ async fn zombie_transaction_a_stuck_key_is_freed_without_a_client<S: TestDb>(db:
         assert!(began.elapsed() < Duration::from_secs(20), "stuck");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -479,7 +479,7 @@ async fn the_supervisor_runs_them_all_on_two_nodes_and_stops_them<S: TestDb>(db:
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for workers in workers {
-        workers.shutdown().await;
+        workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     }
     assert_eq!(app.provider.effects(), 50);
     one.call(&scope(), &key("late"), book(20)).accept().await.unwrap();

@@ -168,7 +168,9 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
         .merge(webhook::router(engine.clone(), &options.webhook_secret));
     axum::serve(listener, router).with_graceful_shutdown(asked_to_stop(engine)).await?;
     if let Some(workers) = workers {
-        workers.shutdown().await;
+        if let Err(left) = workers.shutdown(Duration::from_secs(10)).await {
+            println!("{left}");
+        }
     }
     println!("drained");
     Ok(())

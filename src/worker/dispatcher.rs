@@ -192,6 +192,8 @@ impl<T: Source> Dispatcher<T> {
                 () = self.source.wakeup(), if wants_more && pace.failures == 0 => pace.wake(),
             }
         }
+        // A search that is polled no more must not keep the connection that it was given.
+        drop(searching);
         while !self.slots.is_empty() {
             let (row, ended) = self.slots.ended().await;
             self.settle(row, ended, &mut pace);

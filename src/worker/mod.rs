@@ -41,7 +41,7 @@ pub use self::reaper::Reaper;
 pub use self::reconciler::Reconciler;
 #[cfg(feature = "redis")]
 pub use self::redis_stream::RedisStream;
-pub use self::supervisor::Workers;
+pub use self::supervisor::{StillWorking, Workers};
 
 use crate::chance;
 use crate::observe;

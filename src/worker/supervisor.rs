@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -82,14 +83,43 @@ async fn until(mut stopped: watch::Receiver<bool>) {
 
 impl Workers {
     /// Stops them: nothing new is begun, and what they have begun, they end. Requests that they run
-    /// are ended by [`Engine::shutdown`](crate::Engine::shutdown) sooner, at their next phase.
-    pub async fn shutdown(mut self) {
+    /// are ended by [`Engine::shutdown`](crate::Engine::shutdown) sooner, at their next phase. Returns when
+    /// all have stopped, or when `within` has passed.
+    ///
+    /// # Errors
+    /// [`StillWorking`]: a request or a job takes longer. When the process ends, that is what a crash leaves:
+    /// its lease runs out, and another node goes on.
+    pub async fn shutdown(mut self, within: Duration) -> Result<(), StillWorking> {
         self.stop.send_replace(true);
-        for supervised in self.supervised.drain(..) {
-            // It was not aborted, and it does not panic.
-            let _ = supervised.await;
+        let deadline = tokio::time::sleep(within);
+        let mut deadline = pin!(deadline);
+        while let Some(supervised) = self.supervised.last_mut() {
+            tokio::select! {
+                biased;
+                // It was not aborted, and it does not panic.
+                _ = supervised => drop(self.supervised.pop()),
+                () = deadline.as_mut() => {
+                    let is_working = |task: &&JoinHandle<()>| !task.is_finished();
+                    let workers = self.supervised.iter().filter(is_working).count();
+                    return Err(StillWorking { workers, within });
+                }
+            }
         }
+        Ok(())
     }
+}
+
+/// Why [`Workers::shutdown`] returned before all of them had stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{workers} workers have a request or a job under way after {within:?}; another node goes on with it when its lease has run out"
+)]
+#[non_exhaustive]
+pub struct StillWorking {
+    /// How many workers.
+    pub workers: usize,
+    /// How long they were waited for.
+    pub within: Duration,
 }
 
 impl std::fmt::Debug for Workers {
@@ -151,6 +181,6 @@ mod tests {
         }
         assert_eq!(starts.load(Ordering::SeqCst), 2);
         let workers = Workers { stop, supervised: vec![supervised] };
-        workers.shutdown().await;
+        workers.shutdown(Duration::from_secs(60)).await.unwrap();
     }
 }

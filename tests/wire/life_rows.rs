@@ -200,7 +200,7 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     let told: Value = serde_json::from_slice(&status().send().await.body).unwrap();
     assert_eq!((&told["status"], &told["response"]["status"]), (&json!("completed"), &json!(201)));
     assert_eq!(told["response"]["body"].as_str().unwrap().as_bytes(), seen.body);
-    workers.shutdown().await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
 }
 
 pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: TestDb>(
