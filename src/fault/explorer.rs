@@ -198,7 +198,8 @@ where
     pub async fn run(self) -> Report {
         let began = Instant::now();
         let mut report = Report::new(R::DEFINITION.name);
-        let failure = self.explore(&mut report).await.err();
+        // Boxed, so that the futures of a user's crate are no deeper than rustc computes by default.
+        let failure = Box::pin(self.explore(&mut report)).await.err();
         report.end(failure, began.elapsed());
         report
     }
@@ -223,7 +224,7 @@ where
 
     /// The run to which nothing happens, with which all others are compared.
     async fn clean(&self, report: &mut Report) -> Result<Ran, Wrong> {
-        let clean = self.case(&Case::CLEAN).await?;
+        let clean = Box::pin(self.case(&Case::CLEAN)).await?;
         if self.accepts
             && let [accepted, _] = &clean.passed[..]
         {
@@ -327,7 +328,7 @@ where
     /// Runs the case and compares it with the clean run.
     async fn judge(&self, case: Case, clean: &Ran, report: &mut Report) -> Result<Ran, Failure> {
         report.count(&case);
-        let ran = self.case(&case).await.and_then(|ran| self.compare(ran, clean));
+        let ran = Box::pin(self.case(&case)).await.and_then(|ran| self.compare(ran, clean));
         let ran = ran.map_err(|wrong| Failure { case, wrong })?;
         if ran.reply.is_none() {
             report.count_unknown();
