@@ -171,7 +171,11 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         let job =
             |position| StagedJob { id, name: "job".to_owned(), position, args: b"1".to_vec() };
         let jobs: Vec<StagedJob> = (0..numbers.below(3) as i64).map(job).collect();
-        let writes = || Writes { statements: Statements::default(), jobs: &jobs };
+        let writes = || Writes {
+            statements: Statements::default(),
+            jobs: &jobs,
+            within: Duration::from_secs(15),
+        };
         let isolation = pick(
             &mut numbers,
             &[Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable],
