@@ -142,6 +142,8 @@
 //! | `reserve.unknown.count` | calls that ended unknown |
 //! | `store.error.count` | calls that the store could not serve |
 //! | `lease.takeover.count` | leases acquired after the first |
+//! | `left_alone.count` | rows that a call or a worker met and this process does not go on with |
+//! | `not_registered.count` | calls of a definition that is not registered |
 //! | `zombie_key.count` | holders that found their lease taken over |
 //! | `reconcile.scheduled.count`, `.resolved`, `.failed` | outcomes that became unknown, were settled, could not be asked |
 //! | `dead_letter.count` | requests that gave up |
@@ -188,6 +190,7 @@ mod key;
 mod moment;
 mod observe;
 mod phase;
+mod repeats;
 mod roundtrip;
 #[cfg(feature = "simulation")]
 pub mod simulation;

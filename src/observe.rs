@@ -11,6 +11,14 @@ use tracing::{Span, debug, debug_span, info, warn};
 use crate::definition::Definition;
 use crate::engine::{ExecuteError, FailureCause, Outcome, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope, ShortHash};
+use crate::repeats::Repeats;
+
+const ONE_SECOND: Duration = Duration::from_secs(1);
+const ONE_MINUTE: Duration = Duration::from_secs(60);
+const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What was logged lately.
+static REPEATS: Repeats = Repeats::new();
 
 /// `count!("reserve.created", definition)`, and `count!("ttl_pruned", by n)`: a counter
 /// `api.idempotency.….count`.
@@ -95,45 +103,110 @@ pub(crate) fn committed(recovery_point: &str) {
     debug!(recovery_point, "committed");
 }
 
-pub(crate) fn stopped(cause: &FailureCause) {
-    match cause {
-        FailureCause::Phase { phase, reason } => warn!(phase, reason, "released: phase failed"),
-        FailureCause::Panic { phase } => warn!(phase, "released: phase panicked"),
-        FailureCause::Database { phase, kind, about } => {
-            warn!(phase, kind, about, "released: database error");
-        }
-        FailureCause::Misuse { phase, rule } => warn!(phase, rule, "released: phase broke a rule"),
-        FailureCause::TimeLimit { phase, limit } => {
-            warn!(
-                phase,
-                ?limit,
-                "released: the phase took longer than its time limit; let it do less, or say `#[phase(timeout = ..)]`"
-            );
-        }
-        FailureCause::Undecodable { what } => warn!(what, "released: stored values do not decode"),
-        FailureCause::ShuttingDown => debug!("released: shutting down"),
-        FailureCause::NotKnownHere => {
-            warn!("left alone: this process does not know the row's version, phases or format");
+/// An event about a request, with what an operator finds it by in the line itself.
+macro_rules! event {
+    ($level:ident, $subject:expr, { $($field:tt)* }, $text:literal) => {
+        $level!(
+            definition = $subject.definition,
+            request_id = %$subject.request_id,
+            scope = %ShortHash($subject.scope.as_str()),
+            key = %ShortHash($subject.key.as_str()),
+            $($field)*
+            $text
+        )
+    };
+}
+
+/// A request, as far as a log may know it.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) definition: &'a str,
+    pub(crate) request_id: uuid::Uuid,
+    pub(crate) scope: &'a Scope,
+    pub(crate) key: &'a IdempotencyKey,
+}
+
+/// An attempt ended before the request did, and its row was released.
+pub(crate) fn released(subject: Subject<'_>, cause: &FailureCause, retry_after: Duration) {
+    let (phase, reason, about) = (cause.phase(), cause.reason(), about(cause));
+    match cause.name() {
+        "shutting_down" => event!(debug, subject, { reason, }, "released"),
+        cause => {
+            event!(warn, subject, { phase, cause, reason, about, ?retry_after, }, "released");
         }
     }
 }
 
-pub(crate) fn left_alone(because: StrandedBecause) {
-    warn!(because = because.as_str(), "left alone");
+/// The first phase of a request failed, and with it went its row.
+pub(crate) fn not_begun(subject: Subject<'_>, cause: &FailureCause) {
+    let (phase, reason, about) = (cause.phase(), cause.reason(), about(cause));
+    let cause = cause.name();
+    event!(
+        warn,
+        subject,
+        { phase, cause, reason, about, },
+        "not begun: its first phase failed and left no row"
+    );
 }
 
-pub(crate) fn unknown(definition: &'static str, phase: &str, reason: &'static str) {
+/// What a database error is about: a constraint, a table or a column, never a value.
+fn about(cause: &FailureCause) -> Option<&str> {
+    match cause {
+        FailureCause::Database { about, .. } => about.as_deref(),
+        _ => None,
+    }
+}
+
+/// This process does not go on with a row. Said once for each request, and counted each time.
+pub(crate) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
+    // The definition may be any text: it is no label.
+    count!("left_alone", "");
+    if REPEATS.admits(("left alone", subject.request_id, because), ONE_DAY).is_some() {
+        event!(warn, subject, { because = because.as_str(), }, "left alone");
+    }
+}
+
+/// A request became unknown, and the row says so.
+pub(crate) fn unknown(
+    definition: &'static str,
+    subject: Subject<'_>,
+    phase: &str,
+    reason: &'static str,
+) {
     count!("reconcile.scheduled", definition);
-    warn!(phase, reason, "outcome unknown: not repeated");
+    event!(warn, subject, { phase, reason, }, "outcome unknown: not repeated");
 }
 
-pub(crate) fn dead_letter(definition: &'static str) {
+pub(crate) fn dead_letter(definition: &'static str, subject: Subject<'_>, reason: &str) {
     count!("dead_letter", definition);
-    warn!("dead letter: gave up at the attempt cap");
+    event!(warn, subject, { reason, }, "dead letter: an operator has to settle it");
 }
 
-pub(crate) fn commit_unanswered() {
-    warn!("a commit got no answer; asking what became of it");
+pub(crate) fn commit_unanswered(subject: Subject<'_>) {
+    event!(warn, subject, {}, "a commit got no answer; asking what became of it");
+}
+
+/// A request could not be answered from its row. What repeats is counted and logged once a second.
+pub(crate) fn call_failed(subject: Subject<'_>, error: &ExecuteError) {
+    let what = match error {
+        ExecuteError::Unavailable(error) => error.kind(),
+        ExecuteError::Unreadable { what, .. } => what,
+        ExecuteError::RowDeleted => "the row was deleted while it ran",
+        ExecuteError::TaskLost => "its task was lost",
+        // What the caller did wrong, or has to wait for, is said to the caller.
+        _ => return,
+    };
+    if let Some(suppressed) = REPEATS.admits(("call", subject.definition, what), ONE_SECOND) {
+        event!(warn, subject, { %error, suppressed, }, "a request could not be answered");
+    }
+}
+
+/// A call of a definition that the engine does not have.
+pub(crate) fn not_registered_call(definition: &'static str, version: u32) {
+    count!("not_registered", definition);
+    if let Some(suppressed) = REPEATS.admits(("not registered", definition, version), ONE_MINUTE) {
+        warn!(definition, version, suppressed, "refused: the definition is not registered");
+    }
 }
 
 pub(crate) fn rerun(phase: &'static str, kind: &'static str) {
@@ -145,15 +218,25 @@ pub(crate) fn reconciled(definition: &'static str, phase: &'static str, found: &
     debug!(phase, found, "an unknown outcome is settled");
 }
 
-pub(crate) fn reconcile_failed(definition: &'static str) {
+pub(crate) fn reconcile_failed(
+    definition: &'static str,
+    subject: Subject<'_>,
+    phase: &'static str,
+    how: &'static str,
+) {
     count!("reconcile.failed", definition);
-    warn!("a reconcile function failed, panicked or did not answer in time");
+    event!(warn, subject, { phase, how, }, "a reconcile function failed, panicked or did not answer in time");
 }
 
 /// `phase` is empty where the word is about the request as a whole.
-pub(crate) fn resolved(definition: &'static str, word: &'static str, phase: &str) {
+pub(crate) fn resolved(
+    definition: &'static str,
+    subject: Subject<'_>,
+    word: &'static str,
+    phase: &str,
+) {
     count!("reconcile.resolved", definition);
-    info!(word, phase, "resolved by a word from outside");
+    event!(info, subject, { word, phase, }, "resolved by a word from outside");
 }
 
 /// The span of a request that a worker drives on.
@@ -165,8 +248,17 @@ pub(crate) fn driven(scope: &Scope, key: &IdempotencyKey) -> Span {
     )
 }
 
-pub(crate) fn drive_failed(error: &ExecuteError) {
-    warn!(%error, "a worker could not drive a request on");
+/// A worker could not drive a request on. What repeats is counted and logged once a second.
+pub(crate) fn drive_failed(subject: Subject<'_>, error: &ExecuteError) {
+    let kind = match error {
+        ExecuteError::Unavailable(error) => error.kind(),
+        // A row that the codec cannot open is met again and again.
+        ExecuteError::Unreadable { .. } => return left_alone(subject, StrandedBecause::Sealed),
+        _ => "",
+    };
+    if let Some(suppressed) = REPEATS.admits(("drive", subject.definition, kind), ONE_SECOND) {
+        event!(warn, subject, { %error, suppressed, }, "a worker could not drive a request on");
+    }
 }
 
 pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {

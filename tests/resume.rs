@@ -32,6 +32,7 @@ on_both_stores! {
     g2_what_certainly_did_not_happen_may_be_tried_again,
     unknown_from_an_idempotent_phase_is_left_alone,
     graceful_shutdown_releases_the_row_for_another_node,
+    operators_see_why_a_request_stopped,
     migrations_go_up_and_down_and_up,
 }
 
@@ -555,4 +556,46 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
     let done = finished(engine.execute(&scope(), &key("k"), bad()).await);
     assert_eq!(done.reply.bytes(), b"1.5");
     assert_eq!(app.provider.calls().len(), 1);
+}
+
+async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    let generous = engine_with(&db, &app, |builder| builder);
+    let standing = async |name: &str| engine.status(&scope(), &key(name)).await.unwrap().unwrap();
+    failed(generous.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let released = standing("k").await;
+    assert_eq!(released.reason.as_deref(), Some("asked for"));
+    assert_eq!((released.open_intent, released.waiting_since), (None, None));
+    finished(generous.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(standing("k").await.reason, None);
+
+    app.forget_bodies();
+    failed(generous.execute(&scope(), &key("p"), troubled(Trouble::PanicForeignOnce)).await);
+    assert_eq!(standing("p").await.reason.as_deref(), Some("the phase panicked"));
+
+    let unknown = engine.execute(&scope(), &key("u"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
+    let waits = standing("u").await;
+    assert_eq!(waits.reason.as_deref(), Some("asked for"));
+    assert_eq!(waits.open_intent.as_deref(), Some("notified"));
+    let since = waits.waiting_since.unwrap();
+    // A look that finds nothing out changes neither why it waits nor since when.
+    db.let_time_pass().await;
+    Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+    let waits = standing("u").await;
+    assert_eq!(waits.waiting_since, Some(since));
+    assert_eq!(waits.reason.as_deref(), Some("asked for"));
+    let word = Resolution::not_executed("notified", waits.attempt);
+    assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
+    assert_eq!(standing("u").await.waiting_since, None);
+
+    let dead = engine.execute(&scope(), &key("d"), troubled(Trouble::RetryForeignAlways)).await;
+    assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
+    let dead = standing("d").await;
+    assert_eq!(dead.reason.as_deref(), Some("gave up at the attempt cap: asked for"));
+    assert!(dead.waiting_since.is_some());
+    let report = engine.check().await.unwrap();
+    let waiting: Vec<_> = report.waiting.iter().map(|rows| (rows.rows, &rows.reason)).collect();
+    assert_eq!(waiting, [(1, &dead.reason)]);
 }

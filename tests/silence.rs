@@ -300,3 +300,85 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         assert_eq!(bytes, None, "the bytes of a canary");
     }
 }
+
+/// The lines that this thread logs at `info` and above, with the spans that a usual filter drops.
+fn lines_of_this_thread() -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+impl Log {
+    /// Takes what was logged since the last time.
+    fn take(&self) -> Vec<String> {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap());
+        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+#[track_caller]
+fn only_line(log: &Log, words: &[&str]) {
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    let always = ["definition=", "request_id=", "scope=", "key="];
+    for word in always.iter().chain(words) {
+        assert!(lines[0].contains(word), "{word} is not in {}", lines[0]);
+    }
+}
+
+#[tokio::test]
+async fn each_line_names_its_request_and_says_what_happened_once() {
+    let (log, _guard) = lines_of_this_thread();
+    let db = Sqlite::fresh().await;
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    log.take();
+    let call = async |name: &str, trouble| {
+        engine.call(&scope(), &key(name), troubled(trouble)).__execute_in_place().await
+    };
+    failed(call("none", Trouble::RetryFirst).await);
+    only_line(&log, &["not begun", "phase=\"booked\"", "left no row", "definition=\"book\""]);
+    let generous = engine_with(&db, &app, |builder| builder);
+    let released = troubled(Trouble::RetryForeignAlways);
+    failed(generous.call(&scope(), &key("k"), released.clone()).__execute_in_place().await);
+    only_line(&log, &["released", "phase=\"charged\"", "reason=\"asked for\""]);
+    let given_up = call("dead", Trouble::RetryForeignAlways).await;
+    assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");
+    only_line(&log, &["dead letter", "attempt cap: asked for"]);
+    let unknown = engine.call(&scope(), &key("u"), notify(Trouble::UnknownForeign));
+    let unknown = unknown.__execute_in_place().await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
+    only_line(&log, &["outcome unknown", "phase=\"notified\"", "definition=\"notify\""]);
+    let word = Resolution::finish(Reply::new(204));
+    assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
+    only_line(&log, &["resolved", "word=\"finish\"", "phase=\"\""]);
+
+    // What repeats is said once.
+    db.sql("UPDATE atomic_phases_keys SET phases = 'booked charged=?'").await;
+    db.let_time_pass().await;
+    for _ in 0..9 {
+        let left = generous.call(&scope(), &key("k"), released.clone()).__execute_in_place().await;
+        assert_eq!(failed(left), FailureCause::NotKnownHere);
+    }
+    only_line(&log, &["left alone", "written by a newer version"]);
+    let empty = Engine::builder(db.clone()).app(app.clone()).register::<Notify>().build().unwrap();
+    for _ in 0..9 {
+        assert!(empty.execute(&scope(), &key("k"), book(20)).await.is_err());
+    }
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(lines[0].contains("not registered") && lines[0].contains("book"), "{}", lines[0]);
+    db.sql("DROP TABLE atomic_phases_keys").await;
+    for _ in 0..9 {
+        let failed = engine.call(&scope(), &key("k"), book(20)).__execute_in_place().await;
+        assert!(matches!(failed, Err(ExecuteError::Unavailable(_))), "{failed:?}");
+    }
+    let lines = log.take();
+    assert!((1..9).contains(&lines.len()), "{lines:#?}");
+    assert!(lines[0].contains("could not be answered") && lines[0].contains("request_id="));
+}

@@ -7,7 +7,7 @@ use super::outcome::{ExecuteError, FailureCause, Outcome};
 use super::{Bells, Core, Engine};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
-use crate::observe;
+use crate::observe::{self, Subject};
 use crate::store::{KeyRow, Right, Status, Store};
 
 /// What became of a request that a worker drove on.
@@ -46,13 +46,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
         match self.core.drive(&scope, &key, right).await {
             Ok(driven) => driven,
-            Err(error) => {
-                observe::drive_failed(&error);
-                match error {
-                    ExecuteError::Unreadable { .. } => Driven::Left,
-                    _ => Driven::Failed,
-                }
-            }
+            Err(ExecuteError::Unreadable { .. }) => Driven::Left,
+            Err(_) => Driven::Failed,
         }
     }
 
@@ -87,11 +82,24 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         right: Right,
     ) -> Result<Driven, ExecuteError> {
-        let Some(row) = self.store.read(scope, key).await? else { return Ok(Driven::Lost) };
+        let row = self.store.read(scope, key).await.map_err(|error| {
+            let error = error.into();
+            // Which request it is, no row has said.
+            let (definition, request_id) = ("", uuid::Uuid::nil());
+            observe::drive_failed(Subject { definition, request_id, scope, key }, &error);
+            error
+        })?;
+        let Some(row) = row else { return Ok(Driven::Lost) };
         if !is_due(&row, right) {
             return Ok(Driven::Lost);
         }
-        Ok(match self.resume(scope, key, row, right).await? {
+        let (definition, request_id) = (row.definition.clone(), row.request_id);
+        let resumed = self.resume(scope, key, row, right).await;
+        if let Err(error) = &resumed {
+            let subject = Subject { definition: &definition, request_id, scope, key };
+            observe::drive_failed(subject, error);
+        }
+        Ok(match resumed? {
             Looked::Ended(outcome) => match outcome {
                 Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
                     Driven::Finished

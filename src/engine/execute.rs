@@ -24,7 +24,7 @@ use crate::fingerprint::{
 };
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{self, Subject};
 use crate::phase::{Outputs, Reply, RequestContext};
 use crate::roundtrip::{Because, Loss, Order, difference};
 use crate::store::{
@@ -72,11 +72,10 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, ExecuteError> {
         let definition = R::DEFINITION;
         let (name, version) = (definition.name, definition.version);
-        let entry = self
-            .core
-            .registry
-            .get(name, version)
-            .ok_or(ExecuteError::NotRegistered { name, version })?;
+        let entry = self.core.registry.get(name, version).ok_or_else(|| {
+            observe::not_registered_call(name, version);
+            ExecuteError::NotRegistered { name, version }
+        })?;
         let phases = entry.phases.clone();
         let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
@@ -277,7 +276,20 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     fn answered(&self, outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, ExecuteError> {
         observe::answered(self.definition.name, &outcome);
+        if let Err(error) = &outcome {
+            observe::call_failed(self.subject(), error);
+        }
         outcome
+    }
+
+    /// What a log may know of the request. Its id is that of this call, as long as no row is known.
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            definition: self.definition.name,
+            request_id: self.request_id,
+            scope: &self.scope,
+            key: &self.key,
+        }
     }
 
     async fn settle(self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
@@ -311,7 +323,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             };
             // It would be as slow again.
             if let (Decision::Create { .. }, Some(cause)) = (&decision, too_slow.take()) {
-                observe::stopped(&cause);
+                observe::not_begun(self.subject(), &cause);
                 let retry_after = self.core.settings.back_off(1);
                 return Ok(Outcome::Failed { cause, retry_after });
             }
@@ -488,7 +500,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
             Decision::Erased => Outcome::Erased,
-            Decision::NotKnownHere => self.core.left_alone(self.unknown_because(row.as_ref())),
+            Decision::NotKnownHere => {
+                let request_id = row.as_ref().map_or(self.request_id, |row| row.request_id);
+                let subject = Subject { request_id, ..self.subject() };
+                self.core.left_alone(subject, self.unknown_because(row.as_ref()))
+            }
             Decision::Replay => {
                 let row = row.ok_or(unreadable("response"))?;
                 // Ours, where the commit that created and finished it got no answer.

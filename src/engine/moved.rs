@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::lease::Holder;
 use super::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 use super::run::{Ended, Run, jitter};
 use super::stored::Rule;
 use crate::definition::{FINISHED, Phase};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{self, Subject};
 use crate::phase::Reply;
 use crate::store::{
     Change, Claim, Commit, Guard, Right, Status, Store, StoreError, StoredResponse, Transaction,
@@ -105,6 +106,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             forgiven: 0,
             finished: None,
         }
+    }
+
+    /// What a log may know of the request.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        let Holder { scope, key, request_id } = &self.holder;
+        Subject { definition: self.definition.name, request_id: *request_id, scope, key }
     }
 
     pub(super) fn guard(&self) -> Guard<'_> {
@@ -229,7 +236,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         moved: &Moved,
         error: StoreError,
     ) -> Result<(StoreError, Fate), ExecuteError> {
-        observe::commit_unanswered();
+        observe::commit_unanswered(self.subject());
         // Past the lease another process may have the row; it is for that one to find out then.
         let until = Moment::now().after(self.core.settings.lease);
         for tries in 1.. {
@@ -307,7 +314,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Err(rule) => {
                 tx.rollback().await;
                 let cause = FailureCause::Misuse { phase: self.first_phase_name(), rule };
-                observe::stopped(&cause);
+                observe::not_begun(self.subject(), &cause);
                 let retry_after = self.core.settings.back_off(1);
                 return Ok(Ended::Outcome(Outcome::Failed { cause, retry_after }));
             }
@@ -342,7 +349,6 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // back-off had passed does not count, nor does one that ends with its process.
         let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
         if counts && failures >= settings.max_attempts {
-            observe::stopped(&cause);
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
             return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
         }
@@ -352,13 +358,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Some(after) => after.min(settings.longest_back_off_asked_for()),
             None => settings.back_off(failures),
         };
-        observe::stopped(&cause);
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
         let released = Moved { forgiven, reason, ..self.standing(Status::FailedRetryable, hold) };
-        Ok(match self.write(&released).await? {
-            Some(_) => Ended::Outcome(Outcome::Failed { cause, retry_after: hold }),
-            None => Ended::Lost,
-        })
+        if self.write(&released).await?.is_none() {
+            return Ok(Ended::Lost);
+        }
+        observe::released(self.subject(), &cause, hold);
+        Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: hold }))
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.
@@ -375,9 +381,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         intent: Option<&str>,
         reason: &'static str,
     ) -> Result<Ended, ExecuteError> {
-        observe::unknown(self.definition.name, intent.unwrap_or_default(), reason);
-        let hold = self.reconcile_after(intent.unwrap_or_default());
-        self.leave(Status::Unknown, intent, hold, Some(reason.into())).await
+        let phase = intent.unwrap_or_default();
+        let hold = self.reconcile_after(phase);
+        let left = self.leave(Status::Unknown, intent, hold, Some(reason.into())).await?;
+        if matches!(left, Ended::Outcome(_)) {
+            observe::unknown(self.definition.name, self.subject(), phase, reason);
+        }
+        Ok(left)
     }
 
     /// Leaves the row to a reconcile function or an operator. `reason: None` leaves the reason that it has.
@@ -400,7 +410,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         Ok(Ended::Outcome(match status {
             Status::DeadLetter => {
-                observe::dead_letter(self.definition.name);
+                let reason = left.reason.as_deref().unwrap_or_default();
+                observe::dead_letter(self.definition.name, self.subject(), reason);
                 Outcome::DeadLetter
             }
             _ => Outcome::Unknown { retry_after: hold },

@@ -135,6 +135,19 @@ impl FailureCause {
         }
     }
 
+    /// The phase that it stopped at, where it was one.
+    #[must_use]
+    pub fn phase(&self) -> Option<&'static str> {
+        match self {
+            Self::Phase { phase, .. }
+            | Self::Panic { phase }
+            | Self::Database { phase, .. }
+            | Self::Misuse { phase, .. }
+            | Self::TimeLimit { phase, .. } => Some(phase),
+            Self::Undecodable { .. } | Self::ShuttingDown | Self::NotKnownHere => None,
+        }
+    }
+
     /// A short name for logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {

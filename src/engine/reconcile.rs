@@ -86,8 +86,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let asked = AssertUnwindSafe(asking).catch_unwind();
         match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
             Ok(Ok(Ok(found))) => found,
-            Ok(_) | Err(_) => {
-                observe::reconcile_failed(self.definition.name);
+            failed => {
+                let how = match failed {
+                    Ok(Ok(_)) => "it returned an error",
+                    Ok(Err(_)) => "it panicked",
+                    Err(_) => "it took too long",
+                };
+                let subject = self.subject();
+                observe::reconcile_failed(self.definition.name, subject, phase.name, how);
                 Reconciled::StillUnknown
             }
         }

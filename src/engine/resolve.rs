@@ -383,7 +383,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
         let written = self.write(&moved).await?.is_some();
         if written {
-            observe::resolved(self.definition.name, word.name(), word.phase());
+            observe::resolved(self.definition.name, self.subject(), word.name(), word.phase());
         }
         Ok(written)
     }

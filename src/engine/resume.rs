@@ -16,7 +16,7 @@ use crate::definition::Definition;
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{self, Subject};
 use crate::phase::RequestContext;
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 
@@ -56,6 +56,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         right: Right,
     ) -> Result<Looked, ExecuteError> {
         let crashed = row.status == Status::InProgress;
+        let (definition, request_id) = (row.definition.clone(), row.request_id);
         let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
             Ok(taken) => taken,
             Err(Refused::Changed) => return Ok(Looked::Changed),
@@ -64,7 +65,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 return Ok(Looked::Ended(Outcome::InProgress { retry_after }));
             }
             Err(Refused::Stranded(because)) => {
-                return Ok(Looked::Ended(self.left_alone(because)));
+                let subject = Subject { definition: &definition, request_id, scope, key };
+                return Ok(Looked::Ended(self.left_alone(subject, because)));
             }
         };
         let settings = &self.settings;
@@ -218,9 +220,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
-    pub(super) fn left_alone(&self, because: StrandedBecause) -> Outcome {
+    pub(super) fn left_alone(&self, subject: Subject<'_>, because: StrandedBecause) -> Outcome {
         let cause = FailureCause::NotKnownHere;
-        observe::left_alone(because);
+        observe::left_alone(subject, because);
         Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
     }
 }

@@ -253,7 +253,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     fn first_failed(&self, cause: FailureCause, after: Option<Duration>) -> Ended {
-        observe::stopped(&cause);
+        observe::not_begun(self.subject(), &cause);
         let retry_after = after.unwrap_or(self.core.settings.back_off(1));
         Ended::Outcome(Outcome::Failed { cause, retry_after })
     }
@@ -277,7 +277,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             Commit::Refused(refusal) => self.first_failed(refused(phase, refusal), None),
             Commit::Unknown(error) => {
-                observe::commit_unanswered();
+                observe::commit_unanswered(self.subject());
                 Ended::again(error)
             }
             Commit::Failed(error) if self.may_rerun_store(phase, &error) => Ended::again(error),
