@@ -109,6 +109,9 @@
 //! PostgreSQL driver is not so silent: `tokio_postgres` logs the parameters of every statement at
 //! `debug`, by the `log` crate. Keep that target at `info`.
 //!
+//! Each line about a request, from `info` on, names its definition, its request id and the hashes of its
+//! scope and key. A row that this process leaves alone is logged once, a store that fails once a second.
+//!
 //! # Over HTTP
 //!
 //! With the feature `axum`, a route takes keys by three lines: `Idempotency::new(engine, scope_of)` as
