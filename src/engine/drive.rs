@@ -94,7 +94,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return Ok(Driven::Lost);
         }
         let (definition, request_id) = (row.definition.clone(), row.request_id);
-        let resumed = self.resume(scope, key, row, right).await;
+        // Boxed: the future of a whole request is deep, and callers of ours nest it deeper.
+        let resumed = Box::pin(self.resume(scope, key, row, right)).await;
         if let Err(error) = &resumed {
             let subject = Subject { definition: &definition, request_id, scope, key };
             observe::drive_failed(subject, error);

@@ -256,7 +256,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On the caller's own task.
     async fn in_place(self) -> Result<Outcome, ExecuteError> {
         let seen = (!self.looks_first).then_some(None);
-        self.settle(seen).await
+        // Boxed, because the future of a whole request is deep, and its caller's is deeper.
+        Box::pin(self.settle(seen)).await
     }
 
     /// The answer, where the row says it and nothing has to be done.
