@@ -23,6 +23,7 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join, join3, join4, join5};
 use uuid::Uuid;
 
@@ -418,7 +419,8 @@ impl<P: Pool> Store for Postgres<P> {
                     tx.turn = Some(turn);
                     Ok(Reserved::Fresh { tx, created_at, expires_at })
                 }
-                Err(error) if error.may_be_of_a_lock() => match self.twin(row, until).await {
+                Err(error) if error.may_be_of_a_lock() => match self.twin(row, until).boxed().await
+                {
                     Ok(Twin::Exists) => Ok(Reserved::Exists(None)),
                     Ok(Twin::Open) => Ok(Reserved::Busy),
                     Ok(Twin::Gone) => continue,
@@ -468,7 +470,7 @@ impl<P: Pool> Store for Postgres<P> {
             drop(place);
             return match creation.unwrap_or_else(Creation::Failed) {
                 Creation::Failed(error) if error.may_be_of_a_lock() => {
-                    match self.twin(row, until).await {
+                    match self.twin(row, until).boxed().await {
                         Ok(Twin::Exists) => Creation::Exists,
                         Ok(Twin::Open) => Creation::Busy,
                         Ok(Twin::Gone) => continue,
