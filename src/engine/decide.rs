@@ -54,6 +54,13 @@ pub(crate) enum Decision {
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
 pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
+    let decision = decided(row, asked);
+    #[cfg(feature = "simulation")]
+    crate::simulation::pass_variant("decision", &decision);
+    decision
+}
+
+fn decided(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
     let Some(row) = row else { return Decision::Create { replaces: None } };
     if row.is_over() {
         return Decision::Create { replaces: Some(row.request_id) };
@@ -99,6 +106,19 @@ pub(crate) enum Plan {
 }
 
 pub(crate) fn plan(
+    row: &KeyRow,
+    definition: &Definition,
+    done: usize,
+    max_attempts: u32,
+    window_margin: Duration,
+) -> Plan {
+    let plan = planned(row, definition, done, max_attempts, window_margin);
+    #[cfg(feature = "simulation")]
+    crate::simulation::pass_variant("plan", &plan);
+    plan
+}
+
+fn planned(
     row: &KeyRow,
     definition: &Definition,
     done: usize,

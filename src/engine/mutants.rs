@@ -51,7 +51,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if crate::simulation::is_simulated() {
             let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
             let token = self.lease.token();
-            return row.is_ok_and(|row| row.is_none_or(|row| row.lease_token != token));
+            // A row that is not committed yet is nobody else's.
+            return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));
         }
         crate::fault::is_overtaken()
     }

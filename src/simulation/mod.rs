@@ -46,8 +46,8 @@ mod node;
 mod world;
 
 pub use self::node::Node;
-pub use self::world::{Chance, simulate, simulate_with};
-pub(crate) use self::world::{elapsed, is_simulated, mutates, random_bits};
+pub use self::world::{Chance, passed_points, simulate, simulate_with};
+pub(crate) use self::world::{elapsed, is_simulated, mutates, pass, pass_variant, random_bits};
 pub use crate::store::memory::{
     Cut, Database, KeyChange, KeyState, Memory, MemoryBackend, MemoryConnection, Network, Passage,
     Perfect, Write,

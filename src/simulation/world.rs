@@ -1,6 +1,7 @@
 //! [`simulate`]: a runtime on one thread, whose time and whose chance are simulated.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ struct World {
     chance: Chance,
     began: Instant,
     mutant: Option<Mutant>,
+    /// How often each point of the engine was passed.
+    passed: BTreeMap<String, u64>,
 }
 
 thread_local! {
@@ -100,7 +103,8 @@ pub fn simulate_with<F: Future>(
     let _installed = Installed;
     let output = runtime.block_on(async move {
         let began = Instant::now();
-        let world = World { chance: Chance::from_seed(seed), began, mutant };
+        let passed = BTreeMap::new();
+        let world = World { chance: Chance::from_seed(seed), began, mutant, passed };
         let former = WORLD.with(|here| here.borrow_mut().replace(world));
         assert!(former.is_none(), "a simulation runs on this thread already");
         scenario().await
@@ -136,6 +140,31 @@ pub(crate) fn elapsed() -> Option<Duration> {
 /// Whether the simulation has this mutant.
 pub(crate) fn mutates(mutant: Mutant) -> bool {
     with(|world| world.mutant == Some(mutant)) == Some(true)
+}
+
+/// Notes that the engine is at this point.
+pub(crate) fn pass(point: &str) {
+    with(|world| match world.passed.get_mut(point) {
+        Some(times) => *times += 1,
+        None => {
+            world.passed.insert(point.to_owned(), 1);
+        }
+    });
+}
+
+/// Notes which variant of an enum it came to.
+pub(crate) fn pass_variant(what: &str, value: &impl std::fmt::Debug) {
+    if is_simulated() {
+        let name = format!("{value:?}");
+        let end = name.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(name.len());
+        pass(&format!("{what}: {}", &name[..end]));
+    }
+}
+
+/// How often each [point](crate::fault) of the engine was passed in this simulation so far, by its place.
+#[must_use]
+pub fn passed_points() -> BTreeMap<String, u64> {
+    with(|world| world.passed.clone()).unwrap_or_default()
 }
 
 /// Whether this thread is that of a simulation.

@@ -27,7 +27,11 @@ pub struct Op {
 
 #[derive(Clone, PartialEq, Eq)]
 pub enum Told {
-    Finished { status: u16, body: Vec<u8>, replayed: bool },
+    Finished {
+        status: u16,
+        body: Vec<u8>,
+        replayed: bool,
+    },
     InProgress,
     Mismatch,
     Unknown,
@@ -117,7 +121,8 @@ pub fn transition(
         holders.insert(row, change.by.to_owned());
         return;
     };
-    let mut complain = |what: &str| violations.push(format!("{what}: {} {before:?} -> {after:?}", change.by));
+    let mut complain =
+        |what: &str| violations.push(format!("{what}: {} {before:?} -> {after:?}", change.by));
     if before.request_id() != after.request_id() {
         complain("G15: another life of a key that had not expired");
     }

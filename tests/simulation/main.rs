@@ -3,18 +3,88 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod judge;
+mod kept;
 mod plan;
 mod provider;
 mod requests;
 mod run;
+mod shrink;
 mod trace;
 
+use atomic_phases::fault::Mutant;
 use plan::Plan;
 use run::{Report, run};
 use trace::Told;
 
+/// What a thousand seeds have to meet: decisions, plans, points, states, faults and answers.
+const MET: &[&str] = &[
+    "decision: Create",
+    "decision: Mismatch",
+    "decision: Replay",
+    "decision: InProgress",
+    "decision: TakeOver",
+    "decision: Recover",
+    "decision: Unknown",
+    "plan: Run",
+    "plan: OpenIntent",
+    "plan: WindowPassed",
+    "point: before_commit",
+    "point: after_commit",
+    "point: before_intent",
+    "point: after_intent",
+    "point: before_call",
+    "point: after_call",
+    "point: before_take_over",
+    "point: after_take_over",
+    "point: before_release",
+    "point: after_release",
+    "row: none -> in_progress",
+    "row: none -> pending",
+    "row: none -> completed",
+    "row: pending -> in_progress",
+    "row: in_progress -> in_progress",
+    "row: in_progress -> completed",
+    "row: in_progress -> failed_retryable",
+    "row: failed_retryable -> in_progress",
+    "row: in_progress -> unknown",
+    "row: unknown -> in_progress",
+    "fault: cut Before",
+    "fault: cut Inside",
+    "fault: cut After",
+    "fault: cut SilentBefore",
+    "fault: cut SilentAfter",
+    "fault: delay",
+    "event: Freeze",
+    "event: Kill",
+    "event: Drain",
+    "event: DatabaseAway",
+];
+
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Shrinks a plan that fails, and tells what happens in it: a story, and the line by which it is kept.
+fn tell(plan: &Plan, mutant: Option<Mutant>) -> Plan {
+    let least =
+        shrink::shrink(plan, |less| !run(less, mutant, Told::Nothing).violations.is_empty());
+    let report = run(&least, mutant, Told::Lines);
+    println!("{}{:#?}", report.trace, report.violations);
+    println!("of {} things, {} are needed:", plan.size(), least.size());
+    println!("{}", serde_json::to_string(&least).unwrap());
+    least
+}
+
+/// Plans that were shrunk once and are kept: what must find them, each in one line.
+#[test]
+fn kept_plans_find_what_they_found() {
+    for (mutant, text) in kept::PLANS {
+        let plan: Plan = serde_json::from_str(text).unwrap();
+        let report = run(&plan, None, Told::Nothing);
+        assert!(report.violations.is_empty(), "{mutant:?}: {:?}", report.violations);
+        let report = run(&plan, Some(*mutant), Told::Nothing);
+        assert!(!report.violations.is_empty(), "{mutant:?} is not found by {text}");
+    }
 }
 
 #[test]
@@ -34,15 +104,47 @@ fn seeds_break_no_guarantee() {
         if !report.violations.is_empty() {
             failed += 1;
             println!("seed {seed}: {}", report.violations.join("\n    "));
+            if failed == 1 {
+                tell(&Plan::of_seed(seed), None);
+            }
         }
     }
     let took = began.elapsed().as_secs_f64();
-    println!("{seeds} seeds, {requests} requests in {took:.1} s: {:.0} seeds/s, {:.0} requests/s, {:.0} simulated seconds in one",
-        seeds as f64 / took, requests as f64 / took, simulated.as_secs_f64() / took);
-    for (what, times) in coverage {
+    println!(
+        "{seeds} seeds, {requests} requests in {took:.1} s: {:.0} seeds/s, {:.0} requests/s, {:.0} simulated seconds in one",
+        seeds as f64 / took,
+        requests as f64 / took,
+        simulated.as_secs_f64() / took
+    );
+    for (what, times) in &coverage {
         println!("{times:>8} {what}");
     }
+    // What is never met is a defect of the simulator.
+    let unmet: Vec<_> = MET.iter().filter(|what| !coverage.contains_key(**what)).collect();
+    assert!(seeds < 1000 || unmet.is_empty(), "never met: {unmet:?}");
     assert_eq!(failed, 0, "seeds failed");
+}
+
+/// A simulation is worth what it finds: each guarantee that is broken on purpose, within so many seeds.
+#[test]
+fn every_broken_guarantee_is_found() {
+    let mut missed = Vec::new();
+    for mutant in Mutant::all() {
+        let found = (0..number("SIMULATION_MUTANT_SEEDS", 400)).find_map(|seed| {
+            let report = run(&Plan::of_seed(seed), Some(mutant), Told::Nothing);
+            report.violations.first().map(|violation| (seed, violation.clone()))
+        });
+        match found {
+            Some((seed, violation)) => {
+                println!("{mutant:?}: seed {seed}: {violation}");
+                if std::env::var("SIMULATION_STORY").is_ok() {
+                    tell(&Plan::of_seed(seed), Some(mutant));
+                }
+            }
+            None => missed.push(mutant),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]

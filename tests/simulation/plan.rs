@@ -14,6 +14,10 @@ pub const HEALED: Duration = Duration::from_secs(90);
 pub struct Plan {
     pub seed: u64,
     pub nodes: usize,
+    /// Milliseconds.
+    pub lease: u64,
+    /// How often the workers look, in milliseconds.
+    pub poll: u64,
     /// Whether the at-most-once provider tells what became of a call.
     pub searchable: bool,
     pub calls: Vec<Call>,
@@ -165,13 +169,15 @@ impl Plan {
             silence: chance.happens(1, 4),
             slow_commits: chance.happens(1, 2),
             events: if calm { 0 } else { chance.below(5) },
-            provider: if calm { 0 } else { *pick(&mut chance, &[0, 10, 40]) },
+            provider: if calm { 0 } else { *pick(&mut chance, &[0, 20, 60]) },
             bad_manners: chance.happens(1, 2),
         };
         let nodes = 1 + chance.below(3) as usize;
         Self {
             seed,
             nodes,
+            lease: *pick(&mut chance, &[3_000, 5_000, 10_000]),
+            poll: *pick(&mut chance, &[1_000, 1_000, 5_000]),
             searchable: chance.happens(3, 4),
             calls: calls(&mut chance, &weather, nodes),
             events: (0..weather.events).map(|_| event(&mut chance, nodes)).collect(),
@@ -186,7 +192,35 @@ impl Plan {
 
     /// How much goes on in it: a shrunk plan has less.
     pub fn size(&self) -> usize {
-        self.calls.len() + self.events.len() + self.statements.len() + self.provider.len()
+        self.statements.len() + self.provider.len() + self.events.len() + self.calls.len()
+    }
+
+    /// Without some of what goes on in it: statements' faults first, then the providers', then events,
+    /// then calls.
+    pub fn without(&self, from: usize, count: usize) -> Self {
+        let mut number = 0;
+        let mut stays = || {
+            number += 1;
+            !(from..from + count).contains(&(number - 1))
+        };
+        let mut less = self.clone();
+        less.statements.retain(|_, _| stays());
+        less.provider.retain(|_, _| stays());
+        less.events.retain(|_| stays());
+        less.calls.retain(|_| stays());
+        less
+    }
+
+    /// The same on fewer nodes.
+    pub fn on_nodes(&self, nodes: usize) -> Self {
+        let mut fewer = Self { nodes, ..self.clone() };
+        fewer.calls.iter_mut().for_each(|call| call.node %= nodes);
+        for event in &mut fewer.events {
+            if let What::Freeze(node) | What::Kill(node) | What::Drain(node) = &mut event.what {
+                *node %= nodes;
+            }
+        }
+        fewer
     }
 }
 
@@ -197,7 +231,9 @@ fn pick<'a, T>(chance: &mut Chance, all: &'a [T]) -> &'a T {
 fn calls(chance: &mut Chance, weather: &Weather, nodes: usize) -> Vec<Call> {
     let kinds = [Kind::Ride, Kind::Note, Kind::Parcel, Kind::Transfer];
     let keys = 1 + chance.below(5) as u8;
-    let of_key: Vec<Kind> = (0..keys).map(|_| *pick(chance, &kinds)).collect();
+    let of_key: Vec<(Kind, i64)> = (0..keys)
+        .map(|_| (*pick(chance, &kinds), if chance.happens(1, 8) { 13 } else { 20 }))
+        .collect();
     let calls = u64::from(keys) * (1 + chance.below(3));
     (0..calls)
         .map(|number| {
@@ -212,17 +248,23 @@ fn calls(chance: &mut Chance, weather: &Weather, nodes: usize) -> Vec<Call> {
                 node: chance.below(nodes as u64) as usize,
                 scope: key % 2,
                 key,
-                kind: of_key[usize::from(key)],
-                amount: if bad { 7 } else { 20 },
+                kind: of_key[usize::from(key)].0,
+                amount: if bad { 7 } else { of_key[usize::from(key)].1 },
                 patience: match weather.bad_manners {
-                    true => chance.duration(Duration::from_secs(40)).as_millis() as u64,
+                    true => 500 + chance.duration(Duration::from_secs(40)).as_millis() as u64,
                     false => 60_000,
                 },
                 tries: 1 + chance.below(6) as u8,
                 pause: chance.duration(Duration::from_secs(10)).as_millis() as u64,
                 manner: *pick(
                     chance,
-                    &[Manner::Plain, Manner::Plain, Manner::Accept, Manner::Wait, Manner::ExpectNew],
+                    &[
+                        Manner::Plain,
+                        Manner::Plain,
+                        Manner::Accept,
+                        Manner::Wait,
+                        Manner::ExpectNew,
+                    ],
                 ),
             }
         })
@@ -253,7 +295,11 @@ fn statements(chance: &mut Chance, weather: &Weather) -> BTreeMap<u64, Fault> {
         if !chance.happens(weather.statements, 1000) {
             continue;
         }
-        let delay = |chance: &mut Chance| chance.duration(weather.longest).as_micros() as u64;
+        // Of any length, or of about a lease.
+        let delay = |chance: &mut Chance| match chance.happens(1, 2) {
+            true => chance.duration(weather.longest).as_micros() as u64,
+            false => 1_000_000 + chance.below(13_000_000),
+        };
         let mut fault = Fault::default();
         match chance.below(3) {
             0 => fault.there = delay(chance),
@@ -300,6 +346,7 @@ fn provider(chance: &mut Chance, weather: &Weather) -> BTreeMap<u64, Trouble> {
         );
         // What a call does, it does within the phase's time limit, or never: beyond it no promise holds.
         let before = chance.duration(Duration::from_millis(4_500)).as_millis() as u64;
+        let before = if chance.happens(1, 2) { chance.below(4_500) } else { before };
         let after = chance.duration(Duration::from_secs(30)).as_millis() as u64;
         troubles.insert(number, Trouble { before, after, end });
     }

@@ -62,11 +62,7 @@ struct State {
 
 impl Provider {
     pub fn new(plan: &Arc<Plan>, trace: &Trace) -> Self {
-        Self(Arc::new(Inner {
-            plan: plan.clone(),
-            trace: trace.clone(),
-            state: Mutex::default(),
-        }))
+        Self(Arc::new(Inner { plan: plan.clone(), trace: trace.clone(), state: Mutex::default() }))
     }
 
     pub fn ledger(&self) -> Vec<Entry> {

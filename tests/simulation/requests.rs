@@ -8,6 +8,9 @@ use serde_json::json;
 
 use super::provider::{Answer, Honours, Provider};
 
+/// An amount that the first phase of a ride rejects.
+pub const REJECTED: i64 = 13;
+
 pub struct App {
     pub provider: Provider,
 }
@@ -52,6 +55,9 @@ impl Ride {
     async fn booked(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
         let id = ctx.uuid(0).to_string();
         Write::insert("rides", &id, self.amount).execute(tx).await?;
+        if self.amount == REJECTED {
+            return Err(PhaseError::reject(Reply::text(402, "no credit")));
+        }
         Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
     }
 
@@ -79,7 +85,9 @@ impl Ride {
         let total = tx.conn().get_for_update("totals", "rides").await?;
         let total = total.and_then(|total| total.as_i64()).unwrap_or(0);
         Write::put("totals", "rides", total + self.amount).execute(tx).await?;
-        Write::append("receipts", json!({ "life": booked.id, "at": booked.at })).execute(tx).await?;
+        Write::append("receipts", json!({ "life": booked.id, "at": booked.at }))
+            .execute(tx)
+            .await?;
         tx.stage_job("receipt", &booked.id)?;
         reply(&booked.id, self.amount, &charged.id)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use atomic_phases::fault::Mutant;
 use atomic_phases::simulation::{
-    Database, KeyChange, Memory, Network, Node, Passage, simulate_with,
+    Database, KeyChange, Memory, Network, Node, Passage, passed_points, simulate_with,
 };
 use atomic_phases::*;
 use tokio::time::sleep;
@@ -202,7 +202,7 @@ impl Scene {
             .register::<Note>()
             .register::<Parcel>()
             .register::<Transfer>()
-            .lease(Duration::from_secs(10))
+            .lease(Duration::from_millis(self.plan.lease))
             .retention(Duration::from_secs(24 * 3600))
             .back_off(Duration::from_secs(1), Duration::from_secs(10))
             .reconcile_after(Duration::from_secs(5))
@@ -212,13 +212,14 @@ impl Scene {
             .expect("an engine");
         let node = Node::new(name);
         let (scene, workers) = (self.clone(), engine.clone());
+        let poll = Duration::from_millis(self.plan.poll);
         node.spawn(async move {
             let (one, other) = (scene.clone(), scene);
             let sink = Handlers::new()
                 .on("receipt", move |life: String, job| one.clone().deliver(life, job))
                 .on("thanks", move |life: String, job| other.clone().deliver(life, job));
             let config = WorkerConfig::default()
-                .poll(Duration::from_secs(5))
+                .poll(poll)
                 .concurrency(4)
                 .full_sweep(Duration::from_secs(120))
                 .delivery(Duration::from_secs(20))
@@ -240,7 +241,8 @@ impl Scene {
         sleep(Duration::from_millis(event.at)).await;
         self.trace.note(|| format!("event: {:?} for {} ms", event.what, event.lasts));
         self.covers(format!("event: {}", format!("{:?}", event.what).split('(').next().unwrap()));
-        let lasts = Duration::from_millis(event.lasts).min(HEALED.saturating_sub(self.trace.elapsed()));
+        let lasts =
+            Duration::from_millis(event.lasts).min(HEALED.saturating_sub(self.trace.elapsed()));
         let of = |index: usize| {
             let hosts = self.hosts.lock().unwrap();
             hosts[index].as_ref().map(|host| (host.node.clone(), host.engine.clone()))
@@ -264,7 +266,8 @@ impl Scene {
             What::Drain(index) => {
                 let Some((node, engine)) = of(index) else { return };
                 self.hosts.lock().unwrap()[index] = None;
-                let drain = node.spawn(async move { engine.shutdown(Duration::from_secs(15)).await });
+                let drain =
+                    node.spawn(async move { engine.shutdown(Duration::from_secs(15)).await });
                 let _ = tokio::time::timeout(Duration::from_secs(20), drain).await;
                 node.kill();
                 self.start(index);
@@ -413,6 +416,7 @@ impl Scene {
         let watched = self.watched.lock().unwrap();
         let mut coverage = watched.coverage.clone();
         coverage.extend(self.fired.lock().unwrap().clone());
+        coverage.extend(passed_points());
         Report {
             violations: watched.violations.clone(),
             trace: self.trace.text(),
