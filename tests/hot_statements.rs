@@ -169,7 +169,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     for kind in [
         "SELECT request_id",
         "WITH made",
-        "INSERT INTO",
+        "WITH staged",
         "UPDATE",
         "DELETE",
         "WITH advanced",
