@@ -85,14 +85,19 @@ pub(super) struct Dispatcher<T: Source> {
     source: T,
     batch: u32,
     poll: Duration,
-    slots: Slots<<T::Found as Candidate>::Id, (RowState<T>, T::Ended)>,
+    slots: Slots<Id<T>, Ended<T>>,
     backlog: Backlog<T::Found>,
     rests: Rests,
     place: T::Place,
 }
 
+type Id<T> = <<T as Source>::Found as Candidate>::Id;
+
 /// A row as it was found.
-type RowState<T> = (<<T as Source>::Found as Candidate>::Id, i64);
+type RowState<T> = (Id<T>, i64);
+
+/// A row, and what became of it.
+type Ended<T> = (RowState<T>, <T as Source>::Ended);
 
 /// When to search next.
 struct Pace {
