@@ -406,6 +406,7 @@ impl<P: Pool> Store for Postgres<P> {
         let Some(turn) = self.waits.for_the_key(row, until).await else {
             return Ok(Reserved::Busy);
         };
+        let mut tried_again = false;
         loop {
             let reserved = match self.try_reserve(row).await {
                 Err(error) if error.is_of_the_connection() => {
@@ -424,6 +425,8 @@ impl<P: Pool> Store for Postgres<P> {
                     Ok(Twin::Exists) => Ok(Reserved::Exists(None)),
                     Ok(Twin::Open) => Ok(Reserved::Busy),
                     Ok(Twin::Gone) => continue,
+                    // The twin may have gone before it was asked about; another cause comes again.
+                    Ok(Twin::None) if !std::mem::replace(&mut tried_again, true) => continue,
                     Ok(Twin::None) | Err(_) => Err(error),
                 },
                 reserved => reserved,
