@@ -230,7 +230,7 @@ pub use phase::{
 #[cfg(feature = "postgres")]
 pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::{Sqlite, SqliteConn};
+pub use store::sqlite::{Sqlite, SqliteConn, WatchedConnection};
 pub use store::{Standing, Status, Store, StoreError};
 #[cfg(feature = "redis")]
 pub use worker::RedisStream;

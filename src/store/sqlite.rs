@@ -9,7 +9,7 @@
 mod group;
 mod reader;
 mod statements;
-mod swallowed;
+mod watched;
 mod worker;
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use uuid::Uuid;
 use self::group::{Queued, Turn, Waiting, take_turns};
 use self::reader::Reader;
 use self::statements as sql;
-use self::swallowed::Swallowed;
+pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
 use super::row::{SurveyRow, count, key_row, millis, surveyed};
@@ -54,7 +54,9 @@ const PRAGMAS: &str = "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
 
 /// What a phase's diesel statements run on.
-pub type SqliteConn = SyncConnectionWrapper<SqliteConnection, Worker>;
+/// [`WatchedConnection::sqlite`] is the way to diesel's own type, for a function or a collation:
+/// `conn.spawn_blocking(|conn| ..)`.
+pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 
 /// Rows in a SQLite database: for tests, tools, and services of one machine.
 ///
@@ -73,7 +75,6 @@ pub struct Sqlite {
     /// Whole transactions, to the connection's thread.
     wholes: mpsc::UnboundedSender<Queued>,
     reader: Reader,
-    swallowed: Swallowed,
 }
 
 impl Sqlite {
@@ -86,26 +87,28 @@ impl Sqlite {
         let (wholes, queue) = mpsc::unbounded_channel();
         let mut worker = Worker::start(take_turns(queue))
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
-        let swallowed = Swallowed::default();
-        let (path, watch) = (path.to_owned(), swallowed.clone());
+        let path = path.to_owned();
         let (opened, reader) = worker
             .run(move || {
                 let mut conn =
                     SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
                 let reader = Reader::beside(&mut conn, &path);
-                conn.set_instrumentation(watch);
-                Ok((conn, reader))
+                Ok((WatchedConnection::new(conn), reader))
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        Ok(Self { conn: Arc::new(Mutex::new(conn)), wholes, reader, swallowed })
+        Ok(Self { conn: Arc::new(Mutex::new(conn)), wholes, reader })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
     /// request makes progress.
+    ///
+    /// What is set on it stays: an instrumentation, a function, an attached database, a `PRAGMA`. Phases
+    /// see it too. It cannot switch off what the engine watches in a phase, except by `PRAGMA`s that
+    /// change what a commit is worth (`synchronous`, `journal_mode`).
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
@@ -121,7 +124,7 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let answer = self.connection().await?.spawn_blocking(work).await;
+        let answer = self.connection().await?.spawn_blocking(|conn| work(conn.unwatched())).await;
         answer.map_err(|error| StoreError::database(doing, error))
     }
 
@@ -130,15 +133,11 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<(SqliteTransaction, R), StoreError> {
-        let mut tx = SqliteTransaction {
-            conn: Some(self.connection().await?),
-            swallowed: self.swallowed.clone(),
-        };
-        let swallowed = self.swallowed.clone();
+        let mut tx = SqliteTransaction { conn: Some(self.connection().await?) };
         let answer = tx.connection()?.spawn_blocking(move |conn| {
-            begin(conn)?;
-            let value = work(conn)?;
-            swallowed.forget();
+            begin(conn.unwatched())?;
+            let value = work(conn.unwatched())?;
+            conn.watch();
             Ok(value)
         });
         let value = answer.await.map_err(|error| StoreError::database(doing, error))?;
@@ -681,7 +680,6 @@ fn writing(
 /// next writer sends.
 pub struct SqliteTransaction {
     conn: Option<OwnedMutexGuard<SqliteConn>>,
-    swallowed: Swallowed,
 }
 
 impl Transaction<Sqlite> for SqliteTransaction {
@@ -699,11 +697,11 @@ impl Transaction<Sqlite> for SqliteTransaction {
     ) -> Commit {
         let write = sql::Write::new(guard, change);
         let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
-        let swallowed = self.swallowed.clone();
         self.finish(move |conn| {
-            if swallowed.any() {
+            if conn.has_failed() {
                 return Commit::Refused(Refusal::SwallowedError);
             }
+            let conn = conn.unwatched();
             // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
             if conn.batch_execute(RELEASE).is_err() {
                 return Commit::Refused(Refusal::LeftTransaction);
@@ -725,7 +723,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
     }
 
     async fn commit_reservation(mut self) -> Commit {
-        self.finish(commit).await
+        self.finish(|conn| commit(conn.unwatched())).await
     }
 
     async fn rollback(self) {
@@ -737,7 +735,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
 impl SqliteTransaction {
     async fn finish(
         &mut self,
-        work: impl FnOnce(&mut SqliteConnection) -> Commit + Send + 'static,
+        work: impl FnOnce(&mut WatchedConnection) -> Commit + Send + 'static,
     ) -> Commit {
         let Some(mut conn) = self.conn.take() else {
             return Commit::Failed(StoreError::database("commit", Error::NotInTransaction));
@@ -746,7 +744,8 @@ impl SqliteTransaction {
             .spawn_blocking(move |conn| {
                 let commit = work(conn);
                 // After COMMIT there is nothing to undo, and the error says so.
-                end(conn);
+                conn.stop_watching();
+                end(conn.unwatched());
                 Ok(commit)
             })
             .await;
@@ -759,7 +758,8 @@ impl Drop for SqliteTransaction {
         if let Some(mut conn) = self.conn.take() {
             // Handed to the thread at once; nobody has to wait for it.
             drop(conn.spawn_blocking(|conn| {
-                end(conn);
+                conn.stop_watching();
+                end(conn.unwatched());
                 Ok(())
             }));
         }

@@ -88,7 +88,7 @@ pub(super) async fn take_turns(mut queue: mpsc::UnboundedReceiver<Queued>) {
         }
         group.retain(|whole| whole.begin());
         let done = conn.spawn_blocking(move |conn| {
-            run(conn, group);
+            run(conn.unwatched(), group);
             Ok(())
         });
         // On this very thread, so it cannot be gone; and each was answered by itself.

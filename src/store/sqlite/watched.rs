@@ -1,0 +1,248 @@
+//! [`WatchedConnection`]: a SQLite connection on which a failed statement fails the phase.
+//!
+//! PostgreSQL refuses whatever follows a failed statement, until a savepoint is rolled back to, and does
+//! not commit (H6). SQLite would go on, and after `INSERT OR ROLLBACK` even without a transaction, so
+//! that each later statement commits by itself. The promise is one for both (G4), so this connection
+//! does in a phase what PostgreSQL does. It looks at the statements that pass through it and at nothing
+//! that an application can replace.
+
+use diesel::connection::{
+    AnsiTransactionManager, CacheSize, Connection, ConnectionSealed, Instrumentation,
+    LoadConnection, SimpleConnection, WithMetadataLookup,
+};
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
+use diesel::result::{ConnectionResult, DatabaseErrorKind, Error};
+use diesel::sql_types::TypeMetadata;
+use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
+use diesel::{QueryResult, SqliteConnection};
+
+use crate::store::tokenizer::{Dialect, Token, Tokens};
+
+/// diesel's `SqliteConnection`, with a watch on the statements of a phase.
+///
+/// Once a statement of a phase has failed, the connection refuses the others until the phase rolls back
+/// to a savepoint, as PostgreSQL does. Outside of phases it is diesel's connection and nothing more.
+#[allow(missing_debug_implementations)] // As diesel's.
+pub struct WatchedConnection {
+    inner: SqliteConnection,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No phase has the connection.
+    Outside,
+    /// Each statement of the phase succeeded, or was rolled back.
+    Sound,
+    /// One failed.
+    Failed,
+}
+
+impl WatchedConnection {
+    pub(super) fn new(inner: SqliteConnection) -> Self {
+        Self { inner, state: State::Outside }
+    }
+
+    /// diesel's own connection, for what is asked of that type only: to register a function or a
+    /// collation, say. `None` inside of a phase, where nothing may pass the watch.
+    pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
+        (self.state == State::Outside).then_some(&mut self.inner)
+    }
+
+    /// For the engine's own statements.
+    pub(super) fn unwatched(&mut self) -> &mut SqliteConnection {
+        &mut self.inner
+    }
+
+    /// A phase begins.
+    pub(super) fn watch(&mut self) {
+        self.state = State::Sound;
+    }
+
+    /// The phase has ended.
+    pub(super) fn stop_watching(&mut self) {
+        self.state = State::Outside;
+    }
+
+    /// Whether a statement of the phase failed and was not rolled back.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state == State::Failed
+    }
+
+    /// Runs what `text` is the SQL of, if the phase may.
+    fn watched<R>(
+        &mut self,
+        text: impl FnOnce() -> String,
+        run: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
+    ) -> QueryResult<R> {
+        let forgives = match self.state {
+            State::Failed if !rolls_back_to_savepoint(&text()) => return Err(ignored()),
+            state => state == State::Failed,
+        };
+        let done = run(&mut self.inner);
+        self.state.note(&done);
+        if forgives && done.is_ok() {
+            self.state = State::Sound;
+        }
+        done
+    }
+}
+
+impl State {
+    /// What the database refused. An error of diesel's own, before or after the statement, is none.
+    fn note<R>(&mut self, done: &QueryResult<R>) {
+        if *self == Self::Sound && matches!(done, Err(Error::DatabaseError(..))) {
+            *self = Self::Failed;
+        }
+    }
+}
+
+/// In the words of PostgreSQL, which a user can look up.
+fn ignored() -> Error {
+    let message = "current transaction is aborted by a statement that failed: return its error, or \
+        roll back to a savepoint";
+    Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+}
+
+/// Whether the first statement of the text is a `ROLLBACK TO`, which undoes what failed.
+fn rolls_back_to_savepoint(text: &str) -> bool {
+    let mut words = Tokens::of(text, Dialect::Sqlite)
+        .filter(|token| *token != Token::Comment)
+        .skip_while(|token| *token == Token::Sign(';'))
+        .map(|token| match token {
+            Token::Word(word) => word.to_ascii_uppercase(),
+            _ => String::new(),
+        });
+    let mut next = || words.next().unwrap_or_default();
+    next() == "ROLLBACK"
+        && match next().as_str() {
+            "TRANSACTION" => next() == "TO",
+            second => second == "TO",
+        }
+}
+
+fn text_of<T: QueryFragment<Sqlite>>(query: &T) -> String {
+    let mut text = SqliteQueryBuilder::new();
+    // What has no text fails when it is run.
+    let _ = query.to_sql(&mut text, &Sqlite);
+    text.finish()
+}
+
+impl ConnectionSealed for WatchedConnection {}
+
+impl SimpleConnection for WatchedConnection {
+    fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        self.watched(|| query.to_owned(), |conn| conn.batch_execute(query))
+    }
+}
+
+impl Connection for WatchedConnection {
+    type Backend = Sqlite;
+    type TransactionManager = AnsiTransactionManager;
+
+    fn establish(database_url: &str) -> ConnectionResult<Self> {
+        SqliteConnection::establish(database_url).map(Self::new)
+    }
+
+    fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>
+    where
+        T: QueryFragment<Sqlite> + QueryId,
+    {
+        self.watched(|| text_of(source), |conn| conn.execute_returning_count(source))
+    }
+
+    fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
+        self.inner.transaction_state()
+    }
+
+    fn instrumentation(&mut self) -> &mut dyn Instrumentation {
+        self.inner.instrumentation()
+    }
+
+    fn set_instrumentation(&mut self, instrumentation: impl Instrumentation) {
+        self.inner.set_instrumentation(instrumentation);
+    }
+
+    fn set_prepared_statement_cache_size(&mut self, size: CacheSize) {
+        self.inner.set_prepared_statement_cache_size(size);
+    }
+}
+
+impl LoadConnection for WatchedConnection {
+    type Cursor<'conn, 'query> = WatchedRows<'conn, 'query>;
+    type Row<'conn, 'query> = <SqliteConnection as LoadConnection>::Row<'conn, 'query>;
+
+    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> QueryResult<WatchedRows<'conn, 'query>>
+    where
+        T: Query + QueryFragment<Sqlite> + QueryId + 'query,
+        Sqlite: QueryMetadata<T::SqlType>,
+    {
+        // A query does not roll back.
+        if self.has_failed() {
+            return Err(ignored());
+        }
+        let Self { inner, state } = self;
+        match LoadConnection::load(inner, source) {
+            Ok(rows) => Ok(WatchedRows { rows, state }),
+            Err(error) => {
+                let failed = Err(error);
+                state.note(&failed);
+                failed
+            }
+        }
+    }
+}
+
+/// The rows of a query, which may fail at any of them.
+#[allow(missing_debug_implementations)] // As diesel's.
+pub struct WatchedRows<'conn, 'query> {
+    rows: <SqliteConnection as LoadConnection>::Cursor<'conn, 'query>,
+    state: &'conn mut State,
+}
+
+impl<'conn, 'query> Iterator for WatchedRows<'conn, 'query> {
+    type Item = QueryResult<<SqliteConnection as LoadConnection>::Row<'conn, 'query>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.rows.next().inspect(|row| self.state.note(row))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl WithMetadataLookup for WatchedConnection {
+    fn metadata_lookup(&mut self) -> &mut <Sqlite as TypeMetadata>::MetadataLookup {
+        self.inner.metadata_lookup()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rollback_to_a_savepoint_forgives() {
+        for forgiving in [
+            "ROLLBACK TO s",
+            "rollback to savepoint \"s\"",
+            "; ROLLBACK /* a */ TRANSACTION -- b\n TO [s];",
+            "ROLLBACK TO s; INSERT INTO t VALUES (1)",
+        ] {
+            assert!(rolls_back_to_savepoint(forgiving), "{forgiving}");
+        }
+        for other in [
+            "",
+            "ROLLBACK",
+            "ROLLBACK TRANSACTION",
+            "ROLLBACK; TO",
+            "RELEASE s",
+            "SELECT 'ROLLBACK TO s'",
+            "-- ROLLBACK TO s",
+        ] {
+            assert!(!rolls_back_to_savepoint(other), "{other}");
+        }
+    }
+}
