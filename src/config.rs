@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, SettingError, duration, number};
 use crate::store::Hold;
 
 /// What happens to a request whose key is being run by somebody else.
@@ -87,9 +88,10 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// At most `keys` keys that are stored: running, waiting, or finished and still replayed. Counted
-    /// in the database, by one more statement for each new key, which reads at most so many entries of
-    /// an index; two that are created at the same instant may pass together.
+    /// At most `keys` keys that are stored and not past their retention: running, waiting, or finished
+    /// and still replayed. Counted in the database, by one more statement for each new key, which reads
+    /// at most so many entries of an index, and 10,000 of expired keys that the reaper has yet to delete;
+    /// two that are created at the same instant may pass together.
     pub fn keys(mut self, keys: u32) -> Self {
         self.keys = Some(keys);
         self
@@ -100,6 +102,40 @@ impl Quota {
     pub fn rate(mut self, requests: u32, period: Duration) -> Self {
         self.rate = Some((requests, period));
         self
+    }
+}
+
+impl OnDuplicate {
+    fn check(self) -> Result<(), SettingError> {
+        match self {
+            Self::Answer => Ok(()),
+            Self::Wait(bound) => duration("on_duplicate (Wait)", bound, Duration::ZERO, DAY),
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), SettingError> {
+        // PostgreSQL holds less than 1 GB in a value, and a hex digit for each half byte of it in a message.
+        const MOST: u64 = 256 << 20;
+        number("Limits::params", self.params, 4, MOST)?;
+        number("Limits::context", self.context, 0, MOST)?;
+        number("Limits::outputs", self.outputs, 2, MOST)?;
+        number("Limits::reply_headers", self.reply_headers, 2, MOST)?;
+        number("Limits::reply_body", self.reply_body, 0, MOST)
+    }
+}
+
+impl Quota {
+    fn check(self) -> Result<(), SettingError> {
+        if let Some(keys) = self.keys {
+            number("Quota::keys", keys, 1, u32::MAX.into())?;
+        }
+        if let Some((requests, period)) = self.rate {
+            number("Quota::rate (requests)", requests, 1, u32::MAX.into())?;
+            duration("Quota::rate (period)", period, MILLISECOND, DAY * 366)?;
+        }
+        Ok(())
     }
 }
 
@@ -137,6 +173,25 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether all of them can work.
+    pub(crate) fn check(&self) -> Result<(), SettingError> {
+        let month = DAY * 30;
+        // Counts are kept as 32-bit integers, by which databases count too.
+        let most = i32::MAX as u64;
+        duration("lease", self.lease, MILLISECOND * 100, DAY)?;
+        duration("retention", self.retention, self.lease, CENTURY)?;
+        duration("lock_wait", self.lock_wait, MILLISECOND, HOUR)?;
+        self.on_duplicate.check()?;
+        number("max_attempts", self.max_attempts, 1, most)?;
+        duration("back_off (the longest)", self.max_back_off, Duration::ZERO, month)?;
+        duration("back_off (the first)", self.back_off, Duration::ZERO, self.max_back_off)?;
+        duration("reconcile_after", self.reconcile_after, Duration::ZERO, month)?;
+        number("max_reconciles", self.max_reconciles, 1, most)?;
+        duration("window_margin", self.window_margin, Duration::ZERO, CENTURY)?;
+        self.limits.check()?;
+        self.quota.check()
+    }
+
     /// For how long whoever acquires a lease holds it, and keeps the key.
     pub(crate) fn hold(&self) -> Hold {
         Hold { lease: self.lease, retention: self.retention }
@@ -158,8 +213,6 @@ impl Settings {
         doubled(self.reconcile_after, times).min(self.reconcile_after.max(HOUR))
     }
 }
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn doubled(duration: Duration, times: u32) -> Duration {
     duration.saturating_mul(1 << times.min(31))

@@ -195,6 +195,7 @@ mod observe;
 mod phase;
 mod repeats;
 mod roundtrip;
+mod setting;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;
@@ -227,6 +228,7 @@ pub use phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled,
     Reply, ReplyTooUnusual, RequestContext, Tx,
 };
+pub use setting::SettingError;
 #[cfg(feature = "postgres")]
 pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]

@@ -155,7 +155,7 @@ async fn g16_a_scope_that_hangs_with_ten_thousand_due_requests_delays_no_other<S
     engine.call(&hung(), &key("k"), Visit { hangs: true }).accept().await.unwrap();
     multiply(&db, "k", many::<S>()).await;
     let mut gate = at.stuck.stop_before_the_effect();
-    let workers = engine.spawn_workers(no_polls());
+    let workers = engine.spawn_workers(no_polls()).unwrap();
     let mut waiting = Vec::new();
     for _ in 0..SHARE {
         waiting.push(gate.recv().await.unwrap());
@@ -190,7 +190,7 @@ async fn g16_a_scope_whose_reconcile_functions_hang_delays_no_other<S: TestDb>(d
     db.let_time_pass().await;
     // Behind all the others.
     db.sql("UPDATE atomic_phases_keys SET run_after = advanced_at WHERE scope = 'other'").await;
-    let workers = engine.spawn_workers(no_polls());
+    let workers = engine.spawn_workers(no_polls()).unwrap();
     let waiting = [gate.recv().await, gate.recv().await, gate.recv().await, gate.recv().await];
     until("the other scope waits", async || is_done(&engine, &other(), "k").await).await;
     assert!(gate.try_recv().is_err(), "no more than its share");
@@ -247,7 +247,7 @@ async fn g16_a_poison_scope_delays_no_other<S: TestDb>(db: S) {
     let poison = troubled(Trouble::RetryForeignAlways);
     engine.call(&hung(), &key("k"), poison).accept().await.unwrap();
     multiply(&db, "k", 300).await;
-    let workers = engine.spawn_workers(config());
+    let workers = engine.spawn_workers(config()).unwrap();
     until("the poison is not taken", async || app.bodies()[1] > 20).await;
     for name in ["first", "second", "third"] {
         engine.call(&other(), &key(name), book(20)).accept().await.unwrap();
@@ -260,7 +260,7 @@ async fn g17_a_slow_request_does_not_stop_those_that_come_later<S: TestDb>(db: S
     let at = Places::default();
     let engine = places(&db, &at);
     let mut gate = at.stuck.stop_before_the_effect();
-    let workers = engine.spawn_workers(no_polls());
+    let workers = engine.spawn_workers(no_polls()).unwrap();
     engine.call(&hung(), &key("slow"), Visit { hangs: true }).accept().await.unwrap();
     let slow = gate.recv().await.unwrap();
     // Of its own scope, and of another.

@@ -187,7 +187,7 @@ async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     until(async || db.number(&count("true")).await == 1).await;
     proxy.answer_slowly(4000);
     until(async || db.number(&count("open_intent IS NOT NULL")).await == 1).await;
-    let workers = fast.spawn_workers(WorkerConfig::default().poll(ms(50)).grace(ms(50)));
+    let workers = fast.spawn_workers(WorkerConfig::default().poll(ms(50)).grace(ms(50))).unwrap();
     until(async || db.number(&count("status = 'completed'")).await == 1).await;
     assert!(!late.is_finished(), "its answer is still on its way");
     proxy.answer_slowly(0);
@@ -592,7 +592,7 @@ async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() 
         });
         let in_the_call = gate.recv().await.unwrap();
         proxy.delay(0);
-        let told = accepting.await.unwrap().unwrap();
+        let told = accepting.await.unwrap();
         assert!(matches!(told, Outcome::Accepted), "{told:?}");
         assert!(gate.try_recv().is_err(), "no second call");
         assert_eq!(

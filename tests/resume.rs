@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use atomic_phases::*;
 use support::*;
 
@@ -25,6 +27,9 @@ on_both_stores! {
     a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why,
     g5_an_output_that_does_not_come_back_is_refused_before_the_commit,
     g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told,
+    g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
+    g5_the_time_of_creation_is_the_same_in_each_attempt,
+    g16_an_expired_key_counts_against_no_quota,
     caps_name_the_limit_and_nothing_runs,
     g11_past_the_window_no_call_is_repeated,
     g17_the_attempt_cap_ends_in_a_dead_letter,
@@ -598,4 +603,246 @@ async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
     let report = engine.check().await.unwrap();
     let waiting: Vec<_> = report.waiting.iter().map(|rows| (rows.rows, &rows.reason)).collect();
     assert_eq!(waiting, [(1, &dead.reason)]);
+}
+
+/// SQL in an order of its own, each with whether its error is swallowed.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Script(Vec<(String, bool)>);
+
+#[atomic_phases(name = "script", version = 1)]
+impl<Db: TestDb> Script {
+    #[phase(commit)]
+    async fn began(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        Db::insert_unique(tx, "taken").await?;
+        Ok(())
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        for (sql, swallowed) in &self.0 {
+            match diesel_async::SimpleAsyncConnection::batch_execute(tx, sql).await {
+                Err(error) if !swallowed => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+const TAKEN: &str = "INSERT INTO unique_things VALUES ('taken')";
+const STEP: &str = "INSERT INTO steps VALUES ('k', 'written')";
+
+async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.register::<Script>());
+    let mut scripts: Vec<(&[(&str, bool)], i64)> = vec![
+        (
+            &[
+                ("SAVEPOINT mine", false),
+                (TAKEN, true),
+                ("ROLLBACK TO SAVEPOINT mine", false),
+                (STEP, false),
+            ],
+            1,
+        ),
+        (
+            &[
+                ("SAVEPOINT mine", false),
+                (TAKEN, true),
+                ("RELEASE SAVEPOINT mine", true),
+                (STEP, true),
+            ],
+            0,
+        ),
+        (
+            &[
+                (STEP, false),
+                ("SAVEPOINT mine", false),
+                ("NONSENSE", true),
+                ("ROLLBACK TO mine; NONSENSE", true),
+            ],
+            0,
+        ),
+        (&[(STEP, false), (TAKEN, true)], 0),
+        (&[(TAKEN, true), (STEP, true)], 0),
+        (&[(TAKEN, true), (STEP, true), ("SAVEPOINT late", true), ("ROLLBACK TO late", true)], 0),
+    ];
+    if !is_postgres::<S>() {
+        // These end the transaction by themselves: what follows would commit on its own.
+        const TAKEN_OR: &str = "INSERT OR ROLLBACK INTO unique_things VALUES ('taken')";
+        scripts.push((&[(STEP, false), (TAKEN_OR, true), (STEP, true)], 0));
+        scripts.push((
+            &[(STEP, false), (TAKEN_OR, true), ("BEGIN", true), (STEP, true), ("COMMIT", true)],
+            0,
+        ));
+        db.sql("CREATE TRIGGER no BEFORE INSERT ON rides BEGIN SELECT RAISE(ROLLBACK, 'no'); END")
+            .await;
+        scripts.push((&[("INSERT INTO rides VALUES ('r', 1)", true), (STEP, true)], 0));
+    }
+    for (script, written) in scripts {
+        db.sql("DELETE FROM steps; DELETE FROM unique_things; DELETE FROM atomic_phases_keys")
+            .await;
+        let request = Script(script.iter().map(|(sql, end)| (sql.to_string(), *end)).collect());
+        let told = engine.execute(&scope(), &key("k"), request).await;
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, written, "{script:?}: {told:?}");
+        match written {
+            0 => assert!(matches!(failed(told), FailureCause::Misuse { .. }), "{script:?}"),
+            _ => assert_eq!(finished(told).reply.status(), 204),
+        }
+        assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
+    }
+}
+
+/// G4: what an application sets on the connection stays, and switches no watch off.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {
+    use diesel_async::AsyncConnection;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let db = <Sqlite as TestDb>::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let seen = std::sync::Arc::new(AtomicUsize::new(0));
+    let seeing = seen.clone();
+    let count = move |_: diesel::connection::InstrumentationEvent<'_>| {
+        seeing.fetch_add(1, Ordering::Relaxed);
+    };
+    db.connection().await.unwrap().set_instrumentation(count);
+    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
+    assert!(matches!(cause, FailureCause::Misuse { phase: "answered", .. }), "{cause:?}");
+    assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
+    assert!(seen.load(Ordering::Relaxed) > 10, "and it still sees everything");
+    // diesel's own type is to be had outside of phases.
+    let lent = |conn: &mut WatchedConnection| Ok(conn.sqlite().is_some());
+    assert!(db.connection().await.unwrap().spawn_blocking(lent).await.unwrap());
+}
+
+/// Tells the provider when it was created, from a batch or from a transaction.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Dated;
+
+#[atomic_phases(name = "dated", version = 1)]
+impl<Db: TestDb> Dated {
+    #[phase]
+    async fn began(&self, batch: &mut Batch<'_, Db>, ctx: &RequestContext) -> PhaseResult<String> {
+        Db::add_step(batch, "dated", "began");
+        Ok(ctx.created_at().to_rfc3339())
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn told(&self, call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<()> {
+        let now = ctx.created_at().to_rfc3339();
+        call.make(async |key| Ok::<_, PhaseError>(app.provider.call(key.as_str(), &now).await))
+            .await?;
+        match ctx.attempt() {
+            1 => Err(PhaseError::retryable("asked for")),
+            _ => Ok(()),
+        }
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+        began: &String,
+    ) -> PhaseResult<Reply> {
+        Db::add_step(batch, "dated", "answered");
+        Ok(Reply::json(200, &[began, &ctx.created_at().to_rfc3339()])?)
+    }
+}
+
+async fn g5_the_time_of_creation_is_the_same_in_each_attempt<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.register::<Dated>());
+    // The first asks the database for the time; what follows carries it on, with more digits.
+    for name in ["a", "b", "c"] {
+        failed(engine.execute(&scope(), &key(name), Dated).await);
+        let done = finished(engine.execute(&scope(), &key(name), Dated).await);
+        let [first, second]: [String; 2] = serde_json::from_slice(done.reply.bytes()).unwrap();
+        assert_eq!(first, second);
+        let status = engine.status(&scope(), &key(name)).await.unwrap().unwrap();
+        assert_eq!(first, status.created_at.to_rfc3339());
+    }
+    assert_eq!(app.provider.calls().len(), 6);
+    assert_eq!(app.provider.effects(), 3, "one key, and the same parameters each time");
+}
+
+async fn g16_an_expired_key_counts_against_no_quota<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(1)));
+    finished(engine.execute(&scope(), &key("old"), book(20)).await);
+    for name in ["new", "old"] {
+        let refused = engine.execute(&scope(), &key("other"), book(20)).await;
+        assert!(matches!(refused, Err(ExecuteError::TooManyKeys { limit: 1 })), "{refused:?}");
+        db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+        assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
+    let db = Sqlite::open(":memory:").await.unwrap();
+    let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
+    type Set = Box<dyn Fn(EngineBuilder<Sqlite>) -> EngineBuilder<Sqlite>>;
+    let limits = |set: fn(&mut Limits)| -> Set {
+        let mut limits = Limits::default();
+        set(&mut limits);
+        Box::new(move |builder| builder.limits(limits))
+    };
+    let quota = |quota: Quota| -> Set { Box::new(move |builder| builder.quota(quota)) };
+    let cases: Vec<(&str, Set)> = vec![
+        ("lease", Box::new(move |b| b.lease(zero))),
+        ("lease", Box::new(move |b| b.lease(ever).retention(ever))),
+        ("retention", Box::new(move |b| b.retention(second))),
+        ("retention", Box::new(move |b| b.retention(ever))),
+        ("lock_wait", Box::new(move |b| b.lock_wait(zero))),
+        ("lock_wait", Box::new(move |b| b.lock_wait(second * 40 * 24 * 3600))),
+        ("on_duplicate", Box::new(move |b| b.on_duplicate(OnDuplicate::Wait(ever)))),
+        ("max_attempts", Box::new(|b| b.max_attempts(0))),
+        ("max_attempts", Box::new(|b| b.max_attempts(u32::MAX))),
+        ("back_off", Box::new(move |b| b.back_off(second, ever))),
+        ("back_off", Box::new(move |b| b.back_off(second * 2, second))),
+        ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
+        ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
+        ("window_margin", Box::new(move |b| b.window_margin(ever))),
+        ("Limits::params", limits(|limits| limits.params = 0)),
+        ("Limits::outputs", limits(|limits| limits.outputs = usize::MAX)),
+        ("Limits::reply_body", limits(|limits| limits.reply_body = 1 << 30)),
+        ("Quota::keys", quota(Quota::default().keys(0))),
+        ("Quota::rate", quota(Quota::default().rate(0, second))),
+        ("Quota::rate", quota(Quota::default().rate(1, zero))),
+        ("Quota::rate", quota(Quota::default().rate(1, ever))),
+    ];
+    for (setting, set) in cases {
+        let Err(BuildError::Setting(error)) = set(Engine::builder(db.clone())).build() else {
+            panic!("{setting} is not refused")
+        };
+        assert!(error.setting.starts_with(setting), "{error}");
+        assert!(error.to_string().contains("but it must be"), "{error}");
+    }
+    let workers: [(&str, WorkerConfig); 9] = [
+        ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
+        ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
+        ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
+        ("WorkerConfig::grace", WorkerConfig::default().grace(ever)),
+        ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
+        ("WorkerConfig::reap_every", WorkerConfig::default().reap_every(zero)),
+        ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
+        ("WorkerConfig::delivery", WorkerConfig::default().delivery(zero)),
+        ("WorkerConfig::max_deliveries", WorkerConfig::default().max_deliveries(0)),
+    ];
+    let engine = Engine::builder(db.clone()).build().unwrap();
+    for (setting, config) in workers {
+        let Err(error) = engine.spawn_workers(config.clone()) else { panic!("{setting}") };
+        assert_eq!(error.setting, setting);
+        let told = Completer::new(&engine, config).run_once().await;
+        assert!(matches!(told, Err(StoreError::Configuration(_))), "{setting}");
+    }
+    for pool in [
+        PoolSettings { max_size: 0, ..PoolSettings::default() },
+        PoolSettings { wait: zero, ..PoolSettings::default() },
+    ] {
+        let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
+        assert!(matches!(refused, Err(StoreError::Configuration(_))));
+    }
 }

@@ -169,7 +169,8 @@ async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
         shown.push(erased.map_or_else(|e| format!("{e} {e:?}"), |()| String::new()));
     }
     shown.push(format!("{:?}", engine.erase_scope(&scope).await));
-    let workers = engine.spawn_workers(config().sink(handlers()).poll(Duration::from_millis(5)));
+    let workers =
+        engine.spawn_workers(config().sink(handlers()).poll(Duration::from_millis(5))).unwrap();
     shown.push(format!("{workers:?}"));
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     // Without tables, each of them fails.

@@ -427,7 +427,7 @@ async fn zombie_transaction_a_stuck_key_is_freed_without_a_client<S: TestDb>(db:
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_millis(300)));
     dies_in_its_call(&engine, "k", book(20)).await;
-    let workers = engine.spawn_workers(config());
+    let workers = engine.spawn_workers(config()).unwrap();
     let began = std::time::Instant::now();
     while status(&engine, "k").await.status != Status::Completed {
         assert!(began.elapsed() < Duration::from_secs(20), "stuck");
@@ -468,7 +468,8 @@ async fn the_supervisor_runs_them_all_on_two_nodes_and_stops_them<S: TestDb>(db:
     let one = engine(&db, &app);
     let other = engine(&db.another().await, &app);
     let inbox = Inbox::default();
-    let workers = [&one, &other].map(|engine| engine.spawn_workers(config().sink(inbox.sink())));
+    let workers =
+        [&one, &other].map(|engine| engine.spawn_workers(config().sink(inbox.sink())).unwrap());
     for round in 0..50 {
         let accepted = one.call(&scope(), &key(&format!("k{round}")), book(20)).accept().await;
         assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");

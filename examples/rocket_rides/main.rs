@@ -154,7 +154,7 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
         println!("left to another version of this program: {stranded:?}");
     }
     let config = WorkerConfig::default().poll(Duration::from_secs_f64(options.poll)).sink(mail());
-    let workers = options.workers.then(|| engine.spawn_workers(config));
+    let workers = options.workers.then(|| engine.spawn_workers(config)).transpose()?;
     let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;

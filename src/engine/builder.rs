@@ -12,6 +12,7 @@ use crate::codec::{Codec, PlainCodec};
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
+use crate::setting::SettingError;
 use crate::store::Store;
 
 /// Builds an [`Engine`]. Durations are real time; see each method for its default.
@@ -41,18 +42,8 @@ pub enum BuildError {
         version: u32,
     },
     /// A number that cannot work.
-    #[error("{setting} is {value:?}, but {rule}")]
-    Setting {
-        /// The builder's method.
-        setting: &'static str,
-        /// What it was given.
-        value: Duration,
-        /// What holds instead.
-        rule: &'static str,
-    },
-    /// The attempt cap is zero.
-    #[error("max_attempts is 0, but a request needs at least one attempt")]
-    NoAttempts,
+    #[error(transparent)]
+    Setting(#[from] SettingError),
 }
 
 impl<S: Store> Engine<S, ()> {
@@ -195,25 +186,7 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
         if let Some((name, version)) = self.twice {
             return Err(BuildError::Twice { name, version });
         }
-        let settings = &self.settings;
-        let bounds = [
-            ("lease", settings.lease, Duration::from_millis(100), "it must be 100 ms at least"),
-            (
-                "retention",
-                settings.retention,
-                settings.lease,
-                "it must not be shorter than the lease",
-            ),
-            ("lock_wait", settings.lock_wait, Duration::from_millis(1), "it must be 1 ms at least"),
-        ];
-        for (setting, value, least, rule) in bounds {
-            if value < least {
-                return Err(BuildError::Setting { setting, value, rule });
-            }
-        }
-        if settings.max_attempts == 0 {
-            return Err(BuildError::NoAttempts);
-        }
+        self.settings.check()?;
         let core = Core {
             store: self.store,
             app: self.app,

@@ -29,6 +29,7 @@ use crate::phase::{Outputs, Reply, RequestContext};
 use crate::roundtrip::{Because, Loss, Order, difference};
 use crate::store::{
     Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
+    whole_millis,
 };
 use crate::task;
 
@@ -658,7 +659,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 scope: self.scope.clone(),
                 key: self.key.clone(),
                 request_id: self.request_id,
-                created_at,
+                created_at: whole_millis(created_at),
                 attempt: 1,
                 context: self.context.clone(),
             },

@@ -29,7 +29,7 @@ const REMEMBERED: usize = 100_000;
 impl Buckets {
     /// Takes one out; or says when there will be one.
     fn take(&self, scope: &Scope, (burst, period): (u32, Duration)) -> Result<(), Duration> {
-        let (burst, now) = (f64::from(burst.max(1)), Moment::now());
+        let (burst, now) = (f64::from(burst), Moment::now());
         let refill = period.as_secs_f64() / burst;
         let level = |bucket: &Bucket| {
             let gained = now.since(bucket.filled).as_secs_f64() / refill;

@@ -16,7 +16,8 @@ use crate::store::{ByText, Store};
 /// A `Tx` is a diesel connection: hand it to `execute`, `load`, `get_result`. For a function that
 /// asks for the connection type itself, [`conn`](Self::conn) lends it. The engine commits; a
 /// `COMMIT` of your own, and an SQL error that you swallow, are detected, and the phase fails. A
-/// savepoint (`tx.conn().transaction(..)`) is the way to survive an expected error. A phase that looks
+/// savepoint (`tx.conn().transaction(..)`, or `SAVEPOINT` and `ROLLBACK TO`) is the way to survive an
+/// expected error: without one, whatever follows a failed statement is refused, on both stores. A phase that looks
 /// at no answer is faster with a [`Batch`](crate::Batch).
 ///
 /// The engine writes last, with the phase's role and search path. A phase that changes them

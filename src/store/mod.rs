@@ -32,11 +32,13 @@ use crate::definition::Isolation;
 use crate::error::DbError;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
+use crate::setting::SettingError;
 
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{
     Abandoned, Created, DueJob, DueKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
 };
+pub(crate) use self::row::whole_millis;
 
 /// A database that keeps the rows of idempotency keys.
 ///
@@ -191,7 +193,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         request_id: Uuid,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
-    /// How many rows the scope has, counted up to `cap`.
+    /// How many keys of the scope are not past their retention, counted up to `cap`.
     #[doc(hidden)]
     fn count_keys(
         &self,
@@ -817,6 +819,12 @@ pub enum StoreError {
     /// The store's configuration cannot work.
     #[error("{0}")]
     Configuration(String),
+}
+
+impl From<SettingError> for StoreError {
+    fn from(error: SettingError) -> Self {
+        Self::Configuration(error.to_string())
+    }
 }
 
 impl StoreError {

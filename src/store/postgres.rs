@@ -40,7 +40,9 @@ use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, JobDataRow, JobListRow, abandoned, due_jobs, due_keys, job,
     listed_jobs,
 };
-use super::row::{GlanceRow, Row, SurveyRow, count, glance, key_row, millis, surveyed};
+use super::row::{
+    GlanceRow, MOST_EXPIRED, Row, SurveyRow, count, glance, key_row, millis, surveyed,
+};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
@@ -562,7 +564,12 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountKeys { scope: scope.as_str(), cap: cap.into() }.load::<i64>(&mut conn)
+            sql::CountKeys {
+                scope: scope.as_str(),
+                most: i64::from(cap) + MOST_EXPIRED,
+                cap: cap.into(),
+            }
+            .load::<i64>(&mut conn)
         })?;
         Ok(count(rows))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound, Utc};
 use uuid::Uuid;
 
 use super::{
@@ -72,7 +72,7 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         lease_left: until(locked_until, now),
         back_off_left: until(run_after, now),
         since_advance: until(Some(now), advanced_at),
-        created_at,
+        created_at: whole_millis(created_at),
         expires_at,
         expired: expires_at <= now,
         work: params.map(|params| Work { params, context, outputs }),
@@ -158,6 +158,16 @@ pub(super) const fn millis(duration: Duration) -> i64 {
 /// From `now`; a time that has passed already is no time left. Both are the database's clock.
 fn until(then: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Duration {
     then.and_then(|then| (then - now).to_std().ok()).unwrap_or_default()
+}
+
+/// How many expired keys of a scope are passed over where its keys are counted. The reaper deletes them
+/// within minutes; where it does not run, the count must not grow slow.
+pub(super) const MOST_EXPIRED: i64 = 10_000;
+
+/// A time of creation in the precision that every store keeps, so that the attempt that computes it and
+/// those that read it see the same (G5).
+pub(crate) fn whole_millis(time: DateTime<Utc>) -> DateTime<Utc> {
+    time.trunc_subsecs(3)
 }
 
 /// The number that a `SELECT count(*)` returned.

@@ -32,7 +32,7 @@ use self::statements as sql;
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
-use super::row::{SurveyRow, count, key_row, millis, surveyed};
+use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
@@ -358,7 +358,11 @@ impl Store for Sqlite {
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
-        let counting = sql::CountKeys { scope: scope.as_str().to_owned(), cap: cap.into() };
+        let counting = sql::CountKeys {
+            scope: scope.as_str().to_owned(),
+            most: i64::from(cap) + MOST_EXPIRED,
+            cap: cap.into(),
+        };
         Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?))
     }
 

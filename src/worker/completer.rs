@@ -93,6 +93,7 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Swept, StoreError> {
+        self.requests.check()?;
         self.enroller.enrol(&Stop::default()).await?;
         self.requests.one_pass().await?;
         Ok(self.requests.source().take_swept())

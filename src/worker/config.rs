@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{DynSink, JobSink};
+use crate::setting::{CENTURY, DAY, MILLISECOND, SettingError, duration, number};
 
 /// What [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs. The default runs completer,
 /// reconciler and reaper; a [`sink`](Self::sink) adds the enqueuer.
@@ -43,13 +44,13 @@ impl WorkerConfig {
     /// How often completer, reconciler and enqueuer search, on average; 1 s. At an idle table that is
     /// one search of an empty index.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll.max(Duration::from_millis(1));
+        self.poll = poll;
         self
     }
 
     /// How many rows a search reads at most, and how many pieces of work a `run_once` begins; 100.
     pub fn batch(mut self, batch: u32) -> Self {
-        self.batch = batch.max(1);
+        self.batch = batch;
         self
     }
 
@@ -60,7 +61,7 @@ impl WorkerConfig {
     /// likely waits for a foreign system and holds no connection. See
     /// [`Completer`](crate::Completer#fairness).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = concurrency.max(1);
+        self.concurrency = concurrency;
         self
     }
 
@@ -80,20 +81,20 @@ impl WorkerConfig {
 
     /// How often the reaper looks; 60 s. While a batch is full it goes on at once.
     pub fn reap_every(mut self, reap_every: Duration) -> Self {
-        self.reap_every = reap_every.max(Duration::from_millis(1));
+        self.reap_every = reap_every;
         self
     }
 
     /// How many rows one statement of the reaper deletes at most; 200: a few milliseconds. Between two
     /// full batches it rests four times as long as one took.
     pub fn reap_batch(mut self, reap_batch: u32) -> Self {
-        self.reap_batch = reap_batch.max(1);
+        self.reap_batch = reap_batch;
         self
     }
 
     /// How long a delivery may take; 60 s. Past it the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
-        self.delivery = delivery.max(Duration::from_millis(10));
+        self.delivery = delivery;
         self
     }
 
@@ -101,8 +102,25 @@ impl WorkerConfig {
     /// a second to an hour: about ten hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::DeliveryError::retry_after)), up to that hour.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
-        self.max_deliveries = max_deliveries.max(1);
+        self.max_deliveries = max_deliveries;
         self
+    }
+
+    /// Whether all numbers can work.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the first that cannot.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let most = i32::MAX as u64;
+        duration("WorkerConfig::poll", self.poll, MILLISECOND, DAY)?;
+        number("WorkerConfig::batch", self.batch, 1, 100_000)?;
+        number("WorkerConfig::concurrency", self.concurrency, 1, 10_000)?;
+        duration("WorkerConfig::grace", self.grace, Duration::ZERO, DAY)?;
+        duration("WorkerConfig::full_sweep", self.full_sweep, Duration::ZERO, CENTURY)?;
+        duration("WorkerConfig::reap_every", self.reap_every, MILLISECOND, CENTURY)?;
+        number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
+        duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 10, DAY)?;
+        number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)
     }
 
     /// Where staged jobs go.

@@ -23,6 +23,7 @@ use super::rests::Rests;
 use super::slots::Slots;
 use super::{WorkerConfig, by_chance, shuffle};
 use crate::observe;
+use crate::setting::SettingError;
 use crate::store::{Page, StoreError};
 
 /// The longest rest after errors of the store.
@@ -83,6 +84,7 @@ enum Until {
 
 pub(super) struct Dispatcher<T: Source> {
     source: T,
+    checked: Result<(), SettingError>,
     batch: u32,
     poll: Duration,
     slots: Slots<Id<T>, Ended<T>>,
@@ -120,6 +122,7 @@ impl<T: Source> Dispatcher<T> {
     pub(super) fn new(source: T, config: &WorkerConfig) -> Self {
         Self {
             source,
+            checked: config.check(),
             batch: config.batch,
             poll: config.poll,
             slots: Slots::new(config.concurrency),
@@ -127,6 +130,11 @@ impl<T: Source> Dispatcher<T> {
             rests: Rests::new(),
             place: T::Place::default(),
         }
+    }
+
+    /// Whether the numbers can work.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        self.checked.clone()
     }
 
     pub(super) fn source(&mut self) -> &mut T {
@@ -142,8 +150,10 @@ impl<T: Source> Dispatcher<T> {
 
     /// Works until `stop` is ready; what it has begun, it ends.
     pub(super) async fn forever(&mut self, stop: impl Future<Output = ()> + Send) {
-        // It ends for `stop` only: errors are followed by a rest.
-        let _ = self.work(Until::Shutdown, stop).await;
+        // It ends for `stop`, or does not begin: errors of the store are followed by a rest.
+        if let Err(error) = self.work(Until::Shutdown, stop).await {
+            observe::worker_failed(self.source.name(), error.kind());
+        }
     }
 
     async fn work(
@@ -151,6 +161,7 @@ impl<T: Source> Dispatcher<T> {
         until: Until,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), StoreError> {
+        self.check()?;
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;

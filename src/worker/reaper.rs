@@ -29,6 +29,7 @@ impl<S: Store> Reaper<S> {
     /// # Errors
     /// [`StoreError`]; a part of the batch is never deleted.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
+        self.config.check()?;
         let reaped = self.store.reap(self.config.reap_batch).await?;
         observe::reaped(reaped);
         Ok(reaped)

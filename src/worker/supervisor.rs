@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use super::{Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
+use crate::setting::SettingError;
 use crate::store::Store;
 use crate::task;
 
@@ -27,7 +28,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// enqueuer. Any number of nodes may do so; one that does makes every node's requests end (G17).
     ///
     /// A worker that panics is started again, after a second and longer each time.
-    pub fn spawn_workers(&self, config: WorkerConfig) -> Workers {
+    ///
+    /// # Errors
+    /// [`SettingError`] names a number of `config` that cannot work; nothing is started then.
+    pub fn spawn_workers(&self, config: WorkerConfig) -> Result<Workers, SettingError> {
+        config.check()?;
         let stop = watch::Sender::new(false);
         let (engine, store) = (self.clone(), self.store().clone());
         let mut supervised = vec![
@@ -49,7 +54,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
                 Enqueuer::with(&engine, sink.clone(), config.clone()).run(stopped)
             }));
         }
-        Workers { stop, supervised }
+        Ok(Workers { stop, supervised })
     }
 }
 

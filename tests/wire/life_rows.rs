@@ -189,7 +189,7 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     is_error(&status().set("x-tenant", "other").send().await, profile, "no_such_request");
     let never = wire.request("GET", "/book/requests/never").send().await;
     is_error(&never, profile, "no_such_request");
-    let workers = wire.engine.spawn_workers(WorkerConfig::default());
+    let workers = wire.engine.spawn_workers(WorkerConfig::default()).unwrap();
     let mut seen = later(r#"{"amount":20}"#).send().await;
     while seen.status == 202 {
         tokio::task::yield_now().await;

@@ -51,7 +51,8 @@ CREATE TABLE atomic_phases_keys (
     response_headers   bytea,
     -- NULL beside a status: the reply was over the cap and was not retained.
     response_body      bytea,
-    PRIMARY KEY (scope, idempotency_key)
+    -- With the expiry, so that a scope's quota is counted without a look at the rows.
+    PRIMARY KEY (scope, idempotency_key) INCLUDE (expires_at)
 ) WITH (fillfactor = 80);
 
 -- What the completer and the reconciler look for. Empty as long as nothing goes wrong: a request that

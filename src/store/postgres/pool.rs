@@ -16,6 +16,7 @@ use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::POOLER;
+use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::StoreError;
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -64,6 +65,8 @@ impl Default for PoolSettings {
 pub type DeadPool = deadpool::managed::Pool<Manager>;
 
 pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreError> {
+    number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
+    duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
     let mut config = ManagerConfig::default();
     // The default asks `SELECT 1` at each use, a round trip for every request. The store finds a
     // dead connection by using it.

@@ -493,11 +493,13 @@ statement! {
 }
 
 statement! {
-    /// The scope's rows, counted up to a cap (G16).
+    /// The scope's keys that are not past their retention, counted up to a cap (G16). Read from the
+    /// primary key's index alone; how many expired ones it may pass over is bounded too.
     CountKeys<'a> for Pg, rows BigInt,
-    { scope: &'a str, cap: i64 },
-    "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope,
-    " LIMIT ", cap, ") AS these"
+    { scope: &'a str, most: i64, cap: i64 },
+    "SELECT count(*) FROM (SELECT FROM (SELECT expires_at FROM atomic_phases_keys WHERE scope = ",
+    scope, " LIMIT ", most, ") AS seen WHERE expires_at > statement_timestamp() LIMIT ", cap,
+    ") AS live"
 }
 
 // The workers' looks compare with `statement_timestamp()`: an index can be searched for it, and not for

@@ -471,11 +471,11 @@ statement! {
 }
 
 statement! {
-    /// The scope's rows, counted up to a cap (G16).
+    /// The scope's keys that are not past their retention, counted up to a cap (G16).
     CountKeys for Db, rows BigInt,
-    { scope: String, cap: i64 },
-    "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope,
-    " LIMIT ", cap, ")"
+    { scope: String, most: i64, cap: i64 },
+    "SELECT count(*) FROM (SELECT 1 FROM (SELECT expires_at FROM atomic_phases_keys WHERE scope = ",
+    scope, " LIMIT ", most, ") WHERE expires_at > ", [NOW], " LIMIT ", cap, ")"
 }
 
 statement! {

@@ -1,0 +1,50 @@
+//! [`SettingError`]: a number of the configuration that cannot work, with the bound that it breaks.
+//!
+//! Nothing is clamped: who sets a number has a reason, and finds out at the start that it does not hold.
+
+use std::time::Duration;
+
+/// A number of the configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {value}, but it must be {bound}")]
+#[non_exhaustive]
+pub struct SettingError {
+    /// The method or field that sets it.
+    pub setting: &'static str,
+    /// What it was given.
+    pub value: String,
+    /// What it must be instead.
+    pub bound: String,
+}
+
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The longest time that is kept in a row: every database's timestamps hold it.
+pub(crate) const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+pub(crate) fn duration(
+    setting: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), SettingError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let bound = format!("{least:?} to {most:?}");
+    Err(SettingError { setting, value: format!("{value:?}"), bound })
+}
+
+pub(crate) fn number(
+    setting: &'static str,
+    value: impl TryInto<u64>,
+    least: u64,
+    most: u64,
+) -> Result<(), SettingError> {
+    let value = value.try_into().unwrap_or(u64::MAX);
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(SettingError { setting, value: value.to_string(), bound: format!("{least} to {most}") })
+}
