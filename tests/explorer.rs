@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::fault::{Explorer, Mutant, Report, explore};
@@ -107,6 +108,31 @@ on_both_stores! {
     what_cannot_be_explored_is_told_with_the_reason,
     every_broken_guarantee_is_found,
     a_failure_is_told_as_a_script_that_can_be_played_again,
+}
+
+/// A world with a pool of its own gives its connections back before the next case begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn worlds_do_not_pile_up_connections() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let before = db.number(open).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = seen.clone();
+    let url = support::db::url_of(&db);
+    let world = async move || {
+        let counted = db.number(open).await - before;
+        seeing.lock().unwrap().push(counted);
+        let (_, world) = emptied(&db, Provider::default()).await;
+        let store = Postgres::connect(&url).await.unwrap();
+        let engine = engine_with(&store, &world.app, |builder| {
+            builder.lease(Duration::from_secs(60)).lock_wait(Duration::from_millis(30))
+        });
+        (engine, world)
+    };
+    shown(&explore(world, book(20)).crash_at_every_point().run().await);
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 50, "{seen:?}");
+    assert!(seen.iter().all(|&open| open <= 8), "of the last case alone: {seen:?}");
 }
 
 fn shown(report: &Report) {

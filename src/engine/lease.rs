@@ -108,8 +108,14 @@ impl Holder {
 /// The leases of this process that are kept alive. One task looks after all of them, so that a
 /// request which is faster than a third of its lease costs none, and one that blocks its thread does
 /// not lose its own.
+///
+/// Dropped with its engine, it ends that task, which else would keep the store and its connections for a
+/// while.
+#[derive(Default)]
+pub(crate) struct Heartbeats(Shared);
+
 #[derive(Clone, Default)]
-pub(crate) struct Heartbeats(Arc<Mutex<Beating>>);
+struct Shared(Arc<Mutex<Beating>>);
 
 #[derive(Default)]
 struct Beating {
@@ -128,7 +134,7 @@ struct Held {
 
 /// Renews the lease at a third of its length for as long as this value lives.
 pub(super) struct Heartbeat {
-    all: Heartbeats,
+    all: Shared,
     number: u64,
 }
 
@@ -140,16 +146,27 @@ impl Heartbeats {
         lease: Lease,
         hold: Hold,
     ) -> Heartbeat {
-        let mut beating = self.beating();
+        let mut beating = self.0.beating();
         let number = beating.next;
         beating.next += 1;
         beating.held.insert(number, Held { holder, lease, renewed: Moment::now() });
         if beating.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            beating.task = Some(crate::task::spawn(self.clone().beat(store.clone(), hold)));
+            beating.task = Some(crate::task::spawn(self.0.clone().beat(store.clone(), hold)));
         }
-        Heartbeat { all: self.clone(), number }
+        Heartbeat { all: self.0.clone(), number }
     }
+}
 
+impl Drop for Heartbeats {
+    fn drop(&mut self) {
+        // Each running request holds the engine, so no lease is held any more.
+        if let Some(task) = self.0.beating().task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
     async fn beat<S: Store>(self, store: S, hold: Hold) {
         loop {
             tokio::time::sleep(hold.lease / 12).await;

@@ -515,8 +515,9 @@ impl Store for Memory {
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
         let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
-        let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
-        Ok(of_scope.take(cap as usize).count() as u32)
+        let now = self.database().now();
+        let live = |key: &&KeyRecord| key.scope == scope.as_str() && key.expires_at.0 > now;
+        Ok(keys.iter().filter(live).take(cap as usize).count() as u32)
     }
 
     async fn due(
