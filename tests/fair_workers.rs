@@ -222,7 +222,7 @@ async fn g16_a_scope_whose_jobs_hang_delays_no_other<S: TestDb>(db: S) {
         }
     }
     let mut gate = at.stuck.stop_before_the_effect();
-    let workers = engine.spawn_workers(no_polls().sink(Hangs(at.clone())));
+    let workers = engine.spawn_workers(no_polls().sink(Hangs(at.clone()))).unwrap();
     let waiting = [gate.recv().await, gate.recv().await, gate.recv().await, gate.recv().await];
     let before = at.open.effects();
     visit(&other(), "k").await;

@@ -592,7 +592,7 @@ async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() 
         });
         let in_the_call = gate.recv().await.unwrap();
         proxy.delay(0);
-        let told = accepting.await.unwrap();
+        let told = accepting.await.unwrap().unwrap();
         assert!(matches!(told, Outcome::Accepted), "{told:?}");
         assert!(gate.try_recv().is_err(), "no second call");
         assert_eq!(
