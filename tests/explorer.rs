@@ -1,7 +1,6 @@
 //! Crashed everywhere: the tests' requests through the explorer, on both stores; and the engine with
 //! one guarantee broken at a time, which the explorer has to notice.
 #![cfg(feature = "fault-injection")]
-#![recursion_limit = "256"] // Futures of futures: each test is one around the whole engine.
 #![allow(clippy::type_complexity, clippy::ptr_arg)]
 
 mod support;

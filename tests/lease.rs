@@ -469,7 +469,7 @@ async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
 
     // The same of the workers.
     let engine = support::engine(&db, &app);
-    let workers = engine.spawn_workers(config());
+    let workers = engine.spawn_workers(config()).unwrap();
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     let in_the_call = gate.recv().await.unwrap();
     let left = workers.shutdown(ms(20)).await.unwrap_err();
