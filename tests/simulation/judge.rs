@@ -197,6 +197,9 @@ fn effects(ledger: &[Entry]) -> Vec<String> {
                     found.push(format!("G1/G2: a second effect for {life}"));
                 }
             }
+            Entry::WithoutLease { life } => {
+                found.push(format!("G2/G10: a call for {life} under a lease that has ended"));
+            }
             Entry::Denied { key } => {
                 open.remove(key.as_str());
             }

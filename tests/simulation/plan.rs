@@ -20,6 +20,8 @@ pub struct Plan {
     pub poll: u64,
     /// Whether the at-most-once provider tells what became of a call.
     pub searchable: bool,
+    /// Whether the providers take seconds for a call, and not a fraction of one.
+    pub slow_provider: bool,
     pub calls: Vec<Call>,
     pub events: Vec<Event>,
     /// By the number of the statement.
@@ -152,6 +154,8 @@ struct Weather {
     cuts: bool,
     silence: bool,
     slow_commits: bool,
+    /// Whether trouble comes in spells.
+    spells: bool,
     events: u64,
     provider: u64,
     bad_manners: bool,
@@ -168,6 +172,7 @@ impl Plan {
             cuts: chance.happens(1, 2),
             silence: chance.happens(1, 4),
             slow_commits: chance.happens(1, 2),
+            spells: chance.happens(1, 2),
             events: if calm { 0 } else { chance.below(5) },
             provider: if calm { 0 } else { *pick(&mut chance, &[0, 20, 60]) },
             bad_manners: chance.happens(1, 2),
@@ -179,6 +184,7 @@ impl Plan {
             lease: *pick(&mut chance, &[3_000, 5_000, 10_000]),
             poll: *pick(&mut chance, &[1_000, 1_000, 5_000]),
             searchable: chance.happens(3, 4),
+            slow_provider: chance.happens(1, 2),
             calls: calls(&mut chance, &weather, nodes),
             events: (0..weather.events).map(|_| event(&mut chance, nodes)).collect(),
             statements: statements(&mut chance, &weather),
@@ -291,10 +297,15 @@ fn statements(chance: &mut Chance, weather: &Weather) -> BTreeMap<u64, Fault> {
     if weather.statements == 0 {
         return faults;
     }
+    let mut spell = 0;
     for number in 0..1500 {
-        if !chance.happens(weather.statements, 1000) {
+        if spell == 0 && !chance.happens(weather.statements, 1000) {
             continue;
         }
+        spell = match spell {
+            0 if weather.spells => chance.below(5),
+            spell => spell.saturating_sub(1),
+        };
         // Of any length, or of about a lease.
         let delay = |chance: &mut Chance| match chance.happens(1, 2) {
             true => chance.duration(weather.longest).as_micros() as u64,

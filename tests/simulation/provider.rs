@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::simulation::Chance;
+use atomic_phases::RequestContext;
+use atomic_phases::simulation::{Chance, Database};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -31,6 +32,8 @@ pub enum Entry {
     Called { key: String, life: String, honours: Honours },
     /// The effect.
     Effect { key: String, life: String },
+    /// The call was made by a holder whose lease had ended by the database's clock.
+    WithoutLease { life: String },
     /// It told that it did nothing.
     Denied { key: String },
 }
@@ -48,6 +51,7 @@ pub struct Provider(Arc<Inner>);
 
 struct Inner {
     plan: Arc<Plan>,
+    database: Database,
     trace: Trace,
     state: Mutex<State>,
 }
@@ -61,17 +65,32 @@ struct State {
 }
 
 impl Provider {
-    pub fn new(plan: &Arc<Plan>, trace: &Trace) -> Self {
-        Self(Arc::new(Inner { plan: plan.clone(), trace: trace.clone(), state: Mutex::default() }))
+    pub fn new(plan: &Arc<Plan>, database: &Database, trace: &Trace) -> Self {
+        Self(Arc::new(Inner {
+            plan: plan.clone(),
+            database: database.clone(),
+            trace: trace.clone(),
+            state: Mutex::default(),
+        }))
     }
 
     pub fn ledger(&self) -> Vec<Entry> {
         self.0.state.lock().unwrap().ledger.clone()
     }
 
-    pub async fn call(&self, key: &str, life: &str, honours: Honours) -> Answer {
+    pub async fn call(
+        &self,
+        key: &str,
+        life: &str,
+        honours: Honours,
+        ctx: &RequestContext,
+    ) -> Answer {
+        let is_leased = self.is_leased(ctx);
         let number = {
             let mut state = self.0.state.lock().unwrap();
+            if !is_leased {
+                state.ledger.push(Entry::WithoutLease { life: life.to_owned() });
+            }
             let (key, life) = (key.to_owned(), life.to_owned());
             state.ledger.push(Entry::Called { key, life, honours });
             state.calls += 1;
@@ -82,7 +101,10 @@ impl Provider {
         let trouble = trouble.unwrap_or_else(|| {
             // As fast as providers are.
             let mut chance = Chance::from_seed(self.0.plan.seed ^ (number << 32));
-            let before = 20 + chance.below(200);
+            let before = match self.0.plan.slow_provider {
+                true => 500 + chance.below(4_000),
+                false => 20 + chance.below(200),
+            };
             Trouble { before, after: 10, end: End::Answered }
         });
         self.0.trace.note(|| format!("provider: call {number} for {life}: {trouble:?}"));
@@ -105,6 +127,19 @@ impl Provider {
             }
         });
         answered.await.unwrap_or(Answer::Reset)
+    }
+
+    /// Whether the database grants the request's lease to somebody at this moment: what the engine
+    /// believes of its lease must end before the lease does.
+    fn is_leased(&self, ctx: &RequestContext) -> bool {
+        let (database, mut leased) = (&self.0.database, false);
+        let now = database.now();
+        database.each_key(|key| {
+            if (key.scope(), key.key()) == (ctx.scope().as_str(), ctx.key().as_str()) {
+                leased = key.locked_until().is_some_and(|until| until > now);
+            }
+        });
+        leased
     }
 
     fn act(&self, key: &str, life: &str, honours: Honours, end: End) -> Option<Answer> {

@@ -66,11 +66,12 @@ impl Ride {
         &self,
         call: ForeignCall,
         app: &App,
+        ctx: &RequestContext,
         booked: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
         let make = async |key: DerivedKey| {
             let honours = Honours::ForSixtySeconds;
-            charged(app.provider.call(key.as_str(), &booked.id, honours).await)
+            charged(app.provider.call(key.as_str(), &booked.id, honours, ctx).await)
         };
         call.make(make).await
     }
@@ -112,10 +113,11 @@ impl Note {
         &self,
         call: ForeignCall,
         app: &App,
+        ctx: &RequestContext,
         noted: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
         let make = async |key: DerivedKey| {
-            charged(app.provider.call(key.as_str(), &noted.id, Honours::Never).await)
+            charged(app.provider.call(key.as_str(), &noted.id, Honours::Never, ctx).await)
         };
         call.make(make).await
     }
@@ -164,10 +166,11 @@ impl Parcel {
         &self,
         call: ForeignCall,
         app: &App,
+        ctx: &RequestContext,
         packed: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
         let make = async |key: DerivedKey| {
-            charged(app.provider.call(key.as_str(), &packed.id, Honours::ForEver).await)
+            charged(app.provider.call(key.as_str(), &packed.id, Honours::ForEver, ctx).await)
         };
         call.make(make).await
     }

@@ -103,9 +103,10 @@ impl Scene {
     async fn play(plan: Arc<Plan>, told: trace::Told) -> Report {
         let trace = Trace::new(told);
         let began = chrono::DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let database = Database::starting_at(began);
         let scene = Self {
-            database: Database::starting_at(began),
-            provider: Provider::new(&plan, &trace),
+            provider: Provider::new(&plan, &database, &trace),
+            database,
             statements: Arc::default(),
             hosts: Arc::default(),
             jobs: Arc::default(),
