@@ -276,6 +276,16 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
+    /// Another transaction is about to create the key's row, or to change the one that there is, and
+    /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
+    /// looked at it yet (G9).
+    async fn busy(&self) -> Result<Looked, ExecuteError> {
+        let mut row = self.core.store.look(&self.scope, &self.key).await?;
+        let told = self.told_at_once(&mut row).await?;
+        let retry_after = self.core.settings.lock_wait;
+        Ok(Looked::Ended(told.unwrap_or(Outcome::InProgress { retry_after })))
+    }
+
     fn answered(&self, outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, ExecuteError> {
         observe::answered(self.definition.name, &outcome);
         if let Err(error) = &outcome {
@@ -607,15 +617,16 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         {
             let created_at = self.core.now().await?;
             let run = self.start(request, created_at, created_at, Moment::now());
-            return Ok(run.fresh_batch(phase, &row).await?.into());
+            return match run.fresh_batch(phase, &row).await? {
+                Ended::Busy => self.busy().await,
+                ended => Ok(ended.into()),
+            };
         }
         let sent = Moment::now();
         let (tx, created_at, expires_at) = match self.core.store.reserve(&row).await? {
             Reserved::Exists(Some(row)) => return Ok(Looked::Found(row)),
             Reserved::Exists(None) => return Ok(Looked::Changed),
-            Reserved::Busy => {
-                return Ok(Looked::Ended(Outcome::InProgress { retry_after: settings.lock_wait }));
-            }
+            Reserved::Busy => return self.busy().await,
             Reserved::Fresh { tx, created_at, expires_at } => (tx, created_at, expires_at),
         };
         observe::created(self.definition.name);
@@ -702,7 +713,7 @@ impl From<Ended> for Looked {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Outcome(outcome) => Self::Ended(outcome),
-            Ended::Exists => Self::Changed,
+            Ended::Exists | Ended::Busy => Self::Changed,
             Ended::Lost => Self::Lost,
             Ended::Rejected(reply) => Self::Restart { reply: Some(reply), error: None },
             Ended::Again { error, rejected } => {

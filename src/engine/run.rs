@@ -73,6 +73,8 @@ pub(super) enum Ended {
     Outcome(Outcome),
     /// The key has a row by now, and nothing ran.
     Exists,
+    /// Another transaction is about to create the key's row, or to change it, and nothing ran.
+    Busy,
     /// Somebody else holds the row: answer as anybody who comes second (G3).
     Lost,
     /// The first phase rejected the request; its row went away with its writes.
@@ -174,7 +176,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         });
         if busy {
-            return Ok(Ended::Outcome(Outcome::InProgress { retry_after: row.lock_wait }));
+            return Ok(Ended::Busy);
         }
         if let Commit::Fenced = commit {
             return Ok(Ended::Exists);

@@ -75,15 +75,13 @@ fn tell(plan: &Plan, mutant: Option<Mutant>) -> Plan {
     least
 }
 
-/// Plans that were shrunk once and are kept: what must find them, each in one line.
+/// What was found once stays found.
 #[test]
-fn kept_plans_find_what_they_found() {
-    for (mutant, text) in kept::PLANS {
+fn kept_plans_break_no_guarantee_any_more() {
+    for (what, text) in kept::PLANS {
         let plan: Plan = serde_json::from_str(text).unwrap();
-        let report = run(&plan, None, Told::Nothing);
-        assert!(report.violations.is_empty(), "{mutant:?}: {:?}", report.violations);
-        let report = run(&plan, Some(*mutant), Told::Nothing);
-        assert!(!report.violations.is_empty(), "{mutant:?} is not found by {text}");
+        let report = run(&plan, None, Told::Lines);
+        assert!(report.violations.is_empty(), "{what}:\n{}", report.trace);
     }
 }
 
