@@ -846,3 +846,83 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(matches!(refused, Err(StoreError::Configuration(_))));
     }
 }
+
+/// A transaction on the store's own connection that an application's dropped future leaves open, with
+/// one row in it.
+async fn leave_transaction_open(db: &Sqlite) {
+    use diesel_async::{AsyncConnection, RunQueryDsl};
+    let (is_open, opened) = tokio::sync::oneshot::channel();
+    let mut conn = db.connection().await.unwrap();
+    let never_ends = conn.transaction::<(), diesel::result::Error, _>(async |conn| {
+        diesel::sql_query("INSERT INTO rides VALUES ('own', 1)").execute(conn).await?;
+        is_open.send(()).unwrap();
+        std::future::pending().await
+    });
+    tokio::select! {
+        _ = never_ends => unreachable!(),
+        opened = opened => opened.unwrap(),
+    }
+}
+
+/// What a writer of another process sees is what is durable.
+async fn seen_by_another(db: &Sqlite, sql: &str) -> String {
+    db.another().await.text(sql).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_transaction_that_an_application_left_open_takes_no_intent_along() {
+    let db = Sqlite::fresh().await;
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    // The first phase is committed; the provider refused the call before it did anything.
+    failed(engine.execute(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
+    for _ in 0..2 {
+        leave_transaction_open(&db).await;
+        finished(engine.execute(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
+        let status = "SELECT status FROM atomic_phases_keys";
+        assert_eq!(seen_by_another(&db, status).await, "completed");
+        assert_eq!(app.provider.effects(), 1);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides WHERE id = 'own'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_a_transaction_that_an_application_left_open_takes_no_reply_along() {
+    let db = Sqlite::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    leave_transaction_open(&db).await;
+    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert!(!first.replayed);
+    assert_eq!(seen_by_another(&db, "SELECT status FROM atomic_phases_keys").await, "completed");
+    assert_eq!(db.number("SELECT count(*) FROM rides WHERE id = 'own'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_what_an_operator_resolved_is_durable_behind_a_transaction_that_was_left_open() {
+    let db = Sqlite::fresh().await;
+    let app = App::default();
+    let engine = engine_with(&db, &app, |b| b.max_attempts(1));
+    let _ = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    leave_transaction_open(&db).await;
+    let resolution = Resolution::not_executed("notified", 1);
+    let resolved = engine.resolve(&scope(), &key("k"), resolution).await.unwrap();
+    assert_eq!(resolved, Resolved::Applied);
+    let resolution = "SELECT coalesce(resolution, 'none') FROM atomic_phases_keys";
+    assert_ne!(seen_by_another(&db, resolution).await, "none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_an_application_left_open_takes_no_other_application_along() {
+    use diesel_async::{AsyncConnection, RunQueryDsl};
+    let db = Sqlite::fresh().await;
+    leave_transaction_open(&db).await;
+    let mut conn = db.connection().await.unwrap();
+    conn.transaction::<(), diesel::result::Error, _>(async |conn| {
+        diesel::sql_query("INSERT INTO rides VALUES ('other', 1)").execute(conn).await.map(drop)
+    })
+    .await
+    .unwrap();
+    drop(conn);
+    assert_eq!(seen_by_another(&db, "SELECT group_concat(id) FROM rides").await, "other");
+}

@@ -110,9 +110,23 @@ impl Sqlite {
     /// see it too. It cannot switch off what the engine watches in a phase, except by `PRAGMA`s that
     /// change what a commit is worth (`synchronous`, `journal_mode`).
     ///
+    /// A transaction that is still open on it when it is given back (the future of a `transaction()` was
+    /// dropped, or a raw `BEGIN`) is rolled back before the engine or another caller uses the connection.
+    ///
     /// # Errors
     /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
     pub async fn connection(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
+        let mut conn = self.writer().await?;
+        let ended = conn.spawn_blocking(|conn| {
+            conn.end_what_was_left();
+            Ok(())
+        });
+        ended.await.map_err(|error| StoreError::database("lend the connection", error))?;
+        Ok(conn)
+    }
+
+    /// The connection, as the writer before left it.
+    async fn writer(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
         let waiting = tokio::time::timeout(WRITER_WAIT, self.conn.clone().lock_owned());
         waiting.await.map_err(|_| too_many_before())
     }
@@ -124,7 +138,7 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let answer = self.connection().await?.spawn_blocking(|conn| work(conn.unwatched())).await;
+        let answer = self.writer().await?.spawn_blocking(|conn| conn.outside(work)).await;
         answer.map_err(|error| StoreError::database(doing, error))
     }
 
@@ -133,10 +147,12 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<(SqliteTransaction, R), StoreError> {
-        let mut tx = SqliteTransaction { conn: Some(self.connection().await?) };
+        let mut tx = SqliteTransaction { conn: Some(self.writer().await?) };
         let answer = tx.connection()?.spawn_blocking(move |conn| {
-            begin(conn.unwatched())?;
-            let value = work(conn.unwatched())?;
+            let value = conn.outside(|conn| {
+                begin(conn)?;
+                work(conn)
+            })?;
             conn.watch();
             Ok(value)
         });
@@ -747,9 +763,7 @@ impl SqliteTransaction {
         let answer = conn
             .spawn_blocking(move |conn| {
                 let commit = work(conn);
-                // After COMMIT there is nothing to undo, and the error says so.
                 conn.stop_watching();
-                end(conn.unwatched());
                 Ok(commit)
             })
             .await;
@@ -763,7 +777,6 @@ impl Drop for SqliteTransaction {
             // Handed to the thread at once; nobody has to wait for it.
             drop(conn.spawn_blocking(|conn| {
                 conn.stop_watching();
-                end(conn.unwatched());
                 Ok(())
             }));
         }

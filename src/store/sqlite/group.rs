@@ -88,8 +88,10 @@ pub(super) async fn take_turns(mut queue: mpsc::UnboundedReceiver<Queued>) {
         }
         group.retain(|whole| whole.begin());
         let done = conn.spawn_blocking(move |conn| {
-            run(conn.unwatched(), group);
-            Ok(())
+            conn.outside(|conn| {
+                run(conn, group);
+                Ok(())
+            })
         });
         // On this very thread, so it cannot be gone; and each was answered by itself.
         let _ = done.await;
@@ -127,10 +129,8 @@ fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
 /// knows whose.
 fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option<Vec<Commit>> {
     if let Err(error) = conn.batch_execute("BEGIN IMMEDIATE") {
-        // One that somebody has left open is gone now. Else another process keeps the file: alone, each
-        // would wait for it again.
-        let refuse = || group.iter().map(|_| refused(Err(again(&error)))).collect();
-        return (!end(conn)).then(refuse);
+        // Another process keeps the file: alone, each would wait for it again.
+        return Some(group.iter().map(|_| refused(Err(again(&error)))).collect());
     }
     let Some(mut commits) = group.iter_mut().map(|whole| apart(conn, &mut **whole)).collect()
     else {

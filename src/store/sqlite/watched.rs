@@ -17,6 +17,7 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
+use super::end;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
@@ -31,8 +32,11 @@ pub struct WatchedConnection {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No phase has the connection.
-    Outside,
+    /// No phase has the connection, and no transaction is open on it.
+    Idle,
+    /// No phase has the connection. An application had it, and may have left a transaction open: diesel's
+    /// `transaction()` does, where its future is dropped.
+    Lent,
     /// Each statement of the phase succeeded, or was rolled back.
     Sound,
     /// One failed.
@@ -41,18 +45,44 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::Outside }
+        Self { inner, state: State::Lent }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
     /// collation, say. `None` inside of a phase, where nothing may pass the watch.
     pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
-        (self.state == State::Outside).then_some(&mut self.inner)
+        self.state.lend();
+        (self.state == State::Lent).then_some(&mut self.inner)
     }
 
-    /// For the engine's own statements.
+    /// For the engine's own statements in the transaction that it has begun.
     pub(super) fn unwatched(&mut self) -> &mut SqliteConnection {
         &mut self.inner
+    }
+
+    /// For the engine's own statements outside of any transaction: what an application left open is
+    /// rolled back first. Else what the engine writes would be part of it, and would be undone with it
+    /// after the engine relied on it (G2, G8).
+    pub(super) fn outside<R>(
+        &mut self,
+        work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
+    ) -> QueryResult<R> {
+        self.end_what_was_left();
+        // An error, or a panic, may leave a transaction open, too.
+        self.state = State::Lent;
+        let done = work(&mut self.inner);
+        if done.is_ok() {
+            self.state = State::Idle;
+        }
+        done
+    }
+
+    /// Rolls back what an application may have left open.
+    pub(super) fn end_what_was_left(&mut self) {
+        if self.state != State::Idle {
+            end(&mut self.inner);
+            self.state = State::Idle;
+        }
     }
 
     /// A phase begins.
@@ -60,9 +90,11 @@ impl WatchedConnection {
         self.state = State::Sound;
     }
 
-    /// The phase has ended.
+    /// The phase has ended, and whatever transaction is open ends with it.
     pub(super) fn stop_watching(&mut self) {
-        self.state = State::Outside;
+        // A COMMIT that failed has left one; after one that succeeded there is nothing to undo.
+        end(&mut self.inner);
+        self.state = State::Idle;
     }
 
     /// Whether a statement of the phase failed and was not rolled back.
@@ -76,6 +108,7 @@ impl WatchedConnection {
         text: impl FnOnce() -> String,
         run: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
+        self.state.lend();
         let forgives = match self.state {
             State::Failed if !rolls_back_to_savepoint(&text()) => return Err(ignored()),
             state => state == State::Failed,
@@ -90,6 +123,13 @@ impl WatchedConnection {
 }
 
 impl State {
+    /// An application uses the connection, if no phase does.
+    fn lend(&mut self) {
+        if *self == Self::Idle {
+            *self = Self::Lent;
+        }
+    }
+
     /// What the database refused. An error of diesel's own, before or after the statement, is none.
     fn note<R>(&mut self, done: &QueryResult<R>) {
         if *self == Self::Sound && matches!(done, Err(Error::DatabaseError(..))) {
@@ -153,6 +193,7 @@ impl Connection for WatchedConnection {
     }
 
     fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
+        self.state.lend();
         self.inner.transaction_state()
     }
 
@@ -178,6 +219,7 @@ impl LoadConnection for WatchedConnection {
         T: Query + QueryFragment<Sqlite> + QueryId + 'query,
         Sqlite: QueryMetadata<T::SqlType>,
     {
+        self.state.lend();
         // A query does not roll back.
         if self.has_failed() {
             return Err(ignored());
