@@ -21,7 +21,7 @@ pub struct Place<'a> {
 }
 
 /// Encodes what is stored. Both directions have to be deterministic in their result, not in their
-/// bytes: a random nonce is fine.
+/// bytes: a random nonce is fine. A panic counts as a [`CodecError`].
 pub trait Codec: Send + Sync + 'static {
     /// From what the engine has to what is stored.
     ///

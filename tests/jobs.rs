@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +15,7 @@ on_both_stores! {
     g18_jobs_are_delivered_in_order_with_stable_ids,
     g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id,
     g18_poison_job_does_not_block_others_and_can_be_revived,
+    g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job,
     g18_two_enqueuers_deliver_each_job_once,
     g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order,
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
@@ -122,6 +124,61 @@ async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: 
     assert_eq!(engine.revive_jobs().await.unwrap(), 1);
     assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
     assert_eq!(engine.check().await.unwrap().dead_jobs, 0);
+}
+
+/// Panics outside the future that `deliver` returns: before there is one, and in the other calls into
+/// the application.
+async fn g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job<S: TestDb>(db: S) {
+    struct PanickingCodec;
+    impl Codec for PanickingCodec {
+        fn encode<'v>(
+            &self,
+            _: Place<'_>,
+            plain: Cow<'v, [u8]>,
+        ) -> Result<Cow<'v, [u8]>, CodecError> {
+            Ok(plain)
+        }
+
+        fn decode<'v>(
+            &self,
+            place: Place<'_>,
+            stored: Cow<'v, [u8]>,
+        ) -> Result<Cow<'v, [u8]>, CodecError> {
+            assert_ne!((place.column, place.key.as_str()), ("args", "decode"), "as asked for");
+            Ok(stored)
+        }
+    }
+    struct PanickingSink(Inbox);
+    impl JobSink for PanickingSink {
+        fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send {
+            assert_ne!(job.key.as_str(), "deliver", "as asked for");
+            self.0.clone().keep(job.clone())
+        }
+
+        fn handles(&self, name: &str) -> bool {
+            assert_ne!(name, "thanks", "as asked for");
+            true
+        }
+    }
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.codec(PanickingCodec));
+    for name in ["decode", "deliver", "healthy"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    let inbox = Inbox::default();
+    let sink = PanickingSink(inbox.clone());
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(1));
+    let first = enqueuer.run_once().await.unwrap();
+    assert_eq!((first.delivered, first.dead_letters), (1, 2), "the first jobs of each request");
+    let second = enqueuer.run_once().await.unwrap();
+    assert_eq!(
+        (second.delivered, second.dead_letters),
+        (0, 3),
+        "no sink says that it handles them"
+    );
+    let delivered = inbox.take();
+    assert_eq!(delivered.len(), 1);
+    assert_eq!(delivered[0].key.as_str(), "healthy");
 }
 
 async fn g18_two_enqueuers_deliver_each_job_once<S: TestDb>(db: S) {

@@ -1,6 +1,7 @@
 //! Between the engine's values and the bytes of a row: the codec, the caps, and the form of a reply.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::value::RawValue;
 
@@ -38,6 +39,11 @@ impl Plain {
     }
 }
 
+/// A codec that panics fails for this one value, and not for the worker that it runs in.
+fn caught<T>(codec: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
+    catch_unwind(AssertUnwindSafe(codec)).unwrap_or(Err(CodecError("the codec panicked")))
+}
+
 impl<S: Store, A> Core<S, A> {
     pub(super) fn encode<'v>(
         &self,
@@ -46,7 +52,8 @@ impl<S: Store, A> Core<S, A> {
         column: &'static str,
         plain: &'v [u8],
     ) -> Result<Cow<'v, [u8]>, CodecError> {
-        self.codec.encode(Place { scope, key, column }, Cow::Borrowed(plain))
+        let place = Place { scope, key, column };
+        caught(|| self.codec.encode(place, Cow::Borrowed(plain)))
     }
 
     pub(crate) fn decode(
@@ -56,9 +63,8 @@ impl<S: Store, A> Core<S, A> {
         column: &'static str,
         stored: Vec<u8>,
     ) -> Result<Vec<u8>, ExecuteError> {
-        self.codec
-            .decode(Place { scope, key, column }, Cow::Owned(stored))
-            .map(Cow::into_owned)
+        let place = Place { scope, key, column };
+        caught(|| self.codec.decode(place, Cow::Owned(stored)).map(Cow::into_owned))
             .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
     }
 

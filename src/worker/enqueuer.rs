@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,7 +133,9 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
         if !found.is_next {
             return false;
         }
-        let is_handled = self.delivery.sink.handles(&found.name);
+        // A sink that panics here is asked again where it counts as the job's failure: see `hand_over`.
+        let handles = || self.delivery.sink.handles(&found.name);
+        let is_handled = catch_unwind(AssertUnwindSafe(handles)).unwrap_or(true);
         if !is_handled {
             self.sum.left += 1;
             let is_known = self.unhandled.contains(&found.name);
@@ -244,7 +246,14 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
     async fn hand_over(&self, job: &Job) -> Result<(), DeliveryError> {
         // The rest of the claim is for writing down what came of it.
         let bound = self.lease * 2 / 3;
-        let delivery = AssertUnwindSafe(self.sink.deliver(job)).catch_unwind();
+        // In an async block: a sink may panic before it returns its future, too.
+        let delivery = async {
+            match self.sink.handles(&job.name) {
+                true => self.sink.deliver(job).await,
+                false => Err(DeliveryError::retry("the sink does not handle this name any more")),
+            }
+        };
+        let delivery = AssertUnwindSafe(delivery).catch_unwind();
         match tokio::time::timeout(bound, delivery).await {
             Ok(Ok(delivered)) => delivered,
             Ok(Err(_)) => Err(DeliveryError::retry("the delivery panicked")),

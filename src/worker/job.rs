@@ -101,7 +101,7 @@ pub trait JobSink: Send + Sync + 'static {
     /// Whether this sink takes jobs of that name; by default it takes all. What it does not take is
     /// left to other nodes: no attempt is counted, and the later jobs of the same request wait for it
     /// as for any other (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) shows a job that
-    /// no node takes.
+    /// no node takes. A panic counts as a passing failure of the job.
     fn handles(&self, name: &str) -> bool {
         let _ = name;
         true
