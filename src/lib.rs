@@ -164,6 +164,7 @@
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
+//! * `simulation`: a store in memory, and time and chance that are simulated, for tests.
 //! * `fault-injection`: the module `fault`, with which your tests crash your requests everywhere. A
 //!   release build refuses it without `fault-injection-in-release`.
 

@@ -158,6 +158,28 @@ fn the_same_seed_does_the_same() {
     }
 }
 
+#[test]
+fn another_process_does_the_same() {
+    let of_this = |seed| run(&Plan::of_seed(seed), None, Told::Hash).hash;
+    let here: Vec<String> = (0..10).map(|seed| format!("hash {:x}", of_this(seed))).collect();
+    let there = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_hashes_of_ten_seeds", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let there = String::from_utf8(there.stdout).unwrap();
+    let there: Vec<&str> = there.lines().filter(|line| line.starts_with("hash ")).collect();
+    assert_eq!(here, there);
+}
+
+#[test]
+#[ignore = "asked by another process"]
+fn the_hashes_of_ten_seeds() {
+    println!();
+    for seed in 0..10 {
+        println!("hash {:x}", run(&Plan::of_seed(seed), None, Told::Hash).hash);
+    }
+}
+
 /// `SIMULATION_FIRST=17 cargo test … the_story_of_one_seed -- --nocapture --ignored`
 #[test]
 #[ignore = "prints one run"]
