@@ -187,7 +187,8 @@ impl NextState {
             row.reconciles = 0;
             row.forgiven_attempts = row.attempts;
         } else {
-            row.forgiven_attempts += self.forgiven;
+            // Never more than there were: a reconciler's run is no attempt, and may be forgiven too.
+            row.forgiven_attempts = row.attempts.min(row.forgiven_attempts + self.forgiven);
         }
         row.run_after = match (self.due, self.lease) {
             (None, _) => None,

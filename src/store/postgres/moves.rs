@@ -314,7 +314,7 @@ statement! {
     " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled,
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
-    " THEN attempts ELSE forgiven_attempts + ", forgiven, " END, reason = coalesce(", reason,
+    " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven, ") END, reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}
 }

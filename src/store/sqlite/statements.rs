@@ -342,7 +342,7 @@ statement! {
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE forgiven_attempts + ", forgiven, " END, \
+     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE min(attempts, forgiven_attempts + ", forgiven, ") END, \
      reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
