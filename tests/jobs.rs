@@ -21,6 +21,7 @@ on_both_stores! {
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
     dead_jobs_are_listed_page_by_page,
     the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
+    a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap,
 }
 
 async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
@@ -353,4 +354,81 @@ async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(d
         assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
         assert!((expected - 1..=expected).contains(&db.number(&rest).await));
     }
+}
+
+/// Its delivery ends with the process each time, so that no failure of it is ever written down.
+async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let inbox = Inbox::default();
+    let (deadly, thanks) = (begun.clone(), inbox.clone());
+    let sink = || {
+        let (deadly, thanks) = (deadly.clone(), thanks.clone());
+        Handlers::new()
+            .on("receipt", move |_: String, job: Job| {
+                deadly.send(job.attempt).unwrap();
+                std::future::pending()
+            })
+            .on("thanks", move |_: String, job| thanks.clone().keep(job))
+    };
+    let enqueuer = || Enqueuer::new(&engine, sink(), config().max_deliveries(2));
+    for expected in [1, 2] {
+        let mut enqueuer = enqueuer();
+        let process = tokio::spawn(async move { enqueuer.run_once().await });
+        assert_eq!(begins.recv().await, Some(expected));
+        process.abort();
+        assert!(process.await.unwrap_err().is_cancelled());
+        db.let_time_pass().await;
+    }
+    assert_eq!(enqueuer().run_once().await.unwrap().dead_letters, 1);
+    assert!(begins.try_recv().is_err(), "undelivered");
+    let dead = engine.dead_jobs(None, 10).await.unwrap();
+    let reason = dead[0].reason.as_deref().unwrap();
+    assert!(reason.contains("the last delivery up to the cap was cut off"), "{reason}");
+    assert_eq!(enqueuer().run_once().await.unwrap().delivered, 1, "it blocks no successor");
+    assert_eq!(inbox.take()[0].name, "thanks");
+    // An operator's retry has a new count.
+    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    let mut enqueuer = enqueuer();
+    let process = tokio::spawn(async move { enqueuer.run_once().await });
+    assert!(begins.recv().await.is_some());
+    process.abort();
+}
+
+/// G18, in order: a claim counts from before it was sent, whenever its answer is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
+    let db = Postgres::fresh().await;
+    let url = support::db::url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let proxy = support::proxy::Proxy::start(port).await;
+    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let app = App::default();
+    let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
+    let claimed_for = || config().delivery(std::time::Duration::from_millis(600));
+    let (late, early) = (Inbox::default(), Inbox::default());
+    // Its connection and its statements are ready before answers are slow.
+    finished(prompt.execute(&scope(), &key("first"), book(20)).await);
+    let mut slowly = Enqueuer::new(&slow, late.sink(), claimed_for());
+    while slowly.run_once().await.unwrap().delivered > 0 {}
+    assert_eq!(late.take().len(), 2);
+
+    finished(prompt.execute(&scope(), &key("k"), book(20)).await);
+    proxy.answer_slowly(2500);
+    let slowly = tokio::spawn(async move { slowly.run_once().await.unwrap() });
+    let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts = 1";
+    until(async || db.number(claimed).await == 1).await;
+    until(async || {
+        let mut promptly = Enqueuer::new(&prompt, early.sink(), claimed_for());
+        promptly.run_once().await.unwrap();
+        db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0
+    })
+    .await;
+    assert!(!slowly.is_finished(), "its answer is still under way");
+    assert_eq!(slowly.await.unwrap().lost, 1);
+    assert!(late.take().is_empty());
+    let names: Vec<_> = early.take().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, ["receipt", "thanks"]);
 }

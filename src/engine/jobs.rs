@@ -25,7 +25,8 @@ pub struct ListedJob {
     pub scope: Scope,
     /// The request that staged it. Its key may have been reaped.
     pub request_id: Uuid,
-    /// How often its delivery was begun.
+    /// How often it was claimed for a delivery: once more than delivered, where that claim found the
+    /// deliveries used up.
     pub attempts: u32,
     /// Why the last delivery failed: the handler's words or the library's. `None`: none has failed.
     pub reason: Option<String>,

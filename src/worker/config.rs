@@ -101,6 +101,8 @@ impl WorkerConfig {
     /// How often a job is delivered before it is a dead letter; 20, with a back-off that doubles from
     /// a second to an hour: about ten hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::DeliveryError::retry_after)), up to that hour.
+    /// A delivery that is cut off, because its process ends or it takes longer than
+    /// [`delivery`](Self::delivery), counts as well.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = max_deliveries;
         self

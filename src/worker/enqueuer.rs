@@ -15,18 +15,23 @@ use super::job::{DeliveryError, DynSink, Job, JobSink, Then};
 use super::{Stop, WorkerConfig, until_shutdown};
 use crate::engine::Engine;
 use crate::key::Scope;
+use crate::moment::Moment;
 use crate::observe::{self, JobSeen};
 use crate::store::{DueJob, JobAt, JobPlace, JobRow, Store, StoreError};
 
 /// The longest back-off, also where a sink asks for more.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
 
+/// Why a job is a dead letter of which each delivery up to the cap began, and the last did not end.
+const CUT_OFF: &str = "the last delivery up to the cap was cut off, as where its process ends";
+
 /// How many names without a handler here are reported, once each.
 const REPORTED: usize = 1000;
 
 /// Hands staged jobs to a [`JobSink`], at least once each (G18), those of one request in their order.
 /// A job that fails waits, with a back-off that doubles up to an hour, and its request's later jobs
-/// with it; at the cap it is a dead letter, and they go on.
+/// with it; at the cap it is a dead letter, and they go on. A delivery that ends with its process
+/// counts towards the cap as well.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::Completer)'s.
 pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
@@ -43,7 +48,8 @@ pub struct Delivered {
     pub put_back: u32,
     /// Became dead letters.
     pub dead_letters: u32,
-    /// Another node was faster, or the store failed in between: delivered again, if need be.
+    /// Another node was faster, the answer to the claim came too late to deliver under it, or the store
+    /// failed in between: delivered again, if need be.
     pub lost: u32,
     /// Left to a node whose sink [handles](JobSink::handles) their name.
     pub left: u32,
@@ -188,7 +194,7 @@ enum Ended {
     Delivered,
     PutBack,
     Dead,
-    /// Another node has it.
+    /// Another node has it, or may have it by now.
     Lost,
     /// The store failed.
     Failed,
@@ -197,6 +203,7 @@ enum Ended {
 impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
     async fn deliver(&self, at: &JobAt) -> Result<Ended, StoreError> {
         let store = self.engine.store();
+        let sent = Moment::now();
         let Some(row) = store.claim_job(at, self.lease).await? else {
             return Ok(Ended::Lost);
         };
@@ -209,16 +216,29 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             key: row.key.clone(),
             attempt: at.attempts,
         };
-        let delivered = match self.job(row) {
-            Ok(job) => self.hand_over(&job).await,
-            Err(error) => Err(error),
+        let tries = at.attempts.saturating_sub(forgiven);
+        let delivered = if tries > self.max_deliveries {
+            // Its last delivery ended with its process, which left no word of that.
+            Err(DeliveryError::dead(CUT_OFF))
+        } else {
+            // The claim counts from before it was sent: its answer may be read at any time later, when
+            // another node has delivered the job and those behind it. What is left of the claim after
+            // the limit is for writing down what came of it.
+            let left = (self.lease * 2 / 3).saturating_sub(sent.elapsed());
+            if left.is_zero() {
+                return Ok(Ended::Lost);
+            }
+            match self.job(row) {
+                Ok(job) => self.hand_over(&job, left).await,
+                Err(error) => Err(error),
+            }
         };
         let Err(error) = delivered else {
             observe::job_delivered(&seen, lag);
             let ours = store.job_delivered(&at).await?;
             return Ok(if ours { Ended::Delivered } else { Ended::Lost });
         };
-        let back_off = self.back_off(error.then, at.attempts.saturating_sub(forgiven));
+        let back_off = self.back_off(error.then, tries);
         if !store.job_failed(&at, back_off, error.reason).await? {
             return Ok(Ended::Lost);
         }
@@ -243,9 +263,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
     }
 
-    async fn hand_over(&self, job: &Job) -> Result<(), DeliveryError> {
-        // The rest of the claim is for writing down what came of it.
-        let bound = self.lease * 2 / 3;
+    async fn hand_over(&self, job: &Job, limit: Duration) -> Result<(), DeliveryError> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
             match self.sink.handles(&job.name) {
@@ -254,7 +272,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             }
         };
         let delivery = AssertUnwindSafe(delivery).catch_unwind();
-        match tokio::time::timeout(bound, delivery).await {
+        match tokio::time::timeout(limit, delivery).await {
             Ok(Ok(delivered)) => delivered,
             Ok(Err(_)) => Err(DeliveryError::retry("the delivery panicked")),
             Err(_) => Err(DeliveryError::retry("the delivery took too long")),
