@@ -225,7 +225,7 @@ impl Scene {
                 .full_sweep(Duration::from_secs(120))
                 .delivery(Duration::from_secs(20))
                 .sink(sink);
-            let _workers = workers.spawn_workers(config);
+            let _workers = workers.spawn_workers(config).unwrap();
             std::future::pending::<()>().await;
         });
         let host = Host { node, engine, provider: self.provider.clone() };
