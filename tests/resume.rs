@@ -633,6 +633,10 @@ const TAKEN: &str = "INSERT INTO unique_things VALUES ('taken')";
 const STEP: &str = "INSERT INTO steps VALUES ('k', 'written')";
 
 async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(db: S) {
+    // The store in memory reads no SQL of a user's.
+    if std::any::type_name::<S>().contains("Memory") {
+        return;
+    }
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.register::<Script>());
     let mut scripts: Vec<(&[(&str, bool)], i64)> = vec![
