@@ -28,6 +28,13 @@ on_both_stores! {
     g17_a_cap_of_two_means_two_attempts,
     g17_a_shutdown_uses_up_no_attempt,
     g17_a_provider_cannot_ask_for_a_back_off_without_end,
+    g11_an_operators_retry_does_not_open_the_window_again,
+    g11_a_call_ends_with_its_window,
+    g2_a_call_that_is_made_in_a_task_ends_with_its_phase,
+    g17_a_call_that_never_comes_to_its_effect_ends_at_the_cap,
+    g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever,
+    calls_that_wait_are_answered_by_the_failure_of_the_other,
+    a_shutdown_does_not_wait_for_calls_that_wait,
 }
 
 fn ms(millis: u64) -> Duration {
@@ -665,4 +672,241 @@ async fn g17_a_write_that_is_lost_each_time_is_given_up() {
     let cause = failed(other.execute(&scope(), &key("k"), book(20)).await);
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (2, 1));
+}
+
+async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    let request = || troubled(Trouble::RetryForeignAlways);
+    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
+    let day = if is_postgres::<S>() { "interval '25 hours'" } else { "25 * 3600 * 1000" };
+    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = advanced_at - {day}")).await;
+    let retried = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    assert_eq!(retried, Resolved::Applied);
+    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!(app.provider.calls().len(), 1);
+    // A word that says that no call was made opens it.
+    let attempt = status(&engine, "k").await.attempt;
+    let word = Resolution::not_executed("charged", attempt);
+    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
+    engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    assert_eq!(app.provider.calls().len(), 2);
+}
+
+/// Its effect waits in a queue of its own for longer than the provider remembers.
+#[derive(Clone, Serialize, Deserialize)]
+struct Queues;
+
+#[atomic_phases(name = "queues", version = 1)]
+impl<Db: TestDb> Queues {
+    #[phase(foreign(idempotent, window = "500ms"))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        call.make(async |key| {
+            tokio::time::sleep(ms(1000)).await;
+            app.provider.call(key.as_str(), "late").await;
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
+        Ok(Done)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "queues", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g11_a_call_ends_with_its_window<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Queues>().build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Queues).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!(app.provider.calls().len(), 0);
+}
+
+/// A call that a task makes, as one that shields it from the phase's own end would.
+#[derive(Clone, Serialize, Deserialize)]
+struct Shields;
+
+#[atomic_phases(name = "shields", version = 1)]
+impl<Db: TestDb> Shields {
+    #[phase(foreign(at_most_once), timeout = "100ms")]
+    async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        let provider = app.provider.clone();
+        let task = tokio::spawn(async move {
+            call.make(async |key| Ok::<_, ()>(provider.call(key.as_str(), "mail").await)).await
+        });
+        drop(task.await);
+        Ok(Done)
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self, app: &App) -> PhaseResult<Reconciled<Done>> {
+        Ok(match app.provider.effects() {
+            0 => Reconciled::NotExecuted,
+            _ => Reconciled::Executed(Done),
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "shields", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g2_a_call_that_is_made_in_a_task_ends_with_its_phase<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Shields>().build().unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let told = engine.execute(&scope(), &key("k"), Shields).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    let waiting = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    until(async || waiting.is_closed()).await;
+    assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
+}
+
+/// Its call never arrives, and its provider says so.
+#[derive(Clone, Serialize, Deserialize)]
+struct Never;
+
+#[atomic_phases(name = "never", version = 1)]
+impl<Db: TestDb> Never {
+    #[phase(foreign(at_most_once), timeout = "20ms")]
+    async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        app.bodies[1].fetch_add(1, Ordering::SeqCst);
+        call.make(async |_key| std::future::pending::<PhaseResult<()>>().await).await?;
+        Ok(Done)
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self, app: &App) -> PhaseResult<Reconciled<Done>> {
+        app.bodies[2].fetch_add(1, Ordering::SeqCst);
+        Ok(Reconciled::NotExecuted)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "never", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g17_a_call_that_never_comes_to_its_effect_ends_at_the_cap<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> = Engine::builder(db.clone())
+        .app(app.clone())
+        .register::<Never>()
+        .max_attempts(3)
+        .build()
+        .unwrap();
+    engine.call(&scope(), &key("k"), Never).accept().await.unwrap();
+    for _ in 0..10 {
+        db.let_time_pass().await;
+        completed(&engine).await;
+        db.let_time_pass().await;
+        reconciled(&engine).await;
+    }
+    assert_eq!(app.bodies()[1..], [3, 3]);
+    let standing = status(&engine, "k").await;
+    assert_eq!((standing.status, standing.open_intent), (Status::DeadLetter, None));
+}
+
+async fn g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Never>().build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Never).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    // As after twenty processes that ended while they asked.
+    db.sql("UPDATE atomic_phases_keys SET reconciles = 20").await;
+    db.let_time_pass().await;
+    reconciled(&engine).await;
+    assert_eq!((status(&engine, "k").await.status, app.bodies()[2]), (Status::DeadLetter, 0));
+}
+
+async fn calls_that_wait_are_answered_by_the_failure_of_the_other<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| {
+        builder.back_off(Duration::from_secs(60), Duration::from_secs(60))
+    });
+    let request = || troubled(Trouble::RetryForeignAlways);
+    let mut gate = app.provider.stop_after_the_effect();
+    let first = tokio::spawn(engine.call(&scope(), &key("k"), request()).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    let waiting: Vec<_> = (0..10)
+        .map(|_| {
+            let call = engine.call(&scope(), &key("k"), request());
+            tokio::spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute())
+        })
+        .collect();
+    // Each of them has found that another runs it, and waits.
+    tokio::time::sleep(ms(200)).await;
+    in_the_call.send(()).unwrap();
+    failed(first.await.unwrap());
+    for call in waiting {
+        assert_eq!(failed(call.await.unwrap()), FailureCause::OtherAttempt);
+    }
+    assert_eq!(app.provider.calls().len(), 1);
+}
+
+async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
+    let app = App::default();
+    let (running, idle) = (engine(&db, &app), engine(&db, &app));
+    let mut gate = app.provider.stop_before_the_effect();
+    let first = tokio::spawn(running.call(&scope(), &key("k"), book(20)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let wait = OnDuplicate::Wait(Duration::from_secs(600));
+    let waits = tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).execute());
+    tokio::time::sleep(ms(100)).await;
+    idle.shutdown(Duration::from_secs(20)).await.unwrap();
+    let told = waits.await.unwrap().unwrap();
+    assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    finished(first.await.unwrap());
+}
+
+/// An engine that two runtimes share, one of which comes to a halt. (A connection of PostgreSQL's belongs to
+/// the runtime that opened it: there each runtime needs a store of its own.)
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
+    let db = Sqlite::fresh().await;
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.lease(ms(600)));
+    let mut gate = app.provider.stop_before_the_effect();
+    let halted = {
+        let call = engine.call(&scope(), &key("halted"), book(20));
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.spawn(call.execute());
+            // Long enough for its request to begin, and then no more of it.
+            runtime.block_on(tokio::time::sleep(ms(300)));
+            std::thread::sleep(Duration::from_secs(4));
+            std::mem::forget(runtime);
+        })
+    };
+    let _its_call = gate.recv().await.unwrap();
+    tokio::time::sleep(ms(400)).await;
+    let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(600)));
+    // Several leases long; the passing of time is what this is about.
+    for _ in 0..4 {
+        tokio::time::sleep(ms(300)).await;
+        let told = other.execute(&scope(), &key("slow"), book(20)).await.unwrap();
+        assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+    }
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    assert!(!finished(slow.await.unwrap()).replayed);
+    halted.join().unwrap();
 }

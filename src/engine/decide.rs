@@ -142,8 +142,17 @@ fn planned(
 /// Whether the provider may have forgotten a call that was made when the last recovery point was
 /// committed, which is `age` ago: it cannot have been made before (G11).
 pub(crate) fn has_passed(effect: EffectClass, age: Duration, margin: Duration) -> bool {
-    let EffectClass::Idempotent { window: Some(window) } = effect else { return false };
-    age >= window.saturating_sub(margin.min(window / 10))
+    left_of_window(effect, age, margin).is_some_and(|left| left.is_zero())
+}
+
+/// For how long a call may still be on its way, where its provider forgets keys.
+pub(crate) fn left_of_window(
+    effect: EffectClass,
+    age: Duration,
+    margin: Duration,
+) -> Option<Duration> {
+    let EffectClass::Idempotent { window: Some(window) } = effect else { return None };
+    Some(window.saturating_sub(margin.min(window / 10)).saturating_sub(age))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::decide::{Asked, Decision, decide, is_held_by_its_creator};
 use super::lease::{Entered, Holder, Lease};
-use super::outcome::{ExecuteError, Finished, Outcome};
+use super::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 use super::progress::StrandedBecause;
 use super::run::{Ended, Run, jitter, timed_out};
 use super::stored::unreadable;
@@ -28,7 +28,7 @@ use crate::observe::{self, Subject};
 use crate::phase::{Outputs, Reply, RequestContext};
 use crate::roundtrip::{Because, Loss, Order, difference};
 use crate::store::{
-    Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Store, StoreError, Transaction,
+    Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Status, Store, StoreError, Transaction,
     whole_millis,
 };
 use crate::task;
@@ -353,6 +353,17 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
                     self.resume(&row, Right::Own).await?
                 }
+                // What a call waited for has failed: that is its answer too. A hundred that wait would all
+                // run it at the same moment.
+                (Decision::TakeOver, Some(row))
+                    if waits > 0
+                        && row.status == Status::FailedRetryable
+                        && !row.back_off_left.is_zero() =>
+                {
+                    let cause = FailureCause::OtherAttempt;
+                    let retry_after = row.back_off_left;
+                    Looked::Ended(Outcome::Failed { cause, retry_after })
+                }
                 // A call that accepts leaves the row to the workers; one of them may have it already, where
                 // the commit of the acceptance got no answer.
                 (Decision::TakeOver, Some(_)) if self.background => {
@@ -560,7 +571,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         const FIRST_POLL: Duration = Duration::from_millis(25);
         const LONGEST_POLL: Duration = Duration::from_millis(500);
         let left = self.patience.map(|until| until.since(Moment::now())).unwrap_or_default();
-        if left.is_zero() {
+        // A shutdown does not wait for one that only waits.
+        if left.is_zero() || self.core.running.is_closing() {
             return false;
         }
         let poll = (FIRST_POLL * (1 << rounds.min(5))).min(LONGEST_POLL);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::decide::has_passed;
+use super::decide::left_of_window;
 use super::outcome::{ExecuteError, FailureCause};
 use super::resume::WINDOW_PASSED;
 use super::run::{Body, Ended, Flow, Run, database, jitter, timed_out};
@@ -137,6 +137,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
             Body::TimedOut if uncertain => self.unknown(name, TIME_LIMIT).await,
+            // It was dropped because of that: a call that it had begun may have arrived, and the provider
+            // may have forgotten it by the time of another.
+            Body::TimedOut if self.window_has_passed(effect) => {
+                self.unknown(name, WINDOW_PASSED).await
+            }
             Body::TimedOut => self.halt(timed_out(phase), None).await,
             Body::Failed(ForeignFailure::Unknown { reason }) => self.unknown(name, reason).await,
             Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
@@ -186,8 +191,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let running = inside!(phase.name, self.request.run_foreign(index, call, &scene));
             let running = AssertUnwindSafe(running).catch_unwind();
             let running = running.instrument(observe::phase(phase.name));
-            let attended = self.attend(phase, running, &state).await;
-            // The body is gone, and a call that it left behind in a task can begin no more.
+            let limit = phase.time_limit().unwrap_or(Duration::MAX);
+            let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
+            let attended = self.attend(limit, running, &state).await;
+            // The body is gone, and so is a call that it left behind in a task.
             let under_way = state.end();
             return Ok(match attended {
                 Attended::Ended(ended) => {
@@ -201,19 +208,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Ok((Called::TooSlow, false))
     }
 
-    /// Polls the body as long as the lease is known to be ours and the phase's time limit has not passed.
+    /// Polls the body as long as the lease is known to be ours and its time limit has not passed.
     async fn attend<T>(
         &self,
-        phase: &Phase,
+        limit: Duration,
         body: impl Future<Output = T>,
         call: &CallState,
     ) -> Attended<T> {
         let mut body = pin!(body);
-        let limit = phase.time_limit().unwrap_or(Duration::MAX);
+        // The timer wakes; the moment decides, because a timer stands still while the machine is suspended.
+        let ends = Moment::now().after(limit);
         let mut limit = pin!(tokio::time::sleep(limit));
         let mut tries = 0;
         loop {
-            let polled = poll_fn(|context| match self.lease.has_lapsed() {
+            let may_go_on = || !self.lease.has_lapsed() && Moment::now() < ends;
+            let polled = poll_fn(|context| match !may_go_on() {
                 true => Poll::Ready(None),
                 false => body.as_mut().poll(context).map(Some),
             });
@@ -231,10 +240,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             // The lease has run out, as far as this process can tell: it stood still, or the store was
             // away. If no other process took the row over meanwhile, the body goes on.
-            if limit.is_elapsed() {
+            if Moment::now() >= ends {
                 return Attended::TimedOut;
             }
-            match self.renew().await {
+            let renewed = tokio::select! {
+                biased;
+                () = limit.as_mut() => return Attended::TimedOut,
+                renewed = self.renew() => renewed,
+            };
+            match renewed {
                 Ok(true) => {}
                 Ok(false) => return Attended::Lost,
                 Err(_) => {
@@ -251,15 +265,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// Whether a call may begin: asked by the call itself, as the last thing before its effect.
     fn permit(&self, effect: EffectClass) -> Arc<dyn Fn() -> bool + Send + Sync> {
-        let (lease, advanced) = (self.lease.clone(), self.advanced);
+        let (lease, (age, then)) = (self.lease.clone(), self.advanced);
         let margin = self.core.settings.window_margin;
         Arc::new(move || {
-            !lease.is_lost() && !lease.has_lapsed() && !window_has_passed(effect, advanced, margin)
+            let left = left_of_window(effect, age + then.elapsed(), margin);
+            !lease.is_lost() && !lease.has_lapsed() && !left.is_some_and(|left| left.is_zero())
         })
     }
 
     fn window_has_passed(&self, effect: EffectClass) -> bool {
-        window_has_passed(effect, self.advanced, self.core.settings.window_margin)
+        self.left_of_window(effect).is_some_and(|left| left.is_zero())
+    }
+
+    fn left_of_window(&self, effect: EffectClass) -> Option<Duration> {
+        let (age, then) = self.advanced;
+        left_of_window(effect, age + then.elapsed(), self.core.settings.window_margin)
     }
 
     /// Asks the store whether the lease still is ours, if that is not known for the next third of it.
@@ -301,12 +321,4 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             _ => self.finish(phase, reply).await,
         }
     }
-}
-
-fn window_has_passed(
-    effect: EffectClass,
-    (age, then): (Duration, Moment),
-    margin: Duration,
-) -> bool {
-    has_passed(effect, age + then.elapsed(), margin)
 }

@@ -1,11 +1,12 @@
 //! The lease of a running request and the heartbeats; and [`Running`], the count of what runs here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -105,7 +106,7 @@ impl Holder {
     }
 }
 
-/// The leases of this process that are kept alive. One task looks after all of them, so that a
+/// The leases of this process that are kept alive. One task on each runtime looks after all of them, so that a
 /// request which is faster than a third of its lease costs none, and one that blocks its thread does
 /// not lose its own.
 ///
@@ -121,15 +122,18 @@ struct Shared(Arc<Mutex<Beating>>);
 struct Beating {
     held: BTreeMap<u64, Held>,
     next: u64,
-    /// It ends when nothing is held, and with the runtime that it was spawned on.
-    task: Option<JoinHandle<()>>,
+    /// One on each runtime on which requests run: it ends when none of that runtime's is held, and with
+    /// the runtime. So a runtime that is blocked, or gone, holds up the leases of its own requests only.
+    tasks: HashMap<runtime::Id, JoinHandle<()>>,
 }
 
 struct Held {
     holder: Holder,
     lease: Lease,
-    /// When it was last renewed, or begun to be.
-    renewed: Moment,
+    /// Whose task renews it.
+    runtime: runtime::Id,
+    /// Whether a renewal is under way. One that fails is begun again at the next beat.
+    renewing: Arc<AtomicBool>,
 }
 
 /// Renews the lease at a third of its length for as long as this value lives.
@@ -149,9 +153,11 @@ impl Heartbeats {
         let mut beating = self.0.beating();
         let number = beating.next;
         beating.next += 1;
-        beating.held.insert(number, Held { holder, lease, renewed: Moment::now() });
-        if beating.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            beating.task = Some(crate::task::spawn(self.0.clone().beat(store.clone(), hold)));
+        let runtime = runtime::Handle::current().id();
+        beating.held.insert(number, Held { holder, lease, runtime, renewing: Arc::default() });
+        if beating.tasks.get(&runtime).is_none_or(JoinHandle::is_finished) {
+            let beat = self.0.clone().beat(runtime, store.clone(), hold);
+            beating.tasks.insert(runtime, crate::task::spawn(beat));
         }
         Heartbeat { all: self.0.clone(), number }
     }
@@ -160,43 +166,69 @@ impl Heartbeats {
 impl Drop for Heartbeats {
     fn drop(&mut self) {
         // Each running request holds the engine, so no lease is held any more.
-        if let Some(task) = self.0.beating().task.take() {
+        for (_, task) in self.0.beating().tasks.drain() {
             task.abort();
         }
     }
 }
 
 impl Shared {
-    async fn beat<S: Store>(self, store: S, hold: Hold) {
+    async fn beat<S: Store>(self, runtime: runtime::Id, store: S, hold: Hold) {
         loop {
             tokio::time::sleep(hold.lease / 12).await;
-            let Some(due) = self.due(hold.lease / 3) else { return };
-            for (holder, lease) in due {
+            let Some(due) = self.due(runtime, hold.lease / 3) else { return };
+            for Due { holder, lease, renewing } in due {
                 // On a task of its own: one that has to wait for its row must not hold up the others.
-                crate::task::spawn(renew(store.clone(), holder, lease, hold));
+                let store = store.clone();
+                crate::task::spawn(async move {
+                    let _renewing = renewing;
+                    renew(store, holder, lease, hold).await;
+                });
             }
         }
     }
 
-    /// Those that were not renewed for so long; `None` where nothing is held.
-    fn due(&self, after: Duration) -> Option<Vec<(Holder, Lease)>> {
+    /// Those of the runtime that were not confirmed for so long; `None` where it has none.
+    fn due(&self, runtime: runtime::Id, after: Duration) -> Option<Vec<Due>> {
         let mut beating = self.beating();
-        if beating.held.is_empty() {
-            beating.task = None;
+        if !beating.held.values().any(|held| held.runtime == runtime) {
+            beating.tasks.remove(&runtime);
             return None;
         }
-        let due = beating.held.values_mut().filter(|held| held.renewed.elapsed() >= after);
-        Some(
-            due.map(|held| {
-                held.renewed = Moment::now();
-                (held.holder.clone(), held.lease.clone())
-            })
-            .collect(),
-        )
+        let held = beating.held.values().filter(|held| held.runtime == runtime);
+        let due = held.filter(|held| held.lease.unconfirmed_for() >= after);
+        Some(due.filter_map(Due::begin).collect())
     }
 
     fn beating(&self) -> MutexGuard<'_, Beating> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A lease whose renewal begins.
+struct Due {
+    holder: Holder,
+    lease: Lease,
+    renewing: Renewing,
+}
+
+/// While it lives, no other renewal of the lease begins.
+struct Renewing(Arc<AtomicBool>);
+
+impl Due {
+    fn begin(held: &Held) -> Option<Self> {
+        let is_first = !held.renewing.swap(true, Ordering::AcqRel);
+        is_first.then(|| Self {
+            holder: held.holder.clone(),
+            lease: held.lease.clone(),
+            renewing: Renewing(held.renewing.clone()),
+        })
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

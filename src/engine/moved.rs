@@ -15,7 +15,8 @@ use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::Reply;
 use crate::store::{
-    Change, Claim, Commit, Guard, Right, Status, Store, StoreError, StoredResponse, Transaction,
+    Change, Claim, Commit, Guard, Right, Settles, Status, Store, StoreError, StoredResponse,
+    Transaction,
 };
 
 /// A state that the row is to move to.
@@ -26,13 +27,14 @@ pub(super) struct Moved {
     intent: Option<String>,
     hold: Duration,
     resolution: Option<String>,
+    settles: Settles,
     reason: Option<Cow<'static, str>>,
     /// How many attempts are taken off the count against the cap.
     forgiven: u32,
     finished: Option<(Reply, StoredResponse)>,
 }
 
-const ATTEMPT_CAP: &str = "gave up at the attempt cap";
+pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
 
 /// The reason of a dead letter: which cap was reached, and why it was tried until then.
 pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str> {
@@ -102,6 +104,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             intent: None,
             hold,
             resolution: None,
+            settles: Settles::Nothing,
             reason: None,
             forgiven: 0,
             finished: None,
@@ -126,6 +129,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             open_intent: moved.intent.as_deref(),
             hold: moved.hold,
             resolution: moved.resolution.as_deref(),
+            settles: moved.settles,
             reason: moved.reason.as_deref(),
             forgiven_attempts: moved.forgiven,
             response: moved.finished.as_ref().map(|(_, stored)| stored),
@@ -198,7 +202,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// A word about an unknown outcome forgives all attempts before it, in the row and here.
     fn settled_by(&mut self, moved: &Moved) {
-        if moved.resolution.is_some() {
+        if moved.settles.attempts() {
             self.forgiven_attempts = self.context.attempt;
         }
     }
@@ -343,7 +347,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         after: Option<Duration>,
     ) -> Result<Ended, ExecuteError> {
         let settings = &self.core.settings;
-        let failures = self.context.attempt.saturating_sub(self.forgiven_attempts).max(1);
+        let failures = self.failures();
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
         // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
         // back-off had passed does not count, nor does one that ends with its process.
@@ -419,23 +423,24 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Releases the row after a word that settles what was unknown.
-    pub(super) fn released(&self, resolution: String) -> Moved {
+    pub(super) fn released(&self, resolution: String, settles: Settles, hold: Duration) -> Moved {
         Moved {
             resolution: Some(resolution),
-            ..self.moved(Status::FailedRetryable, &self.point, Duration::ZERO)
+            settles,
+            ..self.moved(Status::FailedRetryable, &self.point, hold)
         }
     }
 
-    /// Released behind `phase`, with the output that somebody vouches for.
+    /// Released behind `phase`, with the output that a webhook or an operator vouches for.
     pub(super) fn released_behind(
         &mut self,
         phase: &Phase,
         output: Box<RawValue>,
         resolution: String,
     ) -> Result<Moved, Rule> {
-        let moved = self.moved_by_output(phase, output)?;
+        let moved = self.resumed_behind(phase, output, resolution)?;
         let (status, hold) = (Status::FailedRetryable, Duration::ZERO);
-        Ok(Moved { status, hold, resolution: Some(resolution), ..moved })
+        Ok(Moved { status, hold, ..moved })
     }
 
     /// Goes on behind `phase`, with the output that its reconcile function vouches for.
@@ -446,12 +451,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         resolution: String,
     ) -> Result<Moved, Rule> {
         let moved = self.moved_by_output(phase, output)?;
-        Ok(Moved { resolution: Some(resolution), ..moved })
+        Ok(Moved { resolution: Some(resolution), settles: Settles::Attempts, ..moved })
     }
 
-    /// Finished with a reply that somebody vouches for.
+    /// Finished with a reply that an operator vouches for.
     pub(super) fn finished_by(&self, reply: Reply, resolution: String) -> Result<Moved, Rule> {
-        Ok(Moved { resolution: Some(resolution), ..self.moved_by_reply(reply)? })
+        let moved = self.moved_by_reply(reply)?;
+        Ok(Moved { resolution: Some(resolution), settles: Settles::Attempts, ..moved })
+    }
+
+    /// How many attempts count against the cap, this one included.
+    pub(super) fn failures(&self) -> u32 {
+        self.context.attempt.saturating_sub(self.forgiven_attempts).max(1)
     }
 
     /// The row as it stands, with a foreign result that has not been committed yet.

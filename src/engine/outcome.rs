@@ -111,6 +111,9 @@ pub enum FailureCause {
         /// Which values.
         what: &'static str,
     },
+    /// The attempt that this call waited for ([`OnDuplicate::Wait`](crate::OnDuplicate::Wait)) failed, and its
+    /// back-off lasts. What it failed of is in [`RequestStatus::reason`](crate::RequestStatus).
+    OtherAttempt,
     /// This process is shutting down.
     ShuttingDown,
     /// This process does not know the row's definition version, recovery point or format, or cannot read
@@ -130,6 +133,7 @@ impl FailureCause {
             Self::Misuse { rule, .. } => rule,
             Self::TimeLimit { .. } => "the phase's time limit has passed",
             Self::Undecodable { what } => what,
+            Self::OtherAttempt => "another attempt failed",
             Self::ShuttingDown => "the process was shutting down",
             Self::NotKnownHere => "this process does not know it",
         }
@@ -144,7 +148,10 @@ impl FailureCause {
             | Self::Database { phase, .. }
             | Self::Misuse { phase, .. }
             | Self::TimeLimit { phase, .. } => Some(phase),
-            Self::Undecodable { .. } | Self::ShuttingDown | Self::NotKnownHere => None,
+            Self::Undecodable { .. }
+            | Self::OtherAttempt
+            | Self::ShuttingDown
+            | Self::NotKnownHere => None,
         }
     }
 
@@ -158,6 +165,7 @@ impl FailureCause {
             Self::Misuse { .. } => "misuse",
             Self::TimeLimit { .. } => "time_limit",
             Self::Undecodable { .. } => "undecodable",
+            Self::OtherAttempt => "other_attempt",
             Self::ShuttingDown => "shutting_down",
             Self::NotKnownHere => "not_known_here",
         }

@@ -8,14 +8,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::moved::at_cap;
+use super::moved::{ATTEMPT_CAP, at_cap};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
 use super::run::{Ended, Run};
 use crate::definition::{Phase, PhaseKind, Step};
 use crate::observe;
 use crate::phase::{Reconciled, Scene};
-use crate::store::{KeyRow, Status, Store};
+use crate::store::{KeyRow, Settles, Status, Store};
 
+const NOT_EXECUTED: &str = "not executed";
+const NEVER_ANSWERED: &str = "its reconcile function never came to an end";
 const NOT_ITS_PHASE: &str = "the definition has no foreign phase next that could be asked";
 const RECONCILE_CAP: &str = "was not found out at the cap of reconciliations";
 
@@ -28,6 +30,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             // This process cannot say which call it is about: an operator has to.
             return self.still_unknown(row, intent, Some(NOT_ITS_PHASE)).await;
         };
+        // One that ended its process each time it was asked is not asked for ever (G17).
+        if row.reconciles > self.core.settings.max_reconciles {
+            return self.still_unknown(row, Some(phase.name), Some(NEVER_ANSWERED)).await;
+        }
         match self.found(index, phase).await {
             Reconciled::Executed(Step::Output(output)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
@@ -52,12 +58,20 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             Reconciled::NotExecuted => {
                 observe::reconciled(self.definition.name, phase.name, "not executed");
-                let released = self.released(not_executed(phase, self.context.attempt));
+                // An attempt like any other: one that never comes to its effect ends at the cap (G17).
+                let settings = &self.core.settings;
+                if self.failures() >= settings.max_attempts {
+                    let reason = Some(at_cap(ATTEMPT_CAP, Some(NOT_EXECUTED)));
+                    return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
+                }
+                let hold = settings.back_off(self.failures());
+                let said = not_executed(phase, self.context.attempt);
+                let released = self.released(said, Settles::Window, hold);
                 if self.write(&released).await?.is_none() {
                     return Ok(Ended::Lost);
                 }
-                let cause = FailureCause::Phase { phase: phase.name, reason: "not executed" };
-                Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: Duration::ZERO }))
+                let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
+                Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: hold }))
             }
             Reconciled::StillUnknown => self.still_unknown(row, Some(phase.name), None).await,
         }

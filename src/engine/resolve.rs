@@ -18,7 +18,7 @@ use crate::definition::{Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Right, Status, Store, StoreError};
+use crate::store::{KeyRow, Right, Settles, Status, Store, StoreError};
 
 /// What somebody knows about a request whose outcome is unknown, or about a dead letter.
 #[derive(Debug)]
@@ -376,9 +376,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let phase = next()?;
                 self.released_behind(phase, output.clone(), executed(phase))
             }
-            Word::NotExecuted { attempt, .. } => Ok(self.released(not_executed(next()?, *attempt))),
+            Word::NotExecuted { attempt, .. } => {
+                let said = not_executed(next()?, *attempt);
+                Ok(self.released(said, Settles::WindowAndAttempts, Duration::ZERO))
+            }
             Word::Finish(reply) => self.finished_by(reply.clone(), "finish".to_owned()),
-            Word::Retry => Ok(self.released("retry".to_owned())),
+            // The calls that were made before were made: the window goes on (G11).
+            Word::Retry => Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO)),
         };
         let moved = moved.map_err(|_| ResolveError::NotStorable)?;
         let written = self.write(&moved).await?.is_some();

@@ -315,7 +315,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     return self.halt(FailureCause::Panic { phase: phase.name }, None).await;
                 }
                 Body::TimedOut => {
-                    writing.undo().await;
+                    // A statement of it may still be running: its connection is closed, which undoes it.
+                    drop(writing);
                     return self.halt(timed_out(phase), None).await;
                 }
                 Body::Failed(failure) => {

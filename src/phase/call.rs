@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
@@ -61,8 +62,8 @@ impl From<DerivedKey> for IdempotencyKey {
 /// ```
 ///
 /// It belongs to its phase. Moved into a task that outlives the phase, it counts as a call under way (at an
-/// `at_most_once` provider the outcome is then unknown), and can begin no more: its `make` never
-/// returns.
+/// `at_most_once` provider the outcome is then unknown), and ends there: what it awaits is dropped, it can
+/// begin no more, and its `make` never returns.
 #[must_use = "a foreign phase that does not make its call has no effect"]
 pub struct ForeignCall {
     key: DerivedKey,
@@ -75,6 +76,9 @@ pub struct ForeignCall {
 struct State {
     stage: AtomicU8,
     refused: Notify,
+    /// Whether the phase has ended.
+    is_over: AtomicBool,
+    over: Notify,
 }
 
 /// The stages of a call. It leaves `UNMADE` once.
@@ -86,6 +90,16 @@ const REFUSED: u8 = 2;
 const ENDED: u8 = 3;
 
 impl State {
+    /// Until the phase has ended.
+    async fn over(&self) {
+        let mut over = pin!(self.over.notified());
+        // First listen, then look.
+        over.as_mut().enable();
+        if !self.is_over.load(Ordering::Acquire) {
+            over.await;
+        }
+    }
+
     /// Whether the call was unmade, and now is at `stage`.
     fn enter(&self, stage: u8) -> bool {
         self.stage.compare_exchange(UNMADE, stage, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -101,10 +115,12 @@ impl CallState {
         self.0.refused.notified().await;
     }
 
-    /// The phase has ended and its body is dropped: from here on the call cannot begin. Returns whether
-    /// it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
+    /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task
+    /// has begun is dropped at its next await. Returns whether it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
     pub(crate) fn end(&self) -> bool {
         let is_alive = Arc::strong_count(&self.0) > 1;
+        self.0.is_over.store(true, Ordering::Release);
+        self.0.over.notify_waiters();
         match self.0.enter(ENDED) {
             true => is_alive,
             false => self.0.stage.load(Ordering::Acquire) == BEGUN,
@@ -135,13 +151,19 @@ impl ForeignCall {
     where
         F: Future<Output = Result<T, E>>,
     {
-        if !self.begins() {
-            // The engine drops the phase that waits here; a task that outlived its phase waits for ever.
-            let Self { key, permit, state } = self;
-            drop((key, permit, state));
-            return std::future::pending().await;
+        let begins = self.begins();
+        let Self { key, permit, state } = self;
+        drop(permit);
+        if begins {
+            tokio::select! {
+                biased;
+                () = state.over() => {}
+                answer = effect(key) => return answer,
+            }
         }
-        effect(self.key).await
+        drop(state);
+        // The engine drops the phase that waits here; a task that outlived its phase waits for ever.
+        std::future::pending().await
     }
 
     fn begins(&self) -> bool {

@@ -684,6 +684,33 @@ pub struct Guard<'a> {
     pub(crate) recovery_point: &'a str,
 }
 
+/// What a word about an unknown outcome settles, besides that outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settles {
+    /// There is no word.
+    Nothing,
+    /// No call was made: a provider's window begins anew. The attempts so far count.
+    Window,
+    /// The attempts so far: from outside the request is given as many again, or it went on.
+    Attempts,
+    /// Both.
+    WindowAndAttempts,
+}
+
+impl Settles {
+    fn outcome(self) -> bool {
+        self != Self::Nothing
+    }
+
+    fn window(self) -> bool {
+        matches!(self, Self::Window | Self::WindowAndAttempts)
+    }
+
+    pub(crate) fn attempts(self) -> bool {
+        matches!(self, Self::Attempts | Self::WindowAndAttempts)
+    }
+}
+
 /// The next state of a row.
 pub struct Change<'a> {
     pub(crate) status: Status,
@@ -693,9 +720,9 @@ pub struct Change<'a> {
     /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the
     /// back-off lasts (any other status, whose lease is gone).
     pub(crate) hold: Duration,
-    /// A word about an unknown outcome: it ends the count of what was tried before, and lets a
-    /// provider's window begin anew.
+    /// A word about an unknown outcome, and what it settles.
     pub(crate) resolution: Option<&'a str>,
+    pub(crate) settles: Settles,
     /// Why an attempt ended before the request did. `None` leaves the last reason where it is.
     pub(crate) reason: Option<&'a str>,
     /// How many attempts are taken off the count against the cap.

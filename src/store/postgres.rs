@@ -58,6 +58,11 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 /// connection is destroyed, and a commit's outcome counts as unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
+/// How long a rollback may take. It waits behind a statement that the phase gave up, with a time limit of
+/// its own; past this, the connection is closed instead, and the server ends that statement and frees
+/// its locks (G13).
+const ROLLBACK_WITHIN: Duration = Duration::from_millis(500);
+
 /// How long a write waits for a row whose lock another transaction holds: a holder in its own commit, or
 /// one that lost its network, until the server notices (H13). Waited for in memory, without a connection.
 const LOCKED_WAIT: Duration = Duration::from_secs(1);
@@ -838,7 +843,10 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 
     async fn rollback(self) {
         let rolled_back = match self.lent.shared() {
-            Ok(conn) => answered(sql::Rollback {}.execute(&mut &*conn)).await.is_ok(),
+            Ok(conn) => {
+                let sent = sql::Rollback {}.execute(&mut &*conn);
+                answered_within(ROLLBACK_WITHIN, sent).await.is_ok()
+            }
             Err(_) => false,
         };
         // Otherwise the guard closes the connection, which rolls back too.

@@ -5,7 +5,8 @@
 //!
 //! * a search reads at most `batch` rows of an index, from where the last one stopped; at the index's
 //!   end a *pass* is over, and the next one begins at the front;
-//! * a search that brought nothing to begin is followed by a rest of four times what it took: behind
+//! * a search that brought nothing to begin is followed by a rest of four times what it took (five
+//!   seconds at most): behind
 //!   any number of rows that it passes over, a worker spends a fifth of one connection's time;
 //! * a pass is followed by a rest of about `poll`. It ends early for a wakeup, or when work has ended
 //!   behind which there may be more;
@@ -31,6 +32,9 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// How many times as long as a fruitless search took the worker rests behind it.
 const REST_RATIO: u32 = 4;
+
+/// And how long at most: a search that the store was slow to answer says nothing about the next.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) type Searching<C, P> =
     Pin<Box<dyn Future<Output = Result<Page<C, P>, StoreError>> + Send>>;
@@ -312,7 +316,7 @@ impl Pace {
 
     fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
         let now = Instant::now();
-        let rest = (now - self.began) * REST_RATIO;
+        let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
         self.failures = 0;
         self.in_pass = is_more;
         self.earliest = if queued { now } else { now + rest };

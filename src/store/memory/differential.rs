@@ -128,6 +128,12 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         let response = StoredResponse { status: 201, headers: vec![1], body: Some(vec![2, 3]) };
         let response = Some(&response).filter(|_| status == Status::Completed);
         let unforgiven = read.as_ref().map_or(0, |row| row.attempts - row.forgiven_attempts);
+        let settles = match numbers.below(6) {
+            0 => Settles::Window,
+            1 => Settles::Attempts,
+            2 => Settles::WindowAndAttempts,
+            _ => Settles::Nothing,
+        };
         let point = format!("p{}", numbers.below(3));
         let change = Change {
             status,
@@ -135,7 +141,8 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             outputs: numbers.happens(1, 2).then_some(&b"[1]"[..]),
             open_intent: numbers.happens(1, 2).then_some("call"),
             hold: ends,
-            resolution: (numbers.below(3) == 0).then_some("said"),
+            resolution: (settles != Settles::Nothing).then_some("said"),
+            settles,
             reason: numbers.happens(1, 2).then_some("why"),
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             response,
@@ -145,6 +152,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         let phase = Change {
             status: if finishes { status } else { Status::InProgress },
             resolution: None,
+            settles: Settles::Nothing,
             reason: None,
             ..change
         };

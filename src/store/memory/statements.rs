@@ -14,7 +14,7 @@ use super::session::Session;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::{
-    Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Status, StoredResponse,
+    Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Settles, Status, StoredResponse,
 };
 
 /// A time that the database is to say.
@@ -146,6 +146,7 @@ pub(super) struct NextState {
     lease: Option<Duration>,
     due: Option<Duration>,
     resolution: Option<String>,
+    settles: Settles,
     reason: Option<String>,
     forgiven: i32,
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
@@ -166,6 +167,7 @@ impl NextState {
             lease: change.lease(),
             due: change.due(),
             resolution: change.resolution.map(str::to_owned),
+            settles: change.settles,
             reason: change.reason.map(str::to_owned),
             forgiven: change.forgiven_attempts.cast_signed(),
             waits: Some(change.waits()),
@@ -179,12 +181,13 @@ impl NextState {
     }
 
     fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
-        let settled = self.resolution.is_some();
-        if row.recovery_point != self.to || settled {
+        if row.recovery_point != self.to || self.settles.window() {
             row.advanced_at = Time(now);
         }
-        if settled {
+        if self.settles.outcome() {
             row.reconciles = 0;
+        }
+        if self.settles.attempts() {
             row.forgiven_attempts = row.attempts;
         } else {
             // Never more than there were: a reconciler's run is no attempt, and may be forgiven too.

@@ -307,13 +307,13 @@ statement! {
     /// stay, and there may be a word about an outcome that was unknown.
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
-        next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, settled: bool,
+        next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, window: bool, outcome: bool, attempts: bool,
         forgiven: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
     },
-    {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
-    ", resolution), reconciles = CASE WHEN ", settled,
-    " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", settled,
+    ", resolution), reconciles = CASE WHEN ", outcome,
+    " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", attempts,
     " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven, ") END, reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}
@@ -325,7 +325,9 @@ impl<'a> Write<'a> {
             next: NextState::new(change),
             to: change.recovery_point,
             resolution: change.resolution,
-            settled: change.resolution.is_some(),
+            window: change.settles.window(),
+            outcome: change.settles.outcome(),
+            attempts: change.settles.attempts(),
             forgiven: change.forgiven_attempts.cast_signed(),
             reason: change.reason,
             waits: change.waits(),

@@ -330,19 +330,19 @@ statement! {
     {
         status: String, to: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
-        due_ms: Option<i64>, held: bool, resolution: Option<String>, settled: bool,
+        due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
         forgiven: i32, reason: Option<String>, waits: bool, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
-    ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", settled,
+    ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE ", [NOW], " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
     ", locked_until = ", [NOW], " + ", lease_ms,
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", [NOW],
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
-    ", resolution), reconciles = CASE WHEN ", settled, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", settled, " THEN attempts ELSE min(attempts, forgiven_attempts + ", forgiven, ") END, \
+    ", resolution), reconciles = CASE WHEN ", outcome, " THEN 0 ELSE reconciles END, \
+     forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE min(attempts, forgiven_attempts + ", forgiven, ") END, \
      reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
@@ -361,7 +361,9 @@ impl Write {
             due_ms: change.due().map(millis),
             held: change.status == Status::InProgress,
             resolution: change.resolution.map(str::to_owned),
-            settled: change.resolution.is_some(),
+            window: change.settles.window(),
+            outcome: change.settles.outcome(),
+            attempts: change.settles.attempts(),
             forgiven: change.forgiven_attempts.cast_signed(),
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
