@@ -697,6 +697,112 @@ async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(d
     }
 }
 
+#[derive(diesel::QueryableByName)]
+struct Named {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    #[allow(dead_code)]
+    name: String,
+}
+
+/// What a phase does with its transaction that it must not.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+enum Abuse {
+    SwallowErrorOfRows,
+    DropNestedHalfWay,
+    SwallowTwoInOneText,
+    SwallowTwoInOneQuery,
+    ReturnTwoInOneText,
+}
+
+const DEBIT: &str = "INSERT INTO unique_things VALUES ('debit')";
+const TWO: &str =
+    "INSERT INTO unique_things VALUES ('debit'); INSERT INTO unique_things VALUES ('credit')";
+
+/// On diesel's own types, so once for each store.
+macro_rules! g4_an_abuse_of_the_transaction_is_not_a_commit {
+    ($module:ident, $store:ty) => {
+        mod $module {
+            use diesel::result::Error;
+            use diesel::sql_query;
+
+            use super::*;
+
+            #[derive(serde::Serialize, serde::Deserialize)]
+            struct Abuses(Abuse);
+
+            #[atomic_phases(name = "abuses", version = 1)]
+            impl Abuses {
+                #[phase]
+                async fn answered(&self, tx: &mut Tx<'_, $store>) -> PhaseResult<Reply> {
+                    use diesel_async::{AsyncConnection, RunQueryDsl};
+                    <$store>::insert_unique(tx, "first").await?;
+                    match self.0 {
+                        Abuse::SwallowErrorOfRows => {
+                            let again = "INSERT INTO unique_things VALUES ('new'), ('first') \
+                                RETURNING name";
+                            assert!(sql_query(again).load::<Named>(tx).await.is_err());
+                        }
+                        Abuse::DropNestedHalfWay => {
+                            let (half, is_half) = tokio::sync::oneshot::channel();
+                            let moved = tx.conn().transaction::<(), Error, _>(async |conn| {
+                                sql_query(DEBIT).execute(conn).await?;
+                                half.send(()).unwrap();
+                                // The credit never comes.
+                                std::future::pending().await
+                            });
+                            tokio::select! {
+                                _ = moved => unreachable!(),
+                                is_half = is_half => is_half.unwrap(),
+                            }
+                        }
+                        Abuse::SwallowTwoInOneText => {
+                            assert!(sql_query(TWO).execute(tx).await.is_err());
+                        }
+                        Abuse::SwallowTwoInOneQuery => {
+                            assert!(sql_query(TWO).load::<Named>(tx).await.is_err());
+                        }
+                        Abuse::ReturnTwoInOneText => drop(sql_query(TWO).execute(tx).await?),
+                    }
+                    Ok(Reply::new(204))
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn g4_an_abuse_of_the_transaction_is_not_a_commit() {
+                let db = <$store>::fresh().await;
+                let engine = engine_with(&db, &App::default(), |b| b.register::<Abuses>());
+                for (abuse, says) in [
+                    (Abuse::SwallowErrorOfRows, Some("use a savepoint")),
+                    (Abuse::DropNestedHalfWay, Some("dropped half-way")),
+                    (Abuse::SwallowTwoInOneText, Some("use a savepoint")),
+                    (Abuse::SwallowTwoInOneQuery, Some("use a savepoint")),
+                    (Abuse::ReturnTwoInOneText, None),
+                ] {
+                    let key = key(&format!("{abuse:?}"));
+                    let told = engine.execute(&scope(), &key, Abuses(abuse)).await;
+                    match (says, told) {
+                        (Some(says), told) => {
+                            let FailureCause::Misuse { rule, .. } = failed(told) else {
+                                panic!("{abuse:?}")
+                            };
+                            assert!(rule.contains(says), "{abuse:?}: {rule}");
+                        }
+                        (None, told) => assert!(told.is_err(), "{abuse:?}: {told:?}"),
+                    }
+                    let things = "SELECT count(*) FROM unique_things";
+                    assert_eq!(db.number(things).await, 0, "{abuse:?}");
+                }
+                // And the connection is good for a nested transaction that ends.
+                let request = troubled(Trouble::NestedFailure);
+                finished(engine.execute(&scope(), &key("next"), request).await);
+            }
+        }
+    };
+}
+
+g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_postgres, Postgres);
+g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_sqlite, Sqlite);
+
 /// G4: what an application sets on the connection stays, and switches no watch off.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {

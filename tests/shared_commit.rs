@@ -175,6 +175,21 @@ async fn a_transaction_that_was_left_open_is_undone_first() {
     assert_eq!((bench.things().await.as_str(), bench.keys().await), ("a b", 2));
 }
 
+/// G4: SQLite would execute the first, and be silent about the second.
+#[tokio::test]
+async fn g4_a_text_of_two_statements_is_refused() {
+    let bench = Bench::new().await;
+    let two = format!("{}; {}", ADD[0], ADD[1]);
+    for text in [&two, &format!("SELECT 1; -- first\n {two}")] {
+        let cause = failed(bench.call("two", &[text]).await.unwrap());
+        let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
+        assert!(rule.contains("several statements"), "{rule}");
+    }
+    assert_eq!(bench.things().await, "");
+    finished(bench.call("one", &[&format!(" ;{}; -- the end;\n;", ADD[0])]).await.unwrap());
+    assert_eq!(bench.things().await, "a");
+}
+
 #[tokio::test]
 async fn g10_of_duplicates_that_share_a_commit_one_is_executed() {
     let bench = Bench::new().await;

@@ -589,6 +589,14 @@ fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
             "the phase ended the transaction (a raw COMMIT or ROLLBACK) or forgot its settings \
              (RESET ALL): the engine commits, and knows its transaction by a setting"
         }
+        Refusal::OpenSavepoint => {
+            "a nested transaction() was dropped half-way (by a timeout or select!) and the phase went \
+             on: return an error then, or put the time limit around statements that only read"
+        }
+        Refusal::SeveralStatements => {
+            "a statement's text holds several statements, and only the first would be executed: add \
+             each by itself"
+        }
         Refusal::OutOfReach => {
             "at the end of the phase the engine cannot reach its tables: the phase changed the role or \
              the search_path; change it back before the phase returns (RESET ROLE, RESET search_path)"

@@ -106,6 +106,12 @@ impl<'c, S: Store> Tx<'c, S> {
     }
 
     /// The connection itself, for code that is typed on it.
+    ///
+    /// A nested `transaction()` whose future is dropped half-way (by a timeout or `select!`) fails the
+    /// phase, which must not return an output then. A **single statement** whose future is dropped cannot
+    /// be told from one that was executed: it may have been sent, and is committed with the phase if it was
+    /// and succeeds. So after a time limit around a statement that writes, return an error; do not go on
+    /// as if the statement had not been executed. The same holds for statements on the `Tx` itself.
     pub fn conn(&mut self) -> &mut S::Connection {
         self.conn
     }

@@ -768,8 +768,20 @@ pub enum Refusal {
     SwallowedError,
     /// The phase ended the transaction itself (a raw `COMMIT` or `ROLLBACK`).
     LeftTransaction,
+    /// A nested transaction was neither committed nor rolled back: its future was dropped half-way.
+    OpenSavepoint,
+    /// A statement's text holds several statements, of which SQLite would execute the first alone.
+    SeveralStatements,
     /// The phase changed the role or the search path, and the engine cannot reach its tables.
     OutOfReach,
+}
+
+/// Whether diesel takes a nested transaction for open, in one that the engine began. What was executed
+/// in it must not be committed: what was to follow never came.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn is_nested(status: &diesel::connection::TransactionManagerStatus) -> bool {
+    // In an error, or in no transaction at all, the rule is another one, and found by the database.
+    matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() > 1)
 }
 
 /// An unfinished row, as [`Store::survey`] sees it.

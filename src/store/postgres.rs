@@ -894,11 +894,15 @@ impl<P: Pool> PgTransaction<P> {
     /// Jobs, guarded update and `COMMIT` in one round trip. That is safe because the update raises an
     /// error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
     async fn try_commit(
-        self,
+        mut self,
         guard: &Guard<'_>,
         change: &Change<'_>,
         jobs: &[StagedJob],
     ) -> Result<Commit, StoreError> {
+        if self.lent.is_nested()? {
+            self.rollback().await;
+            return Ok(Commit::Refused(Refusal::OpenSavepoint));
+        }
         let conn = self.lent.shared()?;
         let jobs = futures_util::future::join_all(
             jobs.iter()

@@ -33,11 +33,11 @@ pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
-use super::tokenizer::{Dialect, controls_transaction};
+use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
-    Store, StoreError, SurveyedRow, Transaction, Writes,
+    Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -173,10 +173,15 @@ impl Store for Sqlite {
         let mut text = SqliteQueryBuilder::new();
         // What has no text is told again when it is executed, as that statement's error.
         let _ = query.to_sql(&mut text, &diesel::sqlite::Sqlite);
-        Statement {
-            ends: controls_transaction(&text.finish(), Dialect::Sqlite),
-            run: Box::new(move |conn| conn.execute_returning_count(&query)),
-        }
+        let text = text.finish();
+        let refusal = if controls_transaction(&text, Dialect::Sqlite) {
+            Some(Refusal::LeftTransaction)
+        } else if holds_several(&text, Dialect::Sqlite) {
+            Some(Refusal::SeveralStatements)
+        } else {
+            None
+        };
+        Statement { refusal, run: Box::new(move |conn| conn.execute_returning_count(&query)) }
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -260,8 +265,8 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Creation {
-        if writes.statements.all.iter().any(|statement| statement.ends) {
-            return Creation::Refused(Refusal::LeftTransaction);
+        if let Some(refusal) = refusal(&writes) {
+            return Creation::Refused(refusal);
         }
         let create = sql::Create::new(row, created_at, change);
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
@@ -298,8 +303,8 @@ impl Store for Sqlite {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Commit {
-        if writes.statements.all.iter().any(|statement| statement.ends) {
-            return Commit::Refused(Refusal::LeftTransaction);
+        if let Some(refusal) = refusal(&writes) {
+            return Commit::Refused(refusal);
         }
         let advance = sql::Write::new(guard, change);
         let write = writing(guard, writes);
@@ -672,11 +677,16 @@ impl Drop for GivenUp {
 /// A statement of a phase, to be executed later.
 pub struct Statement {
     run: Box<Execution>,
-    /// Whether it would end the transaction.
-    ends: bool,
+    /// The rule that its text breaks.
+    refusal: Option<Refusal>,
 }
 
 type Execution = dyn Fn(&mut SqliteConnection) -> QueryResult<usize> + Send;
+
+/// The rule that a phase breaks by what it hands over.
+fn refusal(writes: &Writes<'_, Sqlite>) -> Option<Refusal> {
+    writes.statements.all.iter().find_map(|statement| statement.refusal)
+}
 
 /// What a phase hands over, to be executed on the connection's thread.
 fn writing(
@@ -725,6 +735,9 @@ impl Transaction<Sqlite> for SqliteTransaction {
             // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
             if conn.batch_execute(RELEASE).is_err() {
                 return Commit::Refused(Refusal::LeftTransaction);
+            }
+            if is_nested(AnsiTransactionManager::transaction_manager_status_mut(conn)) {
+                return Commit::Refused(Refusal::OpenSavepoint);
             }
             for job in jobs {
                 if let Err(error) = job.execute(conn) {

@@ -55,34 +55,27 @@ pub(super) fn controls_transaction(sql: &str, dialect: Dialect) -> bool {
 
 fn has_transaction_control(tokens: Tokens<'_>) -> bool {
     const CONTROLS: [&str; 7] = ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"];
-    const WITH_A_BODY: [&str; 3] = ["TRIGGER", "FUNCTION", "PROCEDURE"];
-    let is_one_of =
-        |word: &str, words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known));
+    firsts(tokens).any(|token| matches!(token, Token::Word(word) if is_one_of(word, &CONTROLS)))
+}
+
+/// Whether a text is more than one statement. Behind the first, SQLite executes nothing.
+#[cfg(feature = "sqlite")]
+pub(super) fn holds_several(sql: &str, dialect: Dialect) -> bool {
+    sql.contains(';') && firsts(Tokens::of(sql, dialect)).nth(1).is_some()
+}
+
+/// The first token of each statement in a text.
+fn firsts<'s>(tokens: Tokens<'s>) -> impl Iterator<Item = Token<'s>> {
     let mut at = Position::Start;
-    for token in tokens.filter(|token| *token != Token::Comment) {
-        at = match (at, token) {
-            // In a body `;` separates, and END ends, no statement of the text's.
-            (Position::Body { depth }, Token::Word(word)) => {
-                let opens =
-                    is_one_of(word, &["BEGIN"]) || (depth > 0 && is_one_of(word, &["CASE"]));
-                let closes = is_one_of(word, &["END"]);
-                let depth = if opens { depth + 1 } else { depth.saturating_sub(closes.into()) };
-                Position::Body { depth }
-            }
-            (Position::Body { depth: 1.. }, Token::Sign(';')) => at,
-            (_, Token::Sign(';')) => Position::Start,
-            (Position::Start, Token::Word(word)) if is_one_of(word, &CONTROLS) => return true,
-            (Position::Start, Token::Word(word)) if is_one_of(word, &["CREATE"]) => {
-                Position::Create
-            }
-            (Position::Create, Token::Word(word)) if is_one_of(word, &WITH_A_BODY) => {
-                Position::Body { depth: 0 }
-            }
-            (Position::Create, Token::Word(_)) | (Position::Body { .. }, _) => at,
-            _ => Position::Inside,
-        };
-    }
-    false
+    tokens.filter(|token| *token != Token::Comment).filter(move |token| {
+        let before = at;
+        at = before.behind(*token);
+        matches!(before, Position::Start) && *token != Token::Sign(';')
+    })
+}
+
+fn is_one_of(word: &str, words: &[&str]) -> bool {
+    words.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Where in a text its next token stands.
@@ -96,6 +89,30 @@ enum Position {
     Body { depth: usize },
     /// Anywhere else in a statement.
     Inside,
+}
+
+impl Position {
+    fn behind(self, token: Token<'_>) -> Self {
+        const WITH_A_BODY: [&str; 3] = ["TRIGGER", "FUNCTION", "PROCEDURE"];
+        match (self, token) {
+            // In a body `;` separates, and END ends, no statement of the text's.
+            (Self::Body { depth }, Token::Word(word)) => {
+                let opens =
+                    is_one_of(word, &["BEGIN"]) || (depth > 0 && is_one_of(word, &["CASE"]));
+                let closes = is_one_of(word, &["END"]);
+                let depth = if opens { depth + 1 } else { depth.saturating_sub(closes.into()) };
+                Self::Body { depth }
+            }
+            (Self::Body { depth: 1.. }, Token::Sign(';')) => self,
+            (_, Token::Sign(';')) => Self::Start,
+            (Self::Start, Token::Word(word)) if is_one_of(word, &["CREATE"]) => Self::Create,
+            (Self::Create, Token::Word(word)) if is_one_of(word, &WITH_A_BODY) => {
+                Self::Body { depth: 0 }
+            }
+            (Self::Create, Token::Word(_)) | (Self::Body { .. }, _) => self,
+            _ => Self::Inside,
+        }
+    }
 }
 
 impl<'s> Tokens<'s> {

@@ -13,7 +13,7 @@ use diesel_async::{
 use super::error::{has_lost_its_statements, has_no_kind, is_lost};
 use super::statements as sql;
 use super::{Pool, answered};
-use crate::store::StoreError;
+use crate::store::{StoreError, is_nested};
 
 pub(super) struct Lent<P: Pool> {
     handle: Option<P::Handle>,
@@ -43,6 +43,12 @@ impl<P: Pool> Lent<P> {
             .and_then(|state| state.change_transaction_depth(IncreaseDepth))
             .map_err(|error| StoreError::database("begin a transaction", error))?;
         Ok(self)
+    }
+
+    /// Whether a nested transaction was left half-way.
+    pub(super) fn is_nested(&mut self) -> Result<bool, StoreError> {
+        let status = AnsiTransactionManager::transaction_manager_status_mut(self.exclusive()?);
+        Ok(is_nested(status))
     }
 
     pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {

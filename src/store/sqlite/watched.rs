@@ -18,7 +18,7 @@ use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
 use super::end;
-use crate::store::tokenizer::{Dialect, Token, Tokens};
+use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
 ///
@@ -100,6 +100,18 @@ impl WatchedConnection {
     /// Whether a statement of the phase failed and was not rolled back.
     pub(super) fn has_failed(&self) -> bool {
         self.state == State::Failed
+    }
+
+    /// Refuses a phase's text of several statements, as PostgreSQL does. SQLite would execute the first
+    /// and be silent about the others.
+    fn refuse_several(&mut self, text: impl FnOnce() -> String) -> QueryResult<()> {
+        if self.state != State::Sound || !holds_several(&text(), Dialect::Sqlite) {
+            return Ok(());
+        }
+        self.state = State::Failed;
+        let message = "cannot execute several statements of one text: execute each by itself, or use \
+            batch_execute";
+        Err(Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned())))
     }
 
     /// Runs what `text` is the SQL of, if the phase may.
@@ -189,6 +201,7 @@ impl Connection for WatchedConnection {
     where
         T: QueryFragment<Sqlite> + QueryId,
     {
+        self.refuse_several(|| text_of(source))?;
         self.watched(|| text_of(source), |conn| conn.execute_returning_count(source))
     }
 
@@ -224,6 +237,7 @@ impl LoadConnection for WatchedConnection {
         if self.has_failed() {
             return Err(ignored());
         }
+        self.refuse_several(|| text_of(&source))?;
         let Self { inner, state } = self;
         match LoadConnection::load(inner, source) {
             Ok(rows) => Ok(WatchedRows { rows, state }),

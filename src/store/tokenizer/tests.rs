@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+#[cfg(feature = "sqlite")]
+use super::holds_several;
 use super::{Dialect, Token, Tokens, controls_transaction};
 
 const BOTH: [Dialect; 2] = [Dialect::Postgres, Dialect::Sqlite];
@@ -56,6 +58,30 @@ fn what_only_looks_like_one_is_let_through() {
         for dialect in BOTH {
             assert!(!controls_transaction(sql, dialect), "{sql:?} {dialect:?}");
         }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_second_statement_is_found_behind_anything() {
+    for sql in [
+        "SELECT 1; SELECT 2",
+        ";SELECT 1;;;SELECT 2;",
+        "SELECT ';' -- ;\n; (VALUES (1))",
+        "CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; SELECT 1; END; SELECT 2",
+    ] {
+        assert!(holds_several(sql, Dialect::Sqlite), "{sql:?}");
+    }
+    for sql in [
+        "",
+        ";;",
+        "SELECT 1",
+        ";SELECT 1; -- SELECT 2\n; /* ; SELECT 3 */",
+        "INSERT INTO \"a;b\" VALUES ('c; d', [e; f], `g; h`)",
+        "CREATE TEMP TRIGGER IF NOT EXISTS a AFTER INSERT ON b WHEN CASE 1 WHEN 1 THEN 2 END \
+         BEGIN SELECT CASE 1 WHEN 1 THEN 2 END; SELECT 1; END;",
+    ] {
+        assert!(!holds_several(sql, Dialect::Sqlite), "{sql:?}");
     }
 }
 
