@@ -272,9 +272,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // it never arrived. A plain read could miss it (H5).
         if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {
             self.lease.raise(row.lease_token, sent);
-            let applied = moved.status == Status::InProgress
-                && row.recovery_point == moved.point
-                && row.open_intent == moved.intent;
+            let intends = row.open_intent == moved.intent;
+            #[cfg(feature = "fault-injection")]
+            let intends = super::mutants::intends(intends);
+            let applied =
+                moved.status == Status::InProgress && row.recovery_point == moved.point && intends;
             return Ok(if applied { Fate::Applied } else { Fate::NotApplied });
         }
         // Not in progress under our token: our own commit ended it, or another process took it over. The

@@ -69,6 +69,11 @@ pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a>
     }
 }
 
+/// Whether the row has the intent of the commit that is asked about.
+pub(super) fn intends(intends: bool) -> bool {
+    intends || mutated!(AssumeIntent)
+}
+
 /// Another key in each attempt.
 pub(super) fn key(key: DerivedKey) -> DerivedKey {
     match mutated!(FreshDerivedKey) {

@@ -65,9 +65,9 @@ impl FromStr for Turn {
 /// What goes wrong, and who drives on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Attempt by attempt. Printed, and parsed, as
-    /// `booked/after_commit#0=drop; charged/before_call#0=panic; workers`.
-    Crashes { faults: Vec<Fault>, driver: Driver },
+    /// Attempt by attempt, those of one attempt in their order. Printed, and parsed, as
+    /// `booked/before_commit#0=not_sent + booked/after_commit#0=drop; charged/before_call#0=panic; workers`.
+    Crashes { faults: Vec<Vec<Fault>>, driver: Driver },
     /// Two workers in turns, and who the second is. Printed, and parsed, as
     /// `two: charged/after_call#0=expire; booked/before_body#0=switch; retry`.
     Turns { turns: Vec<Turn>, second: Driver },
@@ -104,7 +104,8 @@ impl FromStr for Case {
             } else if two {
                 turns.push(part.parse()?);
             } else {
-                faults.push(part.parse()?);
+                let attempt: Result<_, _> = part.split('+').map(|one| one.trim().parse()).collect();
+                faults.push(attempt?);
             }
         }
         Ok(match two {
@@ -118,8 +119,12 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Crashes { faults, .. } => {
-                for fault in faults {
-                    write!(f, "{fault}; ")?;
+                for attempt in faults {
+                    for (index, fault) in attempt.iter().enumerate() {
+                        let between = if index == 0 { "" } else { " + " };
+                        write!(f, "{between}{fault}")?;
+                    }
+                    f.write_str("; ")?;
                 }
             }
             Self::Turns { turns, .. } => {
@@ -142,12 +147,15 @@ mod tests {
         for text in [
             "retry",
             "booked/after_commit#0=drop; charged/before_call#2=panic; workers",
+            "booked/before_commit#0=not_sent + booked/after_commit#0=drop; a/b#0=panic; retry",
             "two: workers",
             "two: charged/after_call#0=expire; booked/before_body#1=switch; retry",
         ] {
             assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
         }
-        for bad in ["booked/Nowhere=drop", "booked/after_commit=switch", "two: a/b=drop"] {
+        for bad in
+            ["booked/Nowhere=drop", "booked/after_commit=switch", "two: a/b=drop", "a/b=drop +"]
+        {
             assert!(bad.parse::<Case>().is_err(), "{bad}");
         }
     }

@@ -85,7 +85,8 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.modes(modes.into_iter().filter(|mode| !mode.is_of_a_competitor()))
     }
 
-    /// After each of them, another crash at every point that the recovery passes.
+    /// After each of them, another at every point that the same attempt still passes, where it goes on,
+    /// and at every point that the recovery passes.
     pub fn and_at_every_pair(mut self) -> Self {
         self.pairs = true;
         self
@@ -256,24 +257,38 @@ where
         Ok(clean)
     }
 
-    /// Each fault at each point; and after it, each at each point of the recovery.
+    /// Each fault at each point; and after it, each at each point of the rest of its attempt and of the
+    /// recovery.
     async fn crash(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
-        for first in self.faults(clean.passed.first()) {
+        for (_, first) in self.faults(clean.passed.first()) {
             for driver in Driver::BOTH {
-                let case = Case::Crashes { faults: vec![first.clone()], driver };
+                let case = Case::Crashes { faults: vec![vec![first.clone()]], driver };
                 let ran = self.judge(case, clean, report).await?;
                 if !self.pairs || first.mode.is_of_a_competitor() {
                     continue;
                 }
-                for second in self.faults(ran.passed.get(1)) {
-                    if !second.mode.is_of_a_competitor() {
-                        let faults = vec![first.clone(), second];
-                        self.judge(Case::Crashes { faults, driver }, clean, report).await?;
-                    }
+                for faults in self.seconds(&first, &ran) {
+                    self.judge(Case::Crashes { faults, driver }, clean, report).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
+    /// the next.
+    fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
+        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_of_a_competitor();
+        let attempt = self.faults(ran.passed.first());
+        // After some it goes on: a failed commit is tried again, one without an answer is asked about.
+        let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
+        let later = attempt.into_iter().filter(is_a_crash);
+        let later = later.filter(|(index, _)| at.is_some_and(|at| *index > at));
+        let next = self.faults(ran.passed.get(1)).into_iter().filter(is_a_crash);
+        later
+            .map(|(_, second)| vec![vec![first.clone(), second]])
+            .chain(next.map(|(_, second)| vec![vec![first.clone()], vec![second]]))
+            .collect()
     }
 
     /// Two workers in every order, the fewest turns first.
@@ -299,15 +314,15 @@ where
         Ok(())
     }
 
-    /// Each mode that is legal at each point that was passed.
-    fn faults(&self, passed: Option<&Vec<Point>>) -> Vec<Fault> {
+    /// Each mode that is legal at each point that was passed, with the index of the point.
+    fn faults(&self, passed: Option<&Vec<Point>>) -> Vec<(usize, Fault)> {
         let passed = passed.map(Vec::as_slice).unwrap_or_default();
         let mut faults = Vec::new();
         for (index, point) in passed.iter().enumerate() {
             let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
             for mode in &self.modes {
                 if mode.is_legal_at(point, &R::DEFINITION, S::CONCURRENT) {
-                    faults.push(Fault { point: point.clone(), visit, mode: *mode });
+                    faults.push((index, Fault { point: point.clone(), visit, mode: *mode }));
                 }
             }
         }
@@ -319,7 +334,7 @@ where
         let Case::Crashes { faults, .. } = case else { return Ok(()) };
         let legal =
             |fault: &&Fault| fault.mode.is_legal_at(&fault.point, &R::DEFINITION, S::CONCURRENT);
-        match faults.iter().find(|fault| !legal(fault) || fault.mode == Mode::Abort) {
+        match faults.iter().flatten().find(|fault| !legal(fault) || fault.mode == Mode::Abort) {
             Some(fault) => Err(format!("{fault} cannot happen there, on this store, in a test")),
             None => Ok(()),
         }
@@ -387,8 +402,8 @@ where
         };
         while !settled && passed.len() < MOST_ATTEMPTS {
             // Of the first attempt there is no row yet, of which workers could know.
-            passed
-                .push(scene.attempt(faults.get(passed.len()).cloned(), driver, Who::First).await?);
+            let of_it = faults.get(passed.len()).map(Vec::as_slice).unwrap_or_default();
+            passed.push(scene.attempt(of_it, driver, Who::First).await?);
             scene.hold(&self.always).await?;
             settled = scene.is_settled().await? && passed.len() >= faults.len();
             if !settled {

@@ -94,7 +94,7 @@
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
 //! | [`with_competitor`](Explorer::with_competitor) | 40 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
-//! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,200 | what a second crash in the recovery breaks |
+//! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that goes on after the first |
 //!
 //! On SQLite in memory a case takes 10 to 20 milliseconds, on PostgreSQL 30 to 40; there they also
 //! stand still, and change turns, within open transactions. Use both, if you deploy on PostgreSQL.
@@ -125,8 +125,8 @@
 //! | `cut_connection` | in a transaction, PostgreSQL | the server closes the connection |
 //! | `call_fails` | before a call | the provider has done nothing |
 //! | `answer_lost` | after a call | the provider has done it, and nobody was told |
-//! | `stall` | everywhere; on SQLite, outside of transactions | longer than its lease: another takes over and finishes, then it goes on |
-//! | `duplicate` | as `stall` | a duplicate, and another request under the key, come meanwhile |
+//! | `stall` | everywhere; on SQLite, outside of transactions; never in one with a snapshot | longer than its lease: another takes over and finishes, then it goes on |
+//! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, come meanwhile |
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //!
@@ -171,6 +171,7 @@
 //! | [`AssumeCommitted`](Mutant::AssumeCommitted) | no answer to `COMMIT` is taken for a yes |
 //! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
 //! | [`TakeOverWithoutToken`](Mutant::TakeOverWithoutToken) | who asks about its lost commit takes the key from the next holder |
+//! | [`AssumeIntent`](Mutant::AssumeIntent) | a lost intent is taken for written, as the recovery point is the same |
 //!
 //! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
 //! by the way), ids and times that differ between attempts where they reach the provider or the reply,
@@ -184,6 +185,9 @@
 //! * It finds what shows in the reply, the key's row, and in what your checks look at.
 //! * Time passes for the key's row only ([`Stall`](Mode::Stall) and two workers): not for what your
 //!   phases read of the clock, and not for a provider's window.
+//! * A phase with a snapshot (`isolation = ".."`) locks the key's row before its first statement. Until
+//!   its transaction ends, no other can take the key over, however long it takes: no lease runs out at
+//!   the points within.
 //! * Tasks that a phase spawns are not followed: points in them do nothing, and dropping the phase does
 //!   not stop them. That is so in production too.
 //! * Two workers change turns at points, not between any two instructions. A step that takes a quarter

@@ -93,6 +93,8 @@ impl Mode {
             // Its transaction is gone by the time that it stands still.
             Self::OutOfTouch => is_before_a_commit(point) || is_after_a_commit(point),
             Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
+            // While the row is locked, none can take it over: there is nothing to go on against.
+            Self::Stall if definition.is_row_locked_at(point) => false,
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
             Self::AnswerLost => point.place == Place::AfterCall,

@@ -27,6 +27,8 @@ pub enum Mutant {
     TakeOverWithoutToken,
     /// A lease counts from when the answer is read, and not from before its statement was sent (G2, G3).
     ConfirmWhenRead,
+    /// An intent whose commit was lost is taken for written, since the recovery point is the same (G2).
+    AssumeIntent,
     /// A call that accepted a request takes the row from the worker that runs it by now (G10).
     RecoverAccepted,
 }
@@ -34,7 +36,7 @@ pub enum Mutant {
 impl Mutant {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 12] {
+    pub fn all() -> [Self; 13] {
         [
             Self::NoFence,
             Self::SecondCommit,
@@ -47,6 +49,7 @@ impl Mutant {
             Self::RepeatOpenIntent,
             Self::TakeOverWithoutToken,
             Self::ConfirmWhenRead,
+            Self::AssumeIntent,
             Self::RecoverAccepted,
         ]
     }

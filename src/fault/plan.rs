@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub const ENV: &str = "ATOMIC_PHASES_FAULT";
 /// What one attempt is to meet.
 #[derive(Default)]
 pub(crate) struct Orders {
-    pub(crate) fault: Option<Fault>,
+    /// In the order in which they happen.
+    pub(crate) faults: Vec<Fault>,
     pub(crate) mutant: Option<Mutant>,
     /// The id of a row that it creates.
     pub(crate) request_id: Option<Uuid>,
@@ -41,7 +42,8 @@ pub(crate) struct Plan {
     orders: Orders,
     passed: Mutex<Vec<Point>>,
     visits: Mutex<HashMap<Point, u32>>,
-    fired: AtomicBool,
+    /// How many of the faults have happened.
+    fired: AtomicUsize,
     /// For how long it stood still so far.
     stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
@@ -84,8 +86,9 @@ impl Plan {
         locked(&self.passed).clone()
     }
 
-    pub(crate) fn has_fired(&self) -> bool {
-        self.fired.load(Ordering::Relaxed)
+    /// The first of its faults that has not happened.
+    pub(crate) fn unmet(&self) -> Option<&Fault> {
+        self.orders.faults.get(self.fired.load(Ordering::Relaxed))
     }
 
     /// The clock went past each lease while the task stood still: this machine's too.
@@ -108,11 +111,10 @@ impl Plan {
         if point.place == Place::AfterTakeOver {
             self.overtaken.store(false, Ordering::Relaxed);
         }
-        let fault = self.orders.fault.as_ref();
-        let mode = fault.filter(|fault| fault.point == *point && fault.visit == visit);
-        let mode = mode.map(|fault| fault.mode);
+        let due = self.unmet().filter(|fault| fault.point == *point && fault.visit == visit);
+        let mode = due.map(|fault| fault.mode);
         if mode.is_some() {
-            self.fired.store(true, Ordering::Relaxed);
+            self.fired.fetch_add(1, Ordering::Relaxed);
         }
         (visit, mode)
     }
@@ -148,7 +150,7 @@ fn of_the_process() -> &'static OfTheProcess {
                 format!("{} needs an explorer", fault.mode.as_str())
             }
             Ok(fault) => {
-                let orders = Orders { fault: Some(fault), ..Orders::default() };
+                let orders = Orders { faults: vec![fault], ..Orders::default() };
                 return OfTheProcess::Plan(Plan::new(orders).0);
             }
             Err(error) => error.to_string(),

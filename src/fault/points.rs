@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::definition::{Definition, EffectClass, PhaseKind, STARTED};
+use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
 
 /// Where within a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -197,6 +197,17 @@ impl Definition {
             passes(last.name, &[Place::BeforeReply]);
         }
         points
+    }
+
+    /// Whether the transaction that is open at the point has locked the key's row: one with a snapshot
+    /// does so as it begins. Until it ends, no other can take the key over, nor its lease be made to
+    /// run out.
+    pub(crate) fn is_row_locked_at(&self, point: &Point) -> bool {
+        let has_snapshot = self.phases.iter().any(|phase| {
+            let PhaseKind::Local(isolation) = phase.kind else { return false };
+            phase.is_called(&point.phase) && isolation != Isolation::ReadCommitted
+        });
+        has_snapshot && self.is_in_transaction(point)
     }
 
     /// Whether a transaction may be open at the point.

@@ -52,7 +52,7 @@ impl Report {
         self.cases += 1;
         match case {
             Case::Crashes { faults, .. } => {
-                for fault in faults {
+                for fault in faults.iter().flatten() {
                     *self.modes.entry(fault.mode).or_default() += 1;
                 }
             }
@@ -163,8 +163,9 @@ impl fmt::Display for Failure {
         match case {
             clean if *clean == Case::CLEAN => return write!(f, "\n  nothing: it is the clean run"),
             Case::Crashes { faults, driver } => {
-                for (attempt, fault) in faults.iter().enumerate() {
-                    write!(f, "\n  attempt {}: {}", attempt + 1, told(fault))?;
+                for (attempt, faults) in faults.iter().enumerate() {
+                    let told: Vec<String> = faults.iter().map(told).collect();
+                    write!(f, "\n  attempt {}: {}", attempt + 1, told.join("; then "))?;
                 }
                 let driver = match driver {
                     Driver::Retry => "the client retries",

@@ -124,20 +124,20 @@ where
     /// One attempt, with what is to go wrong in it; returns what it passed.
     pub(super) async fn attempt(
         &mut self,
-        fault: Option<Fault>,
+        faults: &[Fault],
         driver: Driver,
         who: Who,
     ) -> Result<Vec<Point>, Wrong> {
-        let orders = Orders { fault: fault.clone(), ..self.orders(who) };
+        let orders = Orders { faults: faults.to_vec(), ..self.orders(who) };
         let begun = self.begin(orders, driver).await?;
         let plan = begun.plan.clone();
         let ended = self.watch(begun).await?;
-        match fault {
-            Some(fault) if !plan.has_fired() => Err(format!(
+        match plan.unmet() {
+            Some(fault) => Err(format!(
                 "{fault} did not happen: the attempt passed {}",
                 listed(&plan.passed())
             )),
-            _ => self.note(ended).map(|()| plan.passed()),
+            None => self.note(ended).map(|()| plan.passed()),
         }
     }
 

@@ -33,6 +33,8 @@ struct Worker {
     stands: Option<oneshot::Sender<()>>,
     /// The fencing token when it stood still.
     token: Option<i64>,
+    /// Where it stood last.
+    last: Option<Point>,
 }
 
 enum Step {
@@ -44,7 +46,7 @@ enum Step {
 
 impl Worker {
     fn new(begun: Begun) -> Self {
-        Self { begun, stands: None, token: None }
+        Self { begun, stands: None, token: None, last: None }
     }
 
     /// Up to its next point.
@@ -57,6 +59,7 @@ impl Worker {
             Some(signal) = self.begun.signals.recv() => match signal {
                 Signal::Stands(point, visit, go_on) => {
                     self.stands = Some(go_on);
+                    self.last = Some(point.clone());
                     Step::Stands(point, visit)
                 }
                 // Nothing else is ordered.
@@ -147,7 +150,8 @@ where
                     }
                     let status = self.look(pair, at).await?;
                     let may_expire =
-                        !matches!(status, None | Some(Status::Completed | Status::DeadLetter));
+                        !matches!(status, None | Some(Status::Completed | Status::DeadLetter))
+                            && !self.is_row_locked(pair);
                     let due = |turn: &&Turn| turn.point == point && turn.visit == visit;
                     let Some(turn) = turns.next_if(due) else {
                         stops.push(Stop { point, visit, may_expire });
@@ -205,6 +209,13 @@ where
             worker.token = token;
         }
         Ok(status)
+    }
+
+    /// Whether one of them has locked the row: none can make its lease run out.
+    fn is_row_locked(&self, pair: &Pair) -> bool {
+        let running = pair.workers.iter().zip(pair.ended).filter(|(_, ended)| !ended);
+        let mut stood = running.filter_map(|(worker, _)| worker.as_ref()?.last.as_ref());
+        stood.any(|point| R::DEFINITION.is_row_locked_at(point))
     }
 
     /// Each lease is over, and the clock has moved for both of them.
