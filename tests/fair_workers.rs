@@ -18,6 +18,7 @@ on_both_stores! {
     g17_a_slow_request_does_not_stop_those_that_come_later,
     g14_young_rows_that_this_node_does_not_know_starve_no_other,
     g14_a_thousand_unknown_rows_are_passed_over_in_one_look,
+    g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look,
 }
 
 /// A provider for each kind of visit: the gate of one stops none of the other.
@@ -311,4 +312,18 @@ async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_look<S: TestDb>(db: 
     let swept = completer.run_once().await.unwrap();
     assert_eq!((swept.left, swept.finished), (1001, 1));
     assert_eq!(db.number("SELECT max(lease_token) FROM atomic_phases_keys").await, 1, "untouched");
+}
+
+/// By a scheduler's job that starts a completer anew each time: it begins at the front.
+async fn g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for n in 0..12 {
+        engine.call(&hung(), &key(&format!("bad{n}")), book(20)).accept().await.unwrap();
+    }
+    db.sql("UPDATE atomic_phases_keys SET recovery_point = 'gone', run_after = created_at").await;
+    engine.call(&other(), &key("good"), book(20)).accept().await.unwrap();
+    let mut completer = Completer::new(&engine, WorkerConfig::default().batch(5));
+    let swept = completer.run_once().await.unwrap();
+    assert_eq!((swept.finished, swept.left), (1, 12));
 }

@@ -487,3 +487,64 @@ async fn the_supervisor_runs_them_all_on_two_nodes_and_stops_them<S: TestDb>(db:
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(status(&one, "late").await.status, Status::Pending, "they have stopped");
 }
+
+/// A first phase on an expired key keeps its row locked for as long as it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_the_reaper_passes_over_locked_rows() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for name in ["locked-1", "locked-2", "free-1", "free-2"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    db.sql(
+        "UPDATE atomic_phases_keys SET expires_at = clock_timestamp() \
+         - CASE WHEN idempotency_key LIKE 'locked%' THEN interval '2 h' ELSE interval '1 h' END",
+    )
+    .await;
+    use diesel_async::SimpleAsyncConnection;
+    let another = db.another().await;
+    let mut holder = another.pool().get().await.unwrap();
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key LIKE 'locked%' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let mut reaper = Reaper::new(&db, config().reap_batch(1));
+    for reaped in [1, 1, 0] {
+        let looked = tokio::time::timeout(Duration::from_secs(10), reaper.run_once()).await;
+        assert_eq!(looked.expect("it waits for no lock").unwrap(), reaped);
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(reaper.run_once().await.unwrap(), 1);
+    assert_eq!(reaper.run_once().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_locked_rows_keep_no_other_abandoned_request_from_its_end() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for name in ["locked-1", "locked-2", "locked-3", "free"] {
+        dies_in_its_call(&engine, name, book(20)).await;
+    }
+    db.sql(
+        "UPDATE atomic_phases_keys SET created_at = created_at - interval '65 s', \
+         locked_until = locked_until - interval '65 s', expires_at = expires_at - interval '65 s'",
+    )
+    .await;
+    use diesel_async::SimpleAsyncConnection;
+    let another = db.another().await;
+    let mut holder = another.pool().get().await.unwrap();
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key LIKE 'locked%' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let mut completer = Completer::new(&engine, config().batch(1));
+    assert_eq!(completer.run_once().await.unwrap().finished, 1, "the one that is not locked");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let mut finished = 1;
+    for _ in 0..100 {
+        finished += completer.run_once().await.unwrap().finished;
+        if finished == 4 {
+            break;
+        }
+    }
+    assert_eq!((finished, app.provider.effects()), (4, 4), "those that were locked are remembered");
+}

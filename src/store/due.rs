@@ -55,6 +55,21 @@ pub struct Abandoned {
     pub(crate) lease_token: i64,
 }
 
+/// A place in the index of expiry.
+#[derive(Clone, Debug)]
+pub struct ExpiryPlace {
+    pub(super) expires_at: DateTime<Utc>,
+    pub(super) scope: String,
+    pub(super) key: String,
+}
+
+impl Default for ExpiryPlace {
+    fn default() -> Self {
+        let expires_at = DateTime::UNIX_EPOCH;
+        Self { expires_at, scope: String::new(), key: String::new() }
+    }
+}
+
 /// Rows that were created from `from` to `to` ago, with this retention.
 #[derive(Clone, Copy, Debug)]
 pub struct Created {
@@ -134,7 +149,10 @@ pub struct StagedJobRow {
 }
 
 pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool);
-pub(super) type AbandonedRow = (String, String, Uuid, i64);
+pub(super) type AbandonedRow = (DateTime<Utc>, String, String, Uuid, i64);
+/// An expired row, by its place in the index and its identity.
+#[cfg(feature = "postgres")]
+pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
 pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64);
 pub(super) type JobListRow = (String, Uuid, Uuid, String, i32, Option<String>, DateTime<Utc>);
@@ -163,12 +181,17 @@ pub(super) fn due_keys(rows: Vec<DueKeyRow>, is_full: bool) -> Page<DueKey, KeyP
 }
 
 /// As [`due_keys`], for rows whose holder died young.
-pub(super) fn abandoned(rows: Vec<AbandonedRow>) -> Vec<Abandoned> {
-    let abandoned = |(scope_text, key_text, request_id, lease_token)| {
+pub(super) fn abandoned(rows: Vec<AbandonedRow>, is_full: bool) -> Page<Abandoned, ExpiryPlace> {
+    let next = rows.last().filter(|_| is_full).map(|(expires_at, scope, key, ..)| ExpiryPlace {
+        expires_at: *expires_at,
+        scope: scope.clone(),
+        key: key.clone(),
+    });
+    let abandoned = |(_, scope_text, key_text, request_id, lease_token)| {
         let (scope, key) = (scope(scope_text).ok()?, key(key_text).ok()?);
         Some(Abandoned { scope, key, request_id, lease_token })
     };
-    rows.into_iter().filter_map(abandoned).collect()
+    Page { rows: rows.into_iter().filter_map(abandoned).collect(), next }
 }
 
 /// As [`due_keys`], for jobs.

@@ -36,7 +36,8 @@ use crate::setting::SettingError;
 
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{
-    Abandoned, Created, DueJob, DueKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
+    Abandoned, Created, DueJob, DueKey, ExpiryPlace, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    StagedJobRow,
 };
 pub(crate) use self::row::whole_millis;
 
@@ -212,14 +213,16 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Page<DueKey, KeyPlace>, StoreError>> + Send;
 
     /// Rows in progress whose lease has run out, by `grace` at least, and that the index of due rows
-    /// does not have. Of the whole table, or of what was `created` lately.
+    /// does not have: up to `limit` behind this place, the oldest first. Of the whole table, or of what
+    /// was `created` lately.
     #[doc(hidden)]
     fn abandoned(
         &self,
         created: Option<Created>,
+        after: &ExpiryPlace,
         grace: Duration,
         limit: u32,
-    ) -> impl Future<Output = Result<Vec<Abandoned>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Page<Abandoned, ExpiryPlace>, StoreError>> + Send;
 
     /// Enters an abandoned row in the index of due rows: one guarded statement. `false` where that
     /// was done by another node, or somebody has its lease.
@@ -227,7 +230,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn enrol(&self, abandoned: &Abandoned)
     -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15).
+    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
+    /// row that another transaction has locked: it passes over it.
     #[doc(hidden)]
     fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
 

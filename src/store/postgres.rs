@@ -24,7 +24,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
-use futures_util::future::{OptionFuture, join, join3, join4, join5};
+use futures_util::future::{OptionFuture, join, join_all, join3, join4, join5};
 use uuid::Uuid;
 
 use self::error::{
@@ -37,16 +37,16 @@ pub use self::pool::{DeadPool, Pool, PoolSettings};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
-    AbandonedRow, DueJobRow, DueKeyRow, JobDataRow, JobListRow, abandoned, due_jobs, due_keys, job,
-    listed_jobs,
+    AbandonedRow, DueJobRow, DueKeyRow, ExpiredRow, JobDataRow, JobListRow, abandoned, due_jobs,
+    due_keys, job, listed_jobs,
 };
 use super::row::{
     GlanceRow, MOST_EXPIRED, Row, SurveyRow, count, glance, key_row, millis, surveyed,
 };
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
-    Store, StoreError, SurveyedRow, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
+    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal,
+    Reserved, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -134,6 +134,9 @@ macro_rules! ask_again {
         }
     };
 }
+
+/// How long the entry of an abandoned row waits for its lock: it is tried again later.
+const ENROL_WAIT: Duration = Duration::from_millis(1);
 
 impl<P: Pool> Postgres<P> {
     /// Uses a pool that the application has already: deadpool's, or with the feature `bb8` that
@@ -256,7 +259,7 @@ impl<P: Pool> Postgres<P> {
         lent.settle("take over the key", answer).await
     }
 
-    /// One guarded update, with a bound for the row's lock: the rows behind it wait as long.
+    /// One guarded update, with a short bound for the row's lock: the rows behind it wait as long.
     async fn try_enrol(&self, abandoned: &Abandoned) -> Result<usize, StoreError> {
         let lent = Lent::of(&self.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
@@ -269,7 +272,7 @@ impl<P: Pool> Postgres<P> {
         let answer = answered(async {
             let (begun, set, enrolled, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
+                sql::Settings::new(Some(ENROL_WAIT)).execute(&mut &*conn),
                 enrol.execute(&mut &*conn),
                 sql::CommitTx {}.execute(&mut &*conn),
             )
@@ -280,6 +283,34 @@ impl<P: Pool> Postgres<P> {
         });
         let answer = answer.await;
         lent.settle("enter an abandoned key among the due ones", answer).await
+    }
+
+    /// Deletes these rows, but for those that another transaction has locked: in one round trip.
+    async fn reap_page(&self, rows: &[ExpiredRow]) -> Result<u32, StoreError> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let lent = Lent::of(&self.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let deleting = rows.iter().map(|(_, scope, key, request_id)| {
+            let reap =
+                sql::Reap { scope, key, request_id: *request_id, again: scope, key_again: key };
+            async move { reap.execute(&mut &*conn).await }
+        });
+        let answer = answered(async {
+            let (begun, deleted, committed) = join3(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                join_all(deleting),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun?;
+            let deleted = deleted.into_iter().sum::<Result<usize, Error>>()?;
+            committed.map(|_| deleted)
+        });
+        let answer = answer.await;
+        let deleted = lent.settle("reap expired keys", answer).await?;
+        Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
     }
 
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
@@ -602,15 +633,25 @@ impl<P: Pool> Store for Postgres<P> {
     async fn abandoned(
         &self,
         created: Option<Created>,
+        after: &ExpiryPlace,
         grace: Duration,
         limit: u32,
-    ) -> Result<Vec<Abandoned>, StoreError> {
+    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
         let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
         let rows = ask_again!(self, "look for abandoned keys", |conn| {
-            sql::AbandonedKeys { from_ms, to_ms, grace_ms, limit: limit.into() }
-                .load::<AbandonedRow>(&mut conn)
+            sql::AbandonedKeys {
+                from_ms,
+                to_ms,
+                grace_ms,
+                expires_at: after.expires_at,
+                scope: &after.scope,
+                key: &after.key,
+                limit: limit.into(),
+            }
+            .load::<AbandonedRow>(&mut conn)
         })?;
-        Ok(abandoned(rows))
+        let is_full = rows.len() >= limit as usize;
+        Ok(abandoned(rows, is_full))
     }
 
     async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
@@ -618,10 +659,27 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        let reaped = ask!(self, "reap expired keys", |conn| {
-            sql::Reap { limit: limit.into() }.execute(&mut conn)
-        })?;
-        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+        let (mut reaped, mut after) = (0, ExpiryPlace::default());
+        while reaped < limit {
+            let most = limit - reaped;
+            let rows = ask_again!(self, "look for expired keys", |conn| {
+                sql::ExpiredKeys {
+                    expires_at: after.expires_at,
+                    scope: &after.scope,
+                    key: &after.key,
+                    limit: most.into(),
+                }
+                .load::<ExpiredRow>(&mut conn)
+            })?;
+            reaped += self.reap_page(&rows).await?;
+            let is_full = rows.len() >= most as usize;
+            let Some((expires_at, scope, key, _)) = rows.into_iter().last().filter(|_| is_full)
+            else {
+                break;
+            };
+            after = ExpiryPlace { expires_at, scope, key };
+        }
+        Ok(reaped)
     }
 
     async fn jobs_due(
@@ -904,7 +962,7 @@ impl<P: Pool> PgTransaction<P> {
             return Ok(Commit::Refused(Refusal::OpenSavepoint));
         }
         let conn = self.lent.shared()?;
-        let jobs = futures_util::future::join_all(
+        let jobs = join_all(
             jobs.iter()
                 .map(|job| moves::InsertJob::new(guard, job))
                 .map(|insert| insert.load::<i32>(&mut &*conn)),

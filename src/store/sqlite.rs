@@ -31,13 +31,13 @@ use self::reader::Reader;
 use self::statements as sql;
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
-use super::due::{AbandonedRow, abandoned, due_jobs, due_keys, job, listed_jobs};
+use super::due::{abandoned, due_jobs, due_keys, job, listed_jobs};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, StagedJobRow,
-    Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
+    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal,
+    Reserved, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -408,20 +408,31 @@ impl Store for Sqlite {
     async fn abandoned(
         &self,
         created: Option<Created>,
+        after: &ExpiryPlace,
         grace: Duration,
         limit: u32,
-    ) -> Result<Vec<Abandoned>, StoreError> {
+    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
         let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
-        let look = sql::AbandonedKeys { from_ms, to_ms, grace_ms, limit: limit.into() };
+        let look = sql::AbandonedKeys {
+            from_ms,
+            to_ms,
+            grace_ms,
+            expires_at: after.expires_at.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
+        };
         let rows = self
             .run("look for abandoned keys", |conn| {
-                look.load::<(String, String, Vec<u8>, i64)>(conn)
+                look.load::<(i64, String, String, Vec<u8>, i64)>(conn)
             })
             .await?;
-        let known = |(scope, key, id, token): (_, _, Vec<u8>, _)| -> Option<AbandonedRow> {
-            Some((scope, key, sql::uuid(&id, "request_id").ok()?, token))
+        let is_full = rows.len() >= limit as usize;
+        let known = |(expires_at, scope, key, id, token): (_, _, _, Vec<u8>, _)| {
+            let expires_at = DateTime::from_timestamp_millis(expires_at)?;
+            Some((expires_at, scope, key, sql::uuid(&id, "request_id").ok()?, token))
         };
-        Ok(abandoned(rows.into_iter().filter_map(known).collect()))
+        Ok(abandoned(rows.into_iter().filter_map(known).collect(), is_full))
     }
 
     async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {

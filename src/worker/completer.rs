@@ -88,13 +88,14 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
     }
 
     /// Works off what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) requests, each driven to its end or to where it stops.
+    /// [`batch`](WorkerConfig::batch) requests, each driven to its end or to where it stops. Requests that
+    /// are [left](Swept::left) to another node do not count, up to a hundred times as many.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Swept, StoreError> {
         self.requests.check()?;
-        self.enroller.enrol(&Stop::default()).await?;
+        self.enroller.enrol_some().await?;
         self.requests.one_pass().await?;
         Ok(self.requests.source().take_swept())
     }

@@ -36,6 +36,10 @@ const REST_RATIO: u32 = 4;
 /// And how long at most: a search that the store was slow to answer says nothing about the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How many batches of rows that are left alone a single pass looks at, beside its own batch: a worker
+/// that is started anew each time begins at the front, and must come past them.
+const LOOKS: u32 = 100;
+
 pub(super) type Searching<C, P> =
     Pin<Box<dyn Future<Output = Result<Page<C, P>, StoreError>> + Send>>;
 
@@ -77,6 +81,13 @@ pub(super) enum Settled {
     Left,
     /// Going on with it failed.
     Failed,
+}
+
+/// Whether a piece of work counts against the batch of a single pass.
+#[derive(PartialEq, Eq)]
+enum Counts {
+    Yes,
+    No,
 }
 
 /// For how long to go on.
@@ -169,7 +180,8 @@ impl<T: Source> Dispatcher<T> {
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;
-        let mut begun: u32 = 0;
+        // Of the batch, and of the looks at rows that were left alone.
+        let (mut begun, mut looks) = (0_u32, self.batch.saturating_mul(LOOKS));
         loop {
             begun += self.fill();
             let limit = match until {
@@ -192,7 +204,10 @@ impl<T: Source> Dispatcher<T> {
                 biased;
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
-                    self.settle(row, ended, &mut pace);
+                    if self.settle(row, ended, &mut pace) == Counts::No && looks > 0 {
+                        looks -= 1;
+                        begun = begun.saturating_sub(1);
+                    }
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
@@ -259,7 +274,7 @@ impl<T: Source> Dispatcher<T> {
         self.place = next.unwrap_or_default();
     }
 
-    fn settle(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) {
+    fn settle(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> Counts {
         match self.source.settle(ended) {
             Settled::Progress => pace.progressed(),
             Settled::MoreBehind => {
@@ -270,12 +285,14 @@ impl<T: Source> Dispatcher<T> {
             Settled::Left => {
                 self.rests.leave(&(&row.0, row.1));
                 pace.fruitless(self.poll);
+                return Counts::No;
             }
             Settled::Failed => {
                 self.rests.fail(&(&row.0, row.1));
                 pace.fruitless(self.poll);
             }
         }
+        Counts::Yes
     }
 }
 

@@ -46,12 +46,14 @@ use self::session::Session;
 use self::statements::{
     Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
 };
-use super::due::{DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs};
+use super::due::{
+    AbandonedRow, DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs,
+};
 use super::row::{SurveyRow, glance, key_row, surveyed};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, StagedJobRow, Status,
-    Store, StoreError, SurveyedRow, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
+    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved,
+    StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -558,14 +560,19 @@ impl Store for Memory {
     async fn abandoned(
         &self,
         created: Option<Created>,
+        place: &ExpiryPlace,
         grace: Duration,
         limit: u32,
-    ) -> Result<Vec<Abandoned>, StoreError> {
+    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
         let keys =
             self.ask_again("look for abandoned keys", |session| read_keys(session).boxed()).await?;
         let now = self.database().now();
         let (from, to) = Created::expiry(created);
-        let mut found: Vec<&KeyRecord> = keys
+        let is_behind = |key: &KeyRecord| {
+            let key = (key.expires_at.0, key.scope.as_str(), key.idempotency_key.as_str());
+            key > (place.expires_at, place.scope.as_str(), place.key.as_str())
+        };
+        let mut rows: Vec<AbandonedRow> = keys
             .iter()
             .filter(|key| {
                 let left = (key.expires_at.0 - now).num_milliseconds();
@@ -573,14 +580,17 @@ impl Store for Memory {
                     && key.is(Status::InProgress)
                     && key.run_after.is_none()
                     && key.locked_until.is_some_and(|until| after(until.0, grace).0 <= now)
+                    && is_behind(key)
+            })
+            .map(|key| {
+                let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
+                (key.expires_at.0, scope, name, key.request_id.uuid(), key.lease_token)
             })
             .collect();
-        found.sort_by_key(|key| key.expires_at);
-        let row = |key: &KeyRecord| {
-            let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
-            (scope, name, key.request_id.uuid(), key.lease_token)
-        };
-        Ok(abandoned(found.into_iter().take(limit as usize).map(row).collect()))
+        rows.sort();
+        rows.truncate(limit as usize);
+        let is_full = rows.len() == limit as usize;
+        Ok(abandoned(rows, is_full))
     }
 
     async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
@@ -926,11 +936,14 @@ async fn reap_batch(session: &mut Session, limit: u32) -> QueryResult<u32> {
     keys.retain(|key| expired(key, now));
     keys.sort_by_key(|key| key.expires_at);
     let mut reaped = 0;
-    for key in keys.into_iter().take(limit as usize) {
+    for key in keys {
+        if reaped == limit {
+            break;
+        }
         let same =
             move |other: &KeyRecord, now| other.request_id == key.request_id && expired(other, now);
         let place = Place::Key(key.scope.clone(), key.idempotency_key.clone());
-        reaped += u32::from(session.delete_key(&place, same).await?);
+        reaped += u32::from(session.delete_key(&place, Wait::No, same).await?);
     }
     Ok(reaped)
 }

@@ -401,10 +401,11 @@ impl Session {
     pub(super) async fn delete_key(
         &mut self,
         place: &Place,
+        wait: Wait,
         matches: impl Fn(&KeyRecord, DateTime<Utc>) -> bool + Send + Sync,
     ) -> QueryResult<bool> {
         let matches = |record: &Record, now| record.key().is_some_and(|key| matches(key, now));
-        Ok(self.update(place, Wait::ForTheLock, matches, |_, _| None).await?.is_some())
+        Ok(self.update(place, wait, matches, |_, _| None).await?.is_some())
     }
 
     pub(super) async fn take_over(
@@ -468,7 +469,7 @@ impl Session {
                 && row.is(Status::Completed)
                 && row.expires_at.0 <= now
         };
-        self.delete_key(&birth.place(), matches).await.map(drop)
+        self.delete_key(&birth.place(), Wait::ForTheLock, matches).await.map(drop)
     }
 
     /// `INSERT … ON CONFLICT DO NOTHING`: waits for a transaction that is about to create, change or

@@ -519,14 +519,18 @@ statement! {
 
 statement! {
     /// Rows whose holder died young: see the index on `expires_at`.
-    AbandonedKeys for Pg, rows (Text, Text, SqlUuid, BigInt),
-    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64 },
-    "SELECT scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
+    AbandonedKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid, BigInt),
+    {
+        from_ms: i64, to_ms: i64, grace_ms: i64, expires_at: DateTime<Utc>, scope: &'a str,
+        key: &'a str, limit: i64,
+    },
+    "SELECT expires_at, scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
      WHERE expires_at >= statement_timestamp() + ", from_ms, " * interval '1 millisecond' \
      AND expires_at <= statement_timestamp() + ", to_ms, " * interval '1 millisecond' \
      AND status = 'in_progress' AND run_after IS NULL \
      AND locked_until <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
-     ORDER BY expires_at LIMIT ", limit
+     AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
+     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
 }
 
 statement! {
@@ -539,14 +543,24 @@ statement! {
 }
 
 statement! {
-    /// A bounded batch of expired rows, each still completed and expired when it is locked (G15).
-    Reap for Pg, rows sql_types::Untyped,
-    { limit: i64 },
-    "WITH expired AS (SELECT scope, idempotency_key, request_id FROM atomic_phases_keys \
-     WHERE expires_at <= statement_timestamp() AND status = 'completed' ORDER BY expires_at LIMIT ", limit, ") \
-     DELETE FROM atomic_phases_keys AS k USING expired AS e \
-     WHERE k.scope = e.scope AND k.idempotency_key = e.idempotency_key \
-     AND k.request_id = e.request_id AND k.status = 'completed' AND k.expires_at <= statement_timestamp()"
+    /// A bounded part of the expired rows, from one place on.
+    ExpiredKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid),
+    { expires_at: DateTime<Utc>, scope: &'a str, key: &'a str, limit: i64 },
+    "SELECT expires_at, scope, idempotency_key, request_id FROM atomic_phases_keys \
+     WHERE expires_at <= statement_timestamp() AND status = 'completed' \
+     AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
+     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+}
+
+statement! {
+    /// Deletes an expired row that still is completed and expired when it is locked (G15). Never waits
+    /// for the lock: it holds those of other scopes' rows by then (G16).
+    Reap<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, again: &'a str, key_again: &'a str },
+    "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= statement_timestamp() \
+     AND EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", again, " AND idempotency_key = ",
+    key_again, " FOR UPDATE SKIP LOCKED)"
 }
 
 /// No earlier job of the same request is still to be delivered. A dead letter does not count.

@@ -492,12 +492,16 @@ statement! {
 
 statement! {
     /// Rows whose holder died young.
-    AbandonedKeys for Db, rows (Text, Text, Binary, BigInt),
-    { from_ms: i64, to_ms: i64, grace_ms: i64, limit: i64 },
-    "SELECT scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
+    AbandonedKeys for Db, rows (BigInt, Text, Text, Binary, BigInt),
+    {
+        from_ms: i64, to_ms: i64, grace_ms: i64, expires_at: i64, scope: String, key: String,
+        limit: i64,
+    },
+    "SELECT expires_at, scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
      WHERE expires_at >= ", [NOW], " + ", from_ms, " AND expires_at <= ", [NOW], " + ", to_ms,
     " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [NOW], " - ",
-    grace_ms, " ORDER BY expires_at LIMIT ", limit
+    grace_ms, " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
+    ") ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
 }
 
 statement! {
