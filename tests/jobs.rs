@@ -18,6 +18,8 @@ on_both_stores! {
     g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job,
     g18_two_enqueuers_deliver_each_job_once,
     g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order,
+    g18_a_revived_job_waits_for_a_later_one_that_is_under_way,
+    arguments_that_do_not_come_back_are_not_staged,
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
     dead_jobs_are_listed_page_by_page,
     the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
@@ -241,6 +243,62 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
     let names: Vec<_> = inbox.take().into_iter().map(|job| (job.name, job.attempt)).collect();
     assert_eq!(names, [("receipt".to_owned(), 1), ("thanks".to_owned(), 1)]);
     assert!(engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap().is_empty());
+}
+
+async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db: S) {
+    struct Slow(tokio::sync::mpsc::UnboundedSender<tokio::sync::oneshot::Sender<()>>);
+    impl JobSink for Slow {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            if job.name == "receipt" {
+                return Err(DeliveryError::dead("as asked for"));
+            }
+            let (end, ended) = tokio::sync::oneshot::channel();
+            self.0.send(end).unwrap();
+            ended.await.map_err(|_| DeliveryError::retry("nobody listens"))
+        }
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (begun, mut deliveries) = tokio::sync::mpsc::unbounded_channel();
+    let mut slow = Enqueuer::new(&engine, Slow(begun), config());
+    assert_eq!(slow.run_once().await.unwrap().dead_letters, 1, "the first of the request");
+    let under_way = tokio::spawn(async move { slow.run_once().await.unwrap() });
+    let end = deliveries.recv().await.unwrap();
+
+    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    let inbox = Inbox::default();
+    let mut other = Enqueuer::new(&engine, inbox.sink(), config());
+    assert_eq!(other.run_once().await.unwrap(), Delivered::default(), "one of a request at a time");
+    end.send(()).unwrap();
+    assert_eq!(under_way.await.unwrap().delivered, 1);
+    assert_eq!(other.run_once().await.unwrap().delivered, 1);
+    assert_eq!(inbox.take()[0].name, "receipt");
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Pays {
+    units: i32,
+}
+
+#[atomic_phases(name = "pays", version = 1)]
+impl<Db: TestDb> Pays {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "pays", "answered").await?;
+        // No number where there are no units.
+        tx.stage_job("pay", &(Some(0.0 / f64::from(self.units)), None::<f64>))?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn arguments_that_do_not_come_back_are_not_staged<S: TestDb>(db: S) {
+    let engine = Engine::builder(db.clone()).app(()).register::<Pays>().build().unwrap();
+    failed(engine.execute(&scope(), &key("nan"), Pays { units: 0 }).await);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+    finished(engine.execute(&scope(), &key("finite"), Pays { units: 1 }).await);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
 }
 
 async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>(db: S) {

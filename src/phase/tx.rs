@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::phase::PhaseError;
+use crate::roundtrip;
 use crate::store::{ByText, Store};
 
 /// The transaction of a local phase: what you write in it, the phase's output and the next recovery
@@ -83,16 +84,26 @@ impl Staging {
         self.jobs
     }
 
-    pub(crate) fn stage(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
+    pub(crate) fn stage(
+        &mut self,
+        name: &str,
+        given: &impl Serialize,
+    ) -> Result<JobId, PhaseError> {
         if name.is_empty() || name.len() > MAX_JOB_NAME {
             return Err(PhaseError::retryable("a staged job's name must have 1 to 100 bytes"));
         }
         if name.contains(char::is_control) {
             return Err(PhaseError::retryable("a staged job's name has a control character"));
         }
-        let args = serde_json::to_vec(args).map_err(|_| {
+        let args = serde_json::to_vec(given).map_err(|_| {
             PhaseError::retryable("a staged job's arguments do not serialise to JSON")
         })?;
+        if roundtrip::writes_a_float_as_null(given, &args) {
+            return Err(PhaseError::retryable(
+                "a staged job's arguments hold a float that is NaN or infinite, which JSON writes as null: \
+                 stage a finite number, or an Option",
+            ));
+        }
         let position = ((self.phase as i64) << 32) + self.jobs.len() as i64;
         let id = job_id(self.request_id, position);
         self.jobs.push(StagedJob { id, name: name.to_owned(), position, args });
@@ -122,7 +133,8 @@ impl<'c, S: Store> Tx<'c, S> {
     /// Returns the job's id, the same in each attempt.
     ///
     /// # Errors
-    /// A retryable failure where `args` has no JSON form, or `name` is empty, over 100 bytes, or has
+    /// A retryable failure where `args` has no JSON form or holds a float that is NaN or infinite (JSON
+    /// writes it as `null`, which no handler reads as a float), or `name` is empty, over 100 bytes, or has
     /// a control character (PostgreSQL's text holds no NUL, and names are logged).
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         self.staging.stage(name, args)

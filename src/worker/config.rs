@@ -85,7 +85,7 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows one statement of the reaper deletes at most; 200: a few milliseconds. Between two
+    /// How many rows one look of the reaper deletes at most; 200: a few milliseconds. Between two
     /// full batches it rests four times as long as one took.
     pub fn reap_batch(mut self, reap_batch: u32) -> Self {
         self.reap_batch = reap_batch;

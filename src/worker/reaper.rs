@@ -25,9 +25,10 @@ impl<S: Store> Reaper<S> {
     }
 
     /// One batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys: says how many it deleted.
+    /// A row that another transaction has locked is passed over.
     ///
     /// # Errors
-    /// [`StoreError`]; a part of the batch is never deleted.
+    /// [`StoreError`]; the rest of the batch is found again.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         self.config.check()?;
         let reaped = self.store.reap(self.config.reap_batch).await?;

@@ -88,7 +88,8 @@ CREATE TABLE atomic_phases_staged_jobs (
     forgiven_attempts integer   NOT NULL DEFAULT 0,
     -- When to deliver it next. NULL: a dead letter, which waits for an operator.
     run_after       timestamptz,
-    -- Why the last delivery failed: words of the library or of the handler.
+    -- Why the last delivery failed: words of the library or of the handler. NULL while a delivery is
+    -- under way.
     reason          text,
     PRIMARY KEY (scope, request_id, position)
 );

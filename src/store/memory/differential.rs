@@ -322,7 +322,8 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                 (scope, key, due.status.as_str(), due.lease_token, due.past_grace)
             })
             .collect();
-        let young = store.abandoned(None, Duration::ZERO, 10).await.unwrap();
+        let place = ExpiryPlace::default();
+        let young = store.abandoned(None, &place, Duration::ZERO, 10).await.unwrap().rows;
         write!(line, " | due {:?}", sorted(due)).unwrap();
         for young in &young {
             write!(line, " abandoned {}/{}", young.scope.as_str(), young.key.as_str()).unwrap();

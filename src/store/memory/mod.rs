@@ -618,7 +618,7 @@ impl Store for Memory {
         let row = |job: &JobRecord| {
             let (due, request_id) = (job.run_after?.0, job.request_id.uuid());
             let at = (due, job.scope.as_str(), request_id, job.position);
-            let is_next = Session::is_next(&jobs, job);
+            let is_next = Session::is_next(&jobs, job, now);
             let row = (due, job.scope.clone(), request_id, job.position, job.attempts);
             let (due, scope, request_id, position, attempts) = row;
             (due <= now && at > behind)
@@ -961,11 +961,11 @@ async fn claim_job(
             let is_due = move |job: &JobRecord, now| {
                 job.attempts == attempts
                     && job.run_after.is_some_and(|due| due.0 <= now)
-                    && Session::is_next(&jobs, job)
+                    && Session::is_next(&jobs, job, now)
             };
             let claim = |job: JobRecord, now| {
                 let run_after = Some(after(now, lease));
-                Some(JobRecord { attempts: job.attempts + 1, run_after, ..job })
+                Some(JobRecord { attempts: job.attempts + 1, reason: None, run_after, ..job })
             };
             session.update_job(&place, is_due, claim).await
         }

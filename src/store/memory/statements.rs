@@ -539,13 +539,19 @@ impl Session {
         Ok(())
     }
 
-    /// Whether no earlier job of the same request is still to be delivered.
-    pub(super) fn is_next(jobs: &[JobRecord], job: &JobRecord) -> bool {
-        !jobs.iter().any(|earlier| {
-            earlier.scope == job.scope
-                && earlier.request_id == job.request_id
-                && earlier.position < job.position
-                && earlier.run_after.is_some()
+    /// Whether no earlier job of the same request is still to be delivered, and no later one under way.
+    pub(super) fn is_next(jobs: &[JobRecord], job: &JobRecord, now: DateTime<Utc>) -> bool {
+        let is_under_way = |other: &JobRecord| {
+            other.attempts > 0
+                && other.reason.is_none()
+                && other.run_after.is_some_and(|until| until.0 > now)
+        };
+        !jobs.iter().any(|other| {
+            other.scope == job.scope
+                && other.request_id == job.request_id
+                && other.run_after.is_some()
+                && (other.position < job.position
+                    || other.position > job.position && is_under_way(other))
         })
     }
 

@@ -563,10 +563,14 @@ statement! {
     key_again, " FOR UPDATE SKIP LOCKED)"
 }
 
-/// No earlier job of the same request is still to be delivered. A dead letter does not count.
-const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS earlier \
-    WHERE earlier.scope = j.scope AND earlier.request_id = j.request_id \
-    AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
+/// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
+/// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
+/// and no reason says how its delivery ended.
+const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+    WHERE other.scope = j.scope AND other.request_id = j.request_id \
+    AND other.run_after IS NOT NULL AND (other.position < j.position \
+    OR other.position > j.position AND other.attempts > 0 AND other.reason IS NULL \
+    AND other.run_after > statement_timestamp()))";
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
@@ -586,7 +590,7 @@ statement! {
     ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
     { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
-     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
+     reason = NULL, run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT],
     " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \

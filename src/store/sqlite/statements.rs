@@ -522,10 +522,14 @@ statement! {
     ")"
 }
 
-/// No earlier job of the same request is still to be delivered. A dead letter does not count.
-const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS earlier \
-    WHERE earlier.scope = j.scope AND earlier.request_id = j.request_id \
-    AND earlier.position < j.position AND earlier.run_after IS NOT NULL)";
+/// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
+/// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
+/// and no reason says how its delivery ended.
+const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+    WHERE other.scope = j.scope AND other.request_id = j.request_id \
+    AND other.run_after IS NOT NULL AND (other.position < j.position \
+    OR other.position > j.position AND other.attempts > 0 AND other.reason IS NULL \
+    AND other.run_after > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)))";
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
@@ -542,7 +546,7 @@ statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
     ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, Integer, BigInt),
     { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
-    "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, run_after = ", [NOW],
+    "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, reason = NULL, run_after = ", [NOW],
     " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
     " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts, \
