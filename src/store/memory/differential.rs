@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::*;
 use crate::phase::Statements;
 use crate::simulation::Chance;
-use crate::store::{Birth, StoredResponse};
+use crate::store::{Birth, Settles, StoredResponse};
 
 /// The test's own server.
 #[cfg(feature = "postgres")]
