@@ -9,6 +9,7 @@ mod joined;
 mod lent;
 mod moves;
 mod pool;
+mod shares;
 mod statements;
 mod turns;
 mod twin;
@@ -34,6 +35,7 @@ use self::error::{
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
 pub use self::pool::{DeadPool, Pool, PoolSettings};
+use self::shares::{Place, Shares};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
@@ -51,6 +53,7 @@ use super::{
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
+use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
@@ -62,6 +65,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// its own; past this, the connection is closed instead, and the server ends that statement and frees
 /// its locks (G13).
 const ROLLBACK_WITHIN: Duration = Duration::from_millis(500);
+
+/// The largest number of connections that a setting takes.
+const MOST_CONNECTIONS: u64 = 100_000;
 
 /// How long a write waits for a row whose lock another transaction holds: a holder in its own commit, or
 /// one that lost its network, until the server notices (H13). Waited for in memory, without a connection.
@@ -75,13 +81,22 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 ///
 /// A statement of a request waits 20 ms at most for a key that another transaction has locked or is about
 /// to create; the rest of the [time for it](crate::EngineBuilder::lock_wait) is waited for without a
-/// connection. Of the pool's connections a scope uses half at most to create keys, and one to ask what
-/// became of a key that it waits for; all scopes together use a quarter of them to ask.
+/// connection. Of the pool's connections a scope uses one to ask what became of a key that it waits for;
+/// all scopes together use a quarter of them to ask.
+///
+/// A local phase holds a connection until its commit. The local phases of one scope hold three quarters of
+/// the pool's connections at a time (12 of 16; [`connections_per_scope`](Self::connections_per_scope)
+/// changes that), and those of all scopes seven eighths (14 of 16); at least one is left free, in a pool of
+/// two or more. So slow phases of one scope take no connections from another's, and whatever phases do,
+/// replays and heartbeats get through. Further phases of that scope wait in memory, as long as the pool
+/// would let them wait, and then fail with [`StoreError::NoConnection`], which names the share. What the
+/// application takes from the pool by itself is not counted, nor are other processes: each has its own pool.
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,
     texts: Arc<Texts>,
     waits: Arc<Waits>,
+    shares: Arc<Shares>,
     /// Whether the pool's connections begin with what a joined statement cannot set for itself.
     is_ours: bool,
 }
@@ -141,14 +156,41 @@ const ENROL_WAIT: Duration = Duration::from_millis(1);
 impl<P: Pool> Postgres<P> {
     /// Uses a pool that the application has already: deadpool's, or with the feature `bb8` that
     /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
+    /// bb8's does not tell its size: say it with [`pool_size`](Self::pool_size).
     ///
     /// The engine trusts such a connection less than one that it opened: it may come with a transaction
     /// that somebody left open, and without the server's look after its client. That costs a small
     /// statement in front of some of the engine's, in the same round trip.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
-        let waits = Arc::new(Waits::of(&pool));
-        Self { pool, texts: Arc::new(Texts::new()), waits, is_ours: false }
+        let size = pool.max_size();
+        let waits = Arc::new(Waits::new(size));
+        let shares = Arc::new(Shares::new(size, pool.wait(), None));
+        Self { pool, texts: Arc::new(Texts::new()), waits, shares, is_ours: false }
+    }
+
+    /// Tells how many connections the pool opens at most, 1 to 100,000, where it does not tell by itself:
+    /// bb8's, for which its default of 10 is assumed. The shares of scopes are shares of this number.
+    ///
+    /// # Errors
+    /// [`StoreError::Configuration`] for a number out of these bounds.
+    pub fn pool_size(self, connections: usize) -> Result<Self, StoreError> {
+        number("Postgres::pool_size", connections, 1, MOST_CONNECTIONS)?;
+        let shares = Shares::new(connections, self.pool.wait(), self.shares.chosen());
+        let waits = Arc::new(Waits::new(connections));
+        Ok(Self { waits, shares: Arc::new(shares), ..self })
+    }
+
+    /// How many connections the local phases of one scope hold at most at a time; by default three quarters
+    /// of the pool's. Fewer isolate scopes better; more are for an application of one scope. At most, the
+    /// share of all scopes together: a number above it, up to 100,000, means that.
+    ///
+    /// # Errors
+    /// [`StoreError::Configuration`] for zero, or more than 100,000.
+    pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
+        number("Postgres::connections_per_scope", most, 1, MOST_CONNECTIONS)?;
+        let shares = Shares::new(self.shares.pool_size(), self.pool.wait(), Some(most));
+        Ok(Self { shares: Arc::new(shares), ..self })
     }
 
     /// The pool, for the application's own queries outside of phases. Begin transactions with diesel's
@@ -177,7 +219,8 @@ impl<P: Pool> Postgres<P> {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        let tx = PgTransaction::begin(&self.pool).await?;
+        let place = self.shares.for_a_phase(guard.scope).await?;
+        let tx = PgTransaction::begin(&self.pool).await?.at(place);
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
@@ -207,8 +250,8 @@ impl<P: Pool> Postgres<P> {
         &self,
         row: &NewRow<'_>,
     ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        let _place = self.waits.for_the_scope(row.scope).await?;
-        let tx = PgTransaction::begin(&self.pool).await?;
+        let place = self.shares.for_a_phase(row.scope).await?;
+        let tx = PgTransaction::begin(&self.pool).await?.at(place);
         let conn = tx.lent.shared()?;
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
@@ -503,7 +546,7 @@ impl<P: Pool> Store for Postgres<P> {
         let until = Instant::now() + row.lock_wait;
         let Some(_turn) = self.waits.for_the_key(row, until).await else { return Creation::Busy };
         loop {
-            let place = match self.waits.for_the_scope(row.scope).await {
+            let place = match self.shares.for_a_phase(row.scope).await {
                 Ok(place) => place,
                 Err(error) => return Creation::Failed(error),
             };
@@ -530,6 +573,10 @@ impl<P: Pool> Store for Postgres<P> {
         change: &Change<'_>,
         mut writes: Writes<'_, Self>,
     ) -> Commit {
+        let _place = match self.shares.for_a_phase(guard.scope).await {
+            Ok(place) => place,
+            Err(error) => return Commit::Failed(error),
+        };
         self.advance_whole(isolation, guard, change, &mut writes)
             .await
             .unwrap_or_else(Commit::Failed)
@@ -877,6 +924,8 @@ pub struct PgTransaction<P: Pool> {
     lent: Lent<P>,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     turn: Option<KeyTurn>,
+    /// Behind the connection, and so free only when that has gone back.
+    _place: Option<Place>,
 }
 
 impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
@@ -917,12 +966,17 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 impl<P: Pool> PgTransaction<P> {
     /// A connection on which `BEGIN` is about to be sent.
     async fn begin(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, turn: None })
+        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, turn: None, _place: None })
     }
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.
     async fn single(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?, turn: None })
+        Ok(Self { lent: Lent::of(pool).await?, turn: None, _place: None })
+    }
+
+    /// One that holds its phase's place until it ends.
+    fn at(self, place: Place) -> Self {
+        Self { _place: Some(place), ..self }
     }
 
     /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its

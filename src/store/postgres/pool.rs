@@ -40,6 +40,12 @@ pub trait Pool: Clone + Send + Sync + 'static {
         10
     }
 
+    /// How long [`get`](Self::get) waits for a connection, or 5 s where the pool does not tell, or waits
+    /// without a bound. A phase waits as long for its scope's share of the connections.
+    fn wait(&self) -> Duration {
+        PoolSettings::default().wait
+    }
+
     /// Closes the connections that nobody uses, where the pool can: one of them was found dead, and
     /// a restart of the server kills all.
     fn forget_idle(&self);
@@ -133,6 +139,10 @@ impl Pool for DeadPool {
 
     fn max_size(&self) -> usize {
         self.status().max_size
+    }
+
+    fn wait(&self) -> Duration {
+        self.timeouts().wait.unwrap_or(PoolSettings::default().wait)
     }
 
     fn forget_idle(&self) {

@@ -7,7 +7,7 @@
 //! | at a time | may wait in the database for a key's row |
 //! |---|---|
 //! | one of this process | for each key |
-//! | half of the pool's connections | for each scope |
+//! | its [share](super::shares) of the pool's connections | for each scope |
 //! | of these, one | for each scope, to ask again |
 //! | a quarter of the pool's connections | for all scopes, to ask again |
 
@@ -28,14 +28,13 @@ use crate::store::{NewRow, StoreError, Transaction};
 /// is just committing; short enough that a pool survives a thousand duplicates.
 pub(super) const ROW_LOCK_WAIT: Duration = Duration::from_millis(20);
 
-/// How long a request waits for others of its scope that create keys.
-const SCOPE_WAIT: Duration = Duration::from_secs(5);
+/// How long a request waits for another of its scope that asks.
+const ASK_WAIT: Duration = Duration::from_secs(5);
 
 /// Which requests of this process may create a key.
 #[derive(Debug)]
 pub(super) struct Waits {
     keys: Turns<(Scope, IdempotencyKey)>,
-    scopes: Turns<Scope>,
     asking: Turns<Scope>,
     asking_in_all: Semaphore,
 }
@@ -77,11 +76,10 @@ impl Patience {
 }
 
 impl Waits {
-    pub(super) fn of(pool: &impl Pool) -> Self {
-        let connections = pool.max_size();
+    /// Of a pool with so many connections.
+    pub(super) fn new(connections: usize) -> Self {
         Self {
             keys: Turns::new(1),
-            scopes: Turns::new(connections / 2),
             asking: Turns::new(1),
             asking_in_all: Semaphore::new((connections / 4).max(1)),
         }
@@ -91,16 +89,6 @@ impl Waits {
     /// them still is, past the bound.
     pub(super) async fn for_the_key(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
         self.keys.take(&(row.scope.clone(), row.key.clone()), until).await
-    }
-
-    /// Waits until the scope may use one more connection to create a key.
-    pub(super) async fn for_the_scope(&self, scope: &Scope) -> Result<Turn<Scope>, StoreError> {
-        self.scopes.take(scope, Instant::now() + SCOPE_WAIT).await.ok_or_else(|| {
-            let seconds = SCOPE_WAIT.as_secs();
-            StoreError::NoConnection(format!(
-                "this scope has half of the pool's connections, and waited {seconds} s for one"
-            ))
-        })
     }
 }
 
@@ -120,9 +108,9 @@ impl<P: Pool> Postgres<P> {
     }
 
     async fn ask_twin(&self, row: &NewRow<'_>) -> Result<Twin, StoreError> {
-        let until = Instant::now() + SCOPE_WAIT;
+        let until = Instant::now() + ASK_WAIT;
         let _of_the_scope = self.waits.asking.take(row.scope, until).await;
-        let _place = self.waits.for_the_scope(row.scope).await?;
+        let _place = self.shares.for_a_statement(row.scope).await?;
         let _of_all = self.waits.asking_in_all.acquire().await;
         let tx = PgTransaction::begin(&self.pool).await?;
         let conn = tx.lent.shared()?;
