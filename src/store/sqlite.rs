@@ -67,10 +67,10 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// Phases that take a [`Batch`](crate::Batch) and come to write at the same moment share a commit, and
 /// so an fsync; each still succeeds or fails by itself. A [`Tx`](crate::Tx) has a commit of its own.
 ///
-/// One connection writes, for all scopes, and in turn. A [`Tx`](crate::Tx) phase holds it until its commit:
-/// meanwhile what other requests write waits, ten seconds at most, and then fails with
-/// [`StoreError::NoConnection`]; replays do not wait. So the isolation of scopes is only as good as such
-/// phases are short: where tenants must not delay each other, use PostgreSQL.
+/// One connection writes, for all scopes, and in turn. A [`Tx`](crate::Tx) phase holds it until its
+/// commit: meanwhile what other requests write waits, ten seconds at most, and then fails with
+/// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only as well as
+/// such phases are short: where tenants must not delay each other, use PostgreSQL.
 ///
 /// A look at a key reads the file on the caller's thread, beside the writer: a few pages, which are in
 /// memory unless the key is an old one.
