@@ -79,7 +79,8 @@ impl Plan {
 
     /// Runs `future`, and what it spawns, under this plan.
     pub(crate) fn around<F: Future>(self: Arc<Self>, future: F) -> impl Future<Output = F::Output> {
-        PLAN.scope(self, future)
+        // Boxed: the futures of a debug build are large, and the stacks of a runtime's threads are not.
+        PLAN.scope(self, Box::pin(future))
     }
 
     pub(crate) fn passed(&self) -> Vec<Point> {
@@ -164,6 +165,7 @@ fn of_the_process() -> &'static OfTheProcess {
 /// Takes the plan of this task along.
 pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let plan = PLAN.try_with(Clone::clone).ok();
+    let future = Box::pin(future);
     async move {
         match plan {
             Some(plan) => PLAN.scope(plan, future).await,
@@ -174,7 +176,7 @@ pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
 
 /// Runs the body of a phase, in which the phase's author may have points.
 pub(crate) fn inside<F: Future>(phase: &'static str, body: F) -> impl Future<Output = F::Output> {
-    PHASE.scope(phase, body)
+    PHASE.scope(phase, Box::pin(body))
 }
 
 fn of_the_plan<T>(question: impl FnOnce(&Plan) -> T) -> Option<T> {
@@ -274,6 +276,7 @@ pub(crate) async fn committing(
         StoreError::database("commit", Error::DatabaseError(kind, Box::new(text.to_owned())))
     };
     let no_answer = || error(DatabaseErrorKind::ClosedConnection, "no answer, as asked for");
+    let commit = Box::pin(commit);
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
