@@ -169,6 +169,9 @@ fn unavailable(outcome: &Result<Outcome, ExecuteError>) {
 }
 
 async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
     let app = App::default();
     let engine = engine(&db, &app);
     // Older: a table that a migration brings is not there yet. Missing: none is.
@@ -188,6 +191,9 @@ async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S
 }
 
 async fn g12_an_altered_column_is_an_error_and_nothing_runs<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
     let app = App::default();
     let engine = engine(&db, &app);
     failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
@@ -220,6 +226,9 @@ async fn a_column_and_a_migration_of_a_newer_version_do_not_disturb<S: TestDb>(d
 }
 
 async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
     let app = App::default();
     let before = engine(&db, &app);
     let first = finished(before.execute(&scope(), &key("done"), book(20)).await);
@@ -402,6 +411,9 @@ async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>
 /// G20: no connection is held while a foreign phase runs, so one is enough. A local phase holds its
 /// own: who needs a second one there is told so, after the pool's bound, and no deadlock comes of it.
 async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
     let db = pool_of_one(db).await;
     let (engine, app) = Nesting::engine(&db);
     let outer = Nests { key: "inner".into(), in_the_first: false };

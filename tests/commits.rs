@@ -146,7 +146,7 @@ async fn g1_the_connection_may_break_at_any_statement() {
 async fn g7_h5_a_zombie_commit_is_waited_for() {
     let (db, store, proxy) = proxied().await;
     db.sql(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END $$;
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON steps DEFERRABLE INITIALLY DEFERRED
          FOR EACH ROW EXECUTE FUNCTION slow();",
     )

@@ -183,7 +183,9 @@ fn no_statement_is_made_of_values() {
             .join("\n");
         assert!(!code.contains("sql_query"), "{} has a sql_query", file.display());
         assert!(!code.contains("dsl::sql"), "{} has a dsl::sql", file.display());
-        if file.starts_with("src/store") {
+        // These have no statement, and errors to tell.
+        let no_statements = ["postgres/pool.rs", "postgres/shares.rs"];
+        if file.starts_with("src/store") && !no_statements.iter().any(|name| file.ends_with(name)) {
             files += 1;
             assert!(!code.contains("format!"), "{} has a format!", file.display());
         }

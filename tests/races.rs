@@ -502,7 +502,7 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(50) };
+    let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(400) };
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     let refused = store.clone().connections_per_scope(0).err().unwrap().to_string();
     assert!(refused.contains("connections_per_scope") && refused.contains("1 to"), "{refused}");

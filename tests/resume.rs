@@ -564,6 +564,9 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
 }
 
 async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     let generous = engine_with(&db, &app, |builder| builder);

@@ -258,6 +258,7 @@ async fn g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again<
     db.let_time_pass().await;
     assert_eq!(reconciled(&engine).await.released, 1);
     assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
+    db.let_time_pass().await;
     assert_eq!(completed(&engine).await.finished, 1);
     assert_eq!(app.provider.effects(), 1);
 }
@@ -337,6 +338,7 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
     app.provider.answer_searches();
     db.let_time_pass().await;
     while Reconciler::new(&another, config()).run_once().await.unwrap().total() > 0 {}
+    db.let_time_pass().await;
     while completed(&another).await.total() > 0 {}
     let mut of_who: HashMap<String, usize> = HashMap::new();
     for effect in app.provider.ledger() {

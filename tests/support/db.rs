@@ -261,6 +261,11 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     another { Sqlite::open(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
 );
 
+/// Whether the store has no server, and so nothing of one that could be tested.
+pub fn is_memory<S: TestDb>() -> bool {
+    std::any::type_name::<S>().contains("Memory")
+}
+
 pub fn is_postgres<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Postgres")
 }

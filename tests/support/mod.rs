@@ -23,7 +23,7 @@ pub mod script;
 pub mod sealed;
 pub mod work;
 
-pub use db::{TestDb, dump, is_postgres};
+pub use db::{TestDb, dump, is_memory, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 
