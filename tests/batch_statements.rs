@@ -63,9 +63,9 @@ const ENDS: [&str; 9] = [
 /// To PostgreSQL a return ends a comment.
 const ENDS_ON_POSTGRES: [&str; 2] = ["-- a\rCOMMIT", "--\r\rCOMMIT"];
 
-async fn is_refused<R: Clone, S: TestDb>(request: fn(Sly) -> R, ends: &[&str])
+async fn is_refused<R, S: TestDb>(request: fn(Sly) -> R, ends: &[&str])
 where
-    R: RequestDefinition<S, ()>,
+    R: RequestDefinition<S, ()> + Clone,
 {
     let texts = |all: &[&str]| all.iter().map(|&sql| sql.to_owned()).collect::<Vec<_>>();
     for end in ends {

@@ -1,6 +1,9 @@
 //! G16, G17, G14: what a scope's hung, slow, poisoned or unknown work does to another scope's in the
 //! workers, which is nothing. Over both stores.
 
+// A phase asks for an output by the type that an earlier one returned.
+#![allow(clippy::ptr_arg)]
+
 mod support;
 
 use std::time::Duration;

@@ -98,7 +98,11 @@ impl Pay {
 
     #[phase(foreign(idempotent, window = "2s"))]
     async fn paid(&self, call: ForeignCall, app: &Node) -> PhaseResult<Done> {
-        call.make(async |key| Ok::<_, PhaseError>(app.called(key.as_str()))).await?;
+        call.make(async |key| {
+            app.called(key.as_str());
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
         Ok(Done)
     }
 
@@ -117,7 +121,11 @@ struct Send;
 impl Send {
     #[phase(foreign(at_most_once), timeout = "200ms")]
     async fn sent(&self, call: ForeignCall, app: &Node) -> PhaseResult<Done> {
-        call.make(async |key| Ok::<_, PhaseError>(app.called(key.as_str()))).await?;
+        call.make(async |key| {
+            app.called(key.as_str());
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
         Ok(Done)
     }
 

@@ -167,10 +167,10 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     let router = api::router(engine.clone(), options.profile)
         .merge(webhook::router(engine.clone(), &options.webhook_secret));
     axum::serve(listener, router).with_graceful_shutdown(asked_to_stop(engine)).await?;
-    if let Some(workers) = workers {
-        if let Err(left) = workers.shutdown(Duration::from_secs(10)).await {
-            println!("{left}");
-        }
+    if let Some(workers) = workers
+        && let Err(left) = workers.shutdown(Duration::from_secs(10)).await
+    {
+        println!("{left}");
     }
     println!("drained");
     Ok(())

@@ -191,7 +191,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         let line = &mut line;
         let long_ago = DateTime::UNIX_EPOCH + NEVER_ENDS;
         match numbers.below(20) {
-            0 | 1 | 2 => match store.reserve(&new).await.unwrap() {
+            0..=2 => match store.reserve(&new).await.unwrap() {
                 Reserved::Fresh { tx, .. } => {
                     known[s][k] = Known {
                         request_id: id,
@@ -246,7 +246,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                 }
                 None => line.push_str("no transaction"),
             },
-            10 | 11 | 12 => {
+            10..=12 => {
                 let claim = Claim {
                     scope,
                     key,
@@ -313,7 +313,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                 write!(line, "look {look:?} {outputs:?} {count}").unwrap();
             }
         }
-        let grace = numbers.happens(1, 2).then_some(NEVER_ENDS).unwrap_or_default();
+        let grace = if numbers.happens(1, 2) { NEVER_ENDS } else { Duration::ZERO };
         let due = store.due(&KeyPlace::default(), grace, 10).await.unwrap().rows;
         let due: Vec<_> = due
             .iter()
