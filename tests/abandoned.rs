@@ -10,50 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atomic_phases::{Postgres, Sqlite};
-use diesel::sql_types::BigInt;
 use serde_json::{Value, json};
+use support::look::Look;
 use support::process::free_port;
 use support::rides::{Random, Rides, number, postgres, sqlite};
-
-#[derive(diesel::QueryableByName)]
-struct Count {
-    #[diesel(sql_type = BigInt)]
-    n: i64,
-}
-
-/// A look at the database of the processes, past the engine.
-enum Look {
-    Sqlite(Sqlite),
-    Postgres(Postgres),
-}
-
-impl Look {
-    async fn at(database: &str) -> Self {
-        match database.strip_prefix("sqlite://") {
-            Some(path) => Self::Sqlite(Sqlite::open(path).await.unwrap()),
-            None => Self::Postgres(Postgres::connect(database).await.unwrap()),
-        }
-    }
-
-    async fn count(&self, what: &str) -> i64 {
-        // In here only: it has a load() for everything, atomics included.
-        use diesel_async::RunQueryDsl;
-        let query = diesel::sql_query(format!("SELECT count(*) AS n FROM {what}"));
-        match self {
-            Self::Sqlite(db) => {
-                query.get_result::<Count>(&mut *db.connection().await.unwrap()).await.unwrap().n
-            }
-            Self::Postgres(db) => {
-                query.get_result::<Count>(&mut *db.pool().get().await.unwrap()).await.unwrap().n
-            }
-        }
-    }
-
-    async fn unfinished(&self) -> i64 {
-        self.count("atomic_phases_keys WHERE status <> 'completed'").await
-    }
-}
 
 async fn post(http: &reqwest::Client, url: &str, key: &str) -> Option<u16> {
     let params = [

@@ -20,7 +20,8 @@ fn restart(rides: &mut Rides, fault: Option<&str>, stderr: Stdio) {
     tokio::task::block_in_place(|| {
         rides.server.kill_9();
         let arguments: Vec<&str> = rides.arguments.iter().map(String::as_str).collect();
-        rides.server = Process::start_with_fault(&arguments, fault, stderr);
+        let fault: Vec<(&str, &str)> = fault.map(|fault| (ENV, fault)).into_iter().collect();
+        rides.server = Process::start_with(&arguments, &fault, stderr);
     });
 }
 

@@ -334,7 +334,7 @@ where
         let Case::Crashes { faults, .. } = case else { return Ok(()) };
         let legal =
             |fault: &&Fault| fault.mode.is_legal_at(&fault.point, &R::DEFINITION, S::CONCURRENT);
-        match faults.iter().flatten().find(|fault| !legal(fault) || fault.mode == Mode::Abort) {
+        match faults.iter().flatten().find(|fault| !legal(fault) || fault.mode.needs_a_process()) {
             Some(fault) => Err(format!("{fault} cannot happen there, on this store, in a test")),
             None => Ok(()),
         }

@@ -129,6 +129,7 @@
 //! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, come meanwhile |
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
 //! | `abort` | everywhere, in a process of its own | the process ends |
+//! | `stop` | everywhere, in a process of its own | the process stands still until it is sent a `SIGCONT` |
 //!
 //! # When a case fails
 //!
@@ -152,7 +153,8 @@
 //! A program that was built with the feature aborts by itself where the environment says so:
 //! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). `ATOMIC_PHASES_FAULT=list` makes it
 //! write the points that it passes to standard error, so that a test can take one after the other:
-//! `tests/abort.rs` does so with the flagship example.
+//! `tests/abort.rs` does so with the flagship example, and `tests/frozen.rs` with `=stop`: the process stands
+//! still for longer than its lease, and goes on when another has finished its request.
 //!
 //! # Bugs that this kit finds
 //!

@@ -16,6 +16,9 @@ pub enum Mode {
     Drop,
     /// The process ends at once. For a process of its own: see [`ENV`](crate::fault::ENV).
     Abort,
+    /// The process stops itself (`SIGSTOP`) and stands still until it is sent a `SIGCONT`. For a process of
+    /// its own, on Unix.
+    Stop,
     /// The server closes the connection of the open transaction. PostgreSQL only.
     CutConnection,
     /// The commit is lost on its way, and the engine learns only that it got no answer.
@@ -40,10 +43,11 @@ pub enum Mode {
     AnswerLost,
 }
 
-const MODES: [(Mode, &str); 13] = [
+const MODES: [(Mode, &str); 14] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
+    (Mode::Stop, "stop"),
     (Mode::CutConnection, "cut_connection"),
     (Mode::NotSent, "not_sent"),
     (Mode::AckLost, "ack_lost"),
@@ -57,10 +61,11 @@ const MODES: [(Mode, &str); 13] = [
 ];
 
 impl Mode {
-    /// Every mode that the explorer uses: all but [`Abort`](Self::Abort), which needs a process.
+    /// Every mode that the explorer uses: all but [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which
+    /// need a process of their own.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        MODES.iter().map(|(mode, _)| *mode).filter(|mode| *mode != Self::Abort).collect()
+        MODES.iter().map(|(mode, _)| *mode).filter(|mode| !mode.needs_a_process()).collect()
     }
 
     /// Its name: `ack_lost`.
@@ -82,7 +87,7 @@ impl Mode {
         concurrent: bool,
     ) -> bool {
         match self {
-            Self::Panic | Self::Drop | Self::Abort => true,
+            Self::Panic | Self::Drop | Self::Abort | Self::Stop => true,
             Self::CutConnection => {
                 concurrent
                     && point.place == Place::BeforeBody
@@ -99,6 +104,11 @@ impl Mode {
             Self::CallFails => point.place == Place::BeforeCall,
             Self::AnswerLost => point.place == Place::AfterCall,
         }
+    }
+
+    /// Whether it is of a whole process, which the explorer's own must survive.
+    pub(super) fn needs_a_process(self) -> bool {
+        matches!(self, Self::Abort | Self::Stop)
     }
 
     /// Whether it needs somebody beside the process: an explorer, or a script of its.

@@ -235,6 +235,10 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
         Mode::Panic => std::panic::resume_unwind(Box::new("a panic that was asked for")),
         Mode::Abort => std::process::abort(),
+        Mode::Stop => {
+            stop_the_process();
+            None
+        }
         Mode::Drop => {
             let _ = plan.signal.send(Signal::Drop);
             std::future::pending().await
@@ -249,6 +253,20 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
             None
         }
         mode => Some(mode),
+    }
+}
+
+/// Returns when the process goes on. A shell does it, because this crate forbids the unsafe code that a
+/// signal needs. This thread waits for it, and so passes nothing meanwhile: the shell ends when it has seen
+/// that the process is stopped.
+fn stop_the_process() {
+    const STOP: &str =
+        r#"kill -s STOP "$PPID"; until ps -o state= -p "$PPID" | grep -q T; do :; done"#;
+    let stopped = std::process::Command::new("sh").args(["-c", STOP]).status();
+    if !stopped.is_ok_and(|status| status.success()) {
+        // A test that asks for it must not go on without.
+        eprintln!("{ENV}: this process could not stop itself");
+        std::process::exit(2)
     }
 }
 

@@ -211,6 +211,7 @@ fn told(fault: &Fault) -> String {
         Mode::Panic => "the engine panics",
         Mode::Drop => "a crash",
         Mode::Abort => "the process ends",
+        Mode::Stop => "the process stands still",
         Mode::CutConnection => "the database connection is cut",
         Mode::NotSent => "the commit is lost on its way, unnoticed",
         Mode::AckLost => "the commit's answer is lost",

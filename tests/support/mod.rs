@@ -12,8 +12,11 @@
 
 pub mod cluster;
 pub mod db;
+pub mod load;
+pub mod look;
 #[cfg(feature = "simulation")]
 pub mod memory;
+pub mod network;
 pub mod process;
 pub mod provider;
 pub mod proxy;

@@ -24,15 +24,15 @@ pub fn program() -> PathBuf {
 impl Process {
     /// Starts it and waits for its ready line.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_with_fault(arguments, None, Stdio::null())
+        Self::start_with(arguments, &[], Stdio::null())
     }
 
-    /// The same, with what `ATOMIC_PHASES_FAULT` is to say.
-    pub fn start_with_fault(arguments: &[&str], fault: Option<&str>, stderr: Stdio) -> Self {
+    /// The same, with these variables in its environment.
+    pub fn start_with(arguments: &[&str], variables: &[(&str, &str)], stderr: Stdio) -> Self {
         let mut child = Command::new(program())
             .args(arguments)
             .env_remove("DATABASE_URL")
-            .envs(fault.map(|fault| ("ATOMIC_PHASES_FAULT", fault)))
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -60,9 +60,22 @@ impl Process {
     }
 
     pub fn terminate(&mut self) -> ExitStatus {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.signal("TERM");
         self.child.wait().unwrap()
+    }
+
+    /// Sends it a signal: `STOP`, `CONT`, `TERM`.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Whether it stands still, by a `SIGSTOP`.
+    pub fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The state is behind the name, which is in parentheses.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The flagship as real processes, on either store, and a schedule from a seed.
 
+use std::fs::File;
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use super::cluster;
@@ -16,13 +19,21 @@ pub struct Rides {
 
 impl Rides {
     pub fn start(database: impl FnOnce(&tempfile::TempDir) -> String) -> Self {
+        Self::start_with(database, &[])
+    }
+
+    /// `changes`: options that are different from the usual.
+    pub fn start_with(
+        database: impl FnOnce(&tempfile::TempDir) -> String,
+        changes: &[(&str, &str)],
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ledger = dir.path().join("ledger");
         let ledger = ledger.to_str().unwrap();
         let provider = Process::start(&["provider", "--listen", "127.0.0.1:0", "--ledger", ledger]);
         let listen = format!("127.0.0.1:{}", free_port());
         let database = database(&dir);
-        let arguments = [
+        let mut arguments = [
             "serve",
             "--listen",
             &listen,
@@ -39,8 +50,31 @@ impl Rides {
         ]
         .map(str::to_owned)
         .to_vec();
+        change(&mut arguments, changes);
         let server = Self::serve(&arguments);
         Self { provider, server, arguments, database, _dir: dir }
+    }
+
+    /// Another server of the same API. `changes`: options that are different for it.
+    pub fn another(&self, changes: &[(&str, &str)], variables: &[(&str, &str)]) -> Node {
+        Node::start(self.arguments_with(changes), variables, Stdio::null())
+    }
+
+    /// The same; what it writes to standard error goes to a file.
+    pub fn another_saying(
+        &self,
+        changes: &[(&str, &str)],
+        variables: &[(&str, &str)],
+        file: File,
+    ) -> Node {
+        Node::start(self.arguments_with(changes), variables, file.into())
+    }
+
+    fn arguments_with(&self, changes: &[(&str, &str)]) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        change(&mut arguments, &[("--listen", &format!("127.0.0.1:{}", free_port()))]);
+        change(&mut arguments, changes);
+        arguments
     }
 
     pub fn serve(arguments: &[String]) -> Process {
@@ -55,6 +89,13 @@ impl Rides {
     pub async fn faults(&self, faults: Value) {
         let url = format!("{}/test/faults", self.provider.url);
         reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
+    }
+
+    /// How often the provider was asked for a charge.
+    pub async fn charge_calls(&self) -> u64 {
+        let url = format!("{}/test/calls", self.provider.url);
+        let told: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+        told["calls"].as_u64().unwrap()
     }
 
     pub async fn charges(&self) -> Vec<Value> {
@@ -74,6 +115,42 @@ impl Rides {
     pub async fn pilot_faults(&self, faults: Value) {
         let url = format!("{}/test/pilot_faults", self.provider.url);
         reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
+    }
+}
+
+fn change(arguments: &mut Vec<String>, changes: &[(&str, &str)]) {
+    for (option, value) in changes {
+        match arguments.iter().position(|argument| argument == option) {
+            Some(at) => arguments[at + 1] = (*value).to_owned(),
+            None => arguments.extend([option, value].map(|text| (*text).to_owned())),
+        }
+    }
+}
+
+/// One more server, which can be started again as it was.
+pub struct Node {
+    pub process: Process,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl Node {
+    fn start(arguments: Vec<String>, variables: &[(&str, &str)], stderr: Stdio) -> Self {
+        let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let process = Process::start_with(&texts, variables, stderr);
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        Self { process, arguments, variables: variables.iter().map(owned).collect() }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.process.url
+    }
+
+    pub fn kill_and_restart(&mut self) {
+        self.process.kill_9();
+        let variables: Vec<(&str, &str)> =
+            self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        *self = Self::start(self.arguments.clone(), &variables, Stdio::null());
     }
 }
 

@@ -1,0 +1,255 @@
+//! Clients that want their rides, and the judge of what became of them: the provider's ledgers, which the
+//! engine cannot touch, beside the answers.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::rides::{Random, Rides};
+
+const USER: &str = "user@example.com";
+/// A user whose card is declined.
+const DECLINED: &str = "user-bad-source@example.com";
+
+pub type Answer = (u16, Vec<u8>);
+
+/// A client of several servers.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    servers: Vec<String>,
+    /// How long it wants its ride before the test fails.
+    stuck_after: Duration,
+    attempts: Arc<AtomicU64>,
+}
+
+impl Client {
+    /// `patience`: for one attempt.
+    pub fn new(servers: &[&str], patience: Duration, stuck_after: Duration) -> Self {
+        let http = reqwest::Client::builder().timeout(patience).build().unwrap();
+        let servers = servers.iter().map(|url| format!("{url}/rides")).collect();
+        Self { http, servers, stuck_after, attempts: Arc::default() }
+    }
+
+    /// One attempt at one server.
+    pub async fn post(&self, server: usize, key: &str) -> Result<Answer, reqwest::Error> {
+        self.send(server, USER, key).await
+    }
+
+    async fn send(&self, server: usize, user: &str, key: &str) -> Result<Answer, reqwest::Error> {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        let places = ["origin_lat", "origin_lon", "target_lat", "target_lon"];
+        let params = places.map(|place| (place, "37.77"));
+        let request = self.http.post(&self.servers[server]).header("idempotency-key", key);
+        let answer = request.header("authorization", user).form(&params).send().await?;
+        Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
+    }
+
+    /// Tries again, at any server, until there is a final answer.
+    pub async fn book(&self, key: &str, random: &mut Random) -> Answer {
+        self.book_as(USER, key, random).await
+    }
+
+    async fn book_as(&self, user: &str, key: &str, random: &mut Random) -> Answer {
+        let began = Instant::now();
+        loop {
+            let server = random.below(self.servers.len() as u64) as usize;
+            let last = self.send(server, user, key).await;
+            match last {
+                Ok(answer @ (201 | 402, _)) => return answer,
+                Ok((409 | 500 | 503, _)) | Err(_) => {}
+                Ok((status, body)) => {
+                    panic!("{key}: {status} {}", String::from_utf8_lossy(&body))
+                }
+            }
+            let text =
+                last.map(|(status, body)| (status, String::from_utf8_lossy(&body).into_owned()));
+            assert!(began.elapsed() < self.stuck_after, "{key} is stuck: {text:?}");
+            tokio::time::sleep(Duration::from_millis(20 + random.below(60))).await;
+        }
+    }
+}
+
+/// A ride that a client was given an answer for.
+pub struct Booked {
+    user: &'static str,
+    pub key: String,
+    pub answer: Answer,
+}
+
+/// Clients at work.
+pub struct Load {
+    client: Client,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+    pub booked: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<Booked>>>,
+}
+
+impl Load {
+    /// Each books one ride after the other; one of ten is declined. They say how many there are by now in
+    /// `booked`.
+    pub fn start(client: Client, clients: u64, seed: u64) -> Self {
+        let (stop, booked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let clients = (0..clients)
+            .map(|number| {
+                let (stop, booked, client) = (stop.clone(), booked.clone(), client.clone());
+                let mut random = Random(seed.wrapping_mul(1000) + number);
+                tokio::spawn(async move {
+                    let mut rides = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        let key = format!("c{number}-{}", rides.len());
+                        let user = if rides.len() % 10 == 9 { DECLINED } else { USER };
+                        let answer = client.book_as(user, &key, &mut random).await;
+                        booked.fetch_add(1, Ordering::Relaxed);
+                        rides.push(Booked { user, key, answer });
+                    }
+                    rides
+                })
+            })
+            .collect();
+        Self { client, seed, stop, booked, clients }
+    }
+
+    /// Waits until so many more rides are booked: the load is one.
+    pub async fn goes_on(&self, rides: u64) {
+        let wanted = self.booked.load(Ordering::Relaxed) + rides;
+        let began = Instant::now();
+        while self.booked.load(Ordering::Relaxed) < wanted {
+            assert!(began.elapsed() < self.client.stuck_after, "no ride is booked any more");
+            assert!(!self.clients.iter().any(JoinHandle::is_finished), "a client gave up");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Lets each client get its last answer.
+    pub async fn stop(self) -> Vec<Booked> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut booked = Vec::new();
+        for client in self.clients {
+            booked.extend(client.await.unwrap());
+        }
+        booked
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// What the provider's ledgers say beside the answers.
+#[derive(Debug)]
+pub struct Ledger {
+    pub requests: usize,
+    pub attempts: u64,
+    pub charges: usize,
+    pub notifications: usize,
+    /// Charges beyond one of a ride.
+    pub charged_twice: usize,
+    /// Notifications beyond one of a ride.
+    pub told_twice: usize,
+    /// Rides that a client was promised, without their charge or notification.
+    pub lost: usize,
+    /// Charges or notifications of a ride that no client was promised.
+    pub phantom: usize,
+    /// Requests whose last answer was another than their first.
+    pub changed: usize,
+    /// Requests that were promised the ride of another.
+    pub shared: usize,
+}
+
+impl Ledger {
+    /// Asks for every ride once more, and compares.
+    pub async fn of(rides: &Rides, client: &Client, booked: &[Booked]) -> Self {
+        let mut random = Random(0);
+        let (mut changed, mut promised) = (0, Vec::new());
+        for Booked { user, key, answer } in booked {
+            let again = client.book_as(user, key, &mut random).await;
+            changed += usize::from(again != *answer);
+            assert_eq!(again.0, if *user == DECLINED { 402 } else { 201 }, "{key}");
+            if again.0 == 201 {
+                let ride: Value = serde_json::from_slice(&again.1).unwrap();
+                promised.push((text(&ride["id"]), text(&ride["charge"])));
+            }
+        }
+        let charges = rides.charges().await;
+        let told = rides.notifications().await;
+        let charged: Vec<String> = charges.iter().map(|c| text(&c["metadata"]["ride"])).collect();
+        let charge_ids: HashSet<String> =
+            charges.iter().map(|charge| text(&charge["id"])).collect();
+        let promised_rides: HashSet<&String> = promised.iter().map(|(ride, _)| ride).collect();
+        let beyond_one =
+            |rides: &[String]| rides.len() - rides.iter().collect::<HashSet<_>>().len();
+        let phantoms = |rides: &[String]| {
+            rides.iter().filter(|ride| !promised_rides.contains(ride)).collect::<HashSet<_>>().len()
+        };
+        let lost = |(ride, charge): &&(String, String)| {
+            !charge_ids.contains(charge) || !told.contains(ride) || !charged.contains(ride)
+        };
+        Self {
+            requests: booked.len(),
+            attempts: client.attempts.load(Ordering::Relaxed),
+            charges: charges.len(),
+            notifications: told.len(),
+            charged_twice: beyond_one(&charged),
+            told_twice: beyond_one(&told),
+            lost: promised.iter().filter(lost).count(),
+            phantom: phantoms(&charged) + phantoms(&told),
+            changed,
+            shared: promised.len() - promised_rides.len(),
+        }
+    }
+
+    /// No effect twice, none lost, none of nobody; one answer for ever.
+    #[track_caller]
+    pub fn assert_exact(&self) {
+        let Self { charged_twice, told_twice, lost, phantom, changed, shared, .. } = *self;
+        let wrong = (charged_twice, told_twice, lost, phantom, changed, shared);
+        assert_eq!(wrong, (0, 0, 0, 0, 0, 0), "{self}");
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "requests {}, attempts {}, charges {}, notifications {}, charged twice {}, told twice {}, \
+             lost {}, without a request {}, answers changed {}, answers shared {}",
+            self.requests,
+            self.attempts,
+            self.charges,
+            self.notifications,
+            self.charged_twice,
+            self.told_twice,
+            self.lost,
+            self.phantom,
+            self.changed,
+            self.shared,
+        )
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// How often each ride was charged, and told to a pilot.
+pub async fn effects(rides: &Rides) -> HashMap<String, (u32, u32)> {
+    let mut effects: HashMap<String, (u32, u32)> = HashMap::new();
+    for charge in rides.charges().await {
+        effects.entry(text(&charge["metadata"]["ride"])).or_default().0 += 1;
+    }
+    for ride in rides.notifications().await {
+        effects.entry(ride).or_default().1 += 1;
+    }
+    effects
+}
