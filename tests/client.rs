@@ -37,8 +37,12 @@ const REFUSED: Decision = Decision::GiveUp(Reason::Refused);
 
 #[test]
 fn each_status_by_itself() {
-    for status in [200, 201, 202, 204, 206, 301, 303, 304, 307, 402] {
+    for status in [200, 201, 202, 204, 206, 402] {
         assert_eq!(decided(status, &[], ""), DONE, "{status}");
+    }
+    for status in [300, 301, 302, 303, 304, 307, 308] {
+        let redirected = Decision::GiveUp(Reason::Redirected);
+        assert_eq!(decided(status, &[], ""), redirected, "{status}");
     }
     for status in [408, 409, 425, 429, 500, 502, 503, 504, 507, 520, 599] {
         assert_eq!(decided(status, &[], ""), BACKOFF, "{status}");
@@ -76,6 +80,26 @@ fn what_the_server_has_stored_is_an_answer_whatever_its_status() {
 }
 
 #[test]
+fn a_page_is_no_answer_of_the_api_unless_it_is_stored() {
+    for html in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml"] {
+        let page = ("content-type", html);
+        for status in [200, 201, 204, 402] {
+            assert_eq!(decided(status, &[page], "<html>"), BACKOFF, "{status} {html}");
+            let stored = ("idempotency-expires", "Sun, 06 Nov 1994 08:49:37 GMT");
+            assert_eq!(decided(status, &[page, stored], "<html>"), DONE, "{status} {html}");
+        }
+        // Who may not repeat what may have had its effect does not, for a page.
+        let once = policy().repeat(Repeat::WithoutEffect);
+        let end = End::Answered(answer(200, &[page], "<html>"));
+        assert_eq!(first(&once, end), Decision::GiveUp(Reason::MayHaveHadEffect));
+        assert_eq!(decided(404, &[page], "<html>"), REFUSED);
+    }
+    for other in ["text/plain", "application/json", "", "text/htmlx"] {
+        assert_eq!(decided(200, &[("content-type", other)], ""), DONE, "{other}");
+    }
+}
+
+#[test]
 fn wire_30_accepted_is_asked_again_until_it_is_stored() {
     let later = ("retry-after", "2");
     assert_eq!(decided(202, &[later], ""), Decision::RetryAfter(secs(2)));
@@ -101,7 +125,16 @@ fn retry_after_is_obeyed_in_each_of_its_forms() {
         ("", false, None),
         ("-1", false, None),
         ("+5", false, None),
-        ("1.5", false, None),
+        // Not as it should be, but clear: a fraction, and what several hops have said.
+        ("1.5", false, Some(Duration::from_millis(1500))),
+        ("0.0001", false, Some(Duration::from_millis(1))),
+        ("2, 7", false, Some(secs(7))),
+        ("7 ,2,3.5", false, Some(secs(7))),
+        ("2, soon", false, None),
+        ("1.", false, None),
+        (".5", false, None),
+        ("1.5.2", false, None),
+        (",", false, None),
         ("soon", true, None),
         ("٣", false, None),
     ] {

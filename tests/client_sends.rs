@@ -99,6 +99,53 @@ async fn a_first_answer_is_no_replay_and_a_decline_is_an_answer() {
     assert_eq!((answered.attempts, answered.response.status.as_u16()), (2, 402));
 }
 
+const TWO_HOPS: Step = Step::Say(
+    "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nretry-after: 86400\r\n\
+     content-length: 0\r\nconnection: close\r\n\r\n",
+);
+const LOGIN: Step = Step::Say(
+    "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\nconnection: close\r\n\r\n<html>",
+);
+const MOVED: Step = Step::Say(
+    "HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\
+     connection: close\r\n\r\n",
+);
+const NEVER_ENDS: Step = Step::Flood("HTTP/1.1 201 Created\r\n\r\n");
+const DOWN_AT_LENGTH: Step = Step::Flood("HTTP/1.1 503 Service Unavailable\r\n\r\n");
+
+#[tokio::test]
+async fn a_body_is_read_up_to_a_limit() {
+    let limited = caller().response_limit(10_000);
+    let server = rides(&[NEVER_ENDS, CREATED]).await;
+    let end = gave_up(limited.send(KeyedCall::new(policy()), post(&server.url)).await);
+    assert_eq!((end.reason, end.attempts), (Reason::ResponseTooLarge, 1));
+    let Last::Response(response) = end.last else { panic!("the status is known") };
+    assert_eq!((response.status.as_u16(), response.body.len()), (201, 0));
+    // What is to be tried again is, whatever there is to read of it.
+    let server = rides(&[DOWN_AT_LENGTH, CREATED]).await;
+    let answered = limited.send(KeyedCall::new(policy()), post(&server.url)).await.unwrap();
+    assert_eq!((answered.attempts, &*answered.response.body), (2, &b"ride"[..]));
+}
+
+#[tokio::test]
+async fn of_several_lines_of_retry_after_the_longest_counts() {
+    let server = rides(&[TWO_HOPS, CREATED]).await;
+    let end = gave_up(send(&server, KeyedCall::new(policy())).await);
+    assert_eq!((end.reason, end.attempts), (Reason::Deadline, 1));
+}
+
+#[tokio::test]
+async fn a_page_is_tried_again_and_a_redirect_is_given_up() {
+    let server = rides(&[LOGIN, LOGIN, CREATED]).await;
+    let answered = send(&server, KeyedCall::new(policy())).await.unwrap();
+    assert_eq!((answered.attempts, answered.response.status.as_u16()), (3, 201));
+    let server = rides(&[MOVED, CREATED]).await;
+    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    let caller = Caller::new(http.no_proxy().build().unwrap());
+    let end = gave_up(caller.send(KeyedCall::new(policy()), post(&server.url)).await);
+    assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
+}
+
 #[tokio::test]
 async fn a_refusal_is_sent_once() {
     let server = rides(&[INVALID, CREATED]).await;

@@ -27,6 +27,9 @@ pub struct Answer {
     pub should_retry: Option<bool>,
     /// The codes that say more than the status.
     pub code: Option<ErrorCode>,
+    /// An HTML page, and not stored under the key: what a proxy, a portal or a login in between answers,
+    /// with any status.
+    pub page: bool,
 }
 
 /// The error codes that change a decision.
@@ -43,7 +46,7 @@ pub enum ErrorCode {
 
 impl Answer {
     /// Reads a response. `header` looks a value up by its lower-case name; `body` may be anything,
-    /// also cut off or empty.
+    /// also cut off or empty. Where several lines have the name, join them by commas.
     #[must_use]
     pub fn read<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &[u8]) -> Self {
         Self::read_marked(status, header, body, REPLAY_MARKER)
@@ -59,14 +62,17 @@ impl Answer {
     ) -> Self {
         let header = |name: &str| header(name).map(str::trim);
         let replayed = header(marker).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let stored = replayed || header("idempotency-expires").is_some();
+        let media_type = media_type(header("content-type").unwrap_or(""));
         let error = match status {
-            400.. => ErrorBody::read(header("content-type").unwrap_or(""), body),
+            400.. => ErrorBody::read(&media_type, body),
             _ => ErrorBody::default(),
         };
         Self {
             status,
             replayed,
-            stored: replayed || header("idempotency-expires").is_some(),
+            stored,
+            page: !stored && matches!(&*media_type, "text/html" | "application/xhtml+xml"),
             retry_after: header("retry-after").and_then(|v| retry_after(v, header("date"))),
             should_retry: match header("stripe-should-retry") {
                 Some("true") => Some(true),
@@ -78,14 +84,33 @@ impl Answer {
     }
 }
 
-/// `Retry-After`: whole seconds, or an HTTP date.
+/// `Retry-After`: an HTTP date, or seconds. What is no such thing and still sent is read as it must be
+/// meant: a fraction of a second, and of several numbers (a proxy has added its own) the longest.
 fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are as good as for ever.
-        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    if let Some(until) = http_date::parse(value) {
+        let wait = until.signed_duration_since(http_date::parse(date?)?);
+        return Some(wait.to_std().unwrap_or_default());
     }
-    let wait = http_date::parse(value)?.signed_duration_since(http_date::parse(date?)?);
-    Some(wait.to_std().unwrap_or_default())
+    value
+        .split(',')
+        .map(|number| seconds(number.trim()))
+        .try_fold(Duration::ZERO, |longest, next| next.map(|next| longest.max(next)))
+}
+
+fn seconds(number: &str) -> Option<Duration> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    // More digits than fit are as good as for ever; a fraction is rounded up to a millisecond.
+    let whole = Duration::from_secs(whole.parse().unwrap_or(u64::MAX));
+    let fraction = format!("0.{fraction}").parse::<f64>().unwrap_or_default();
+    Some(whole.saturating_add(Duration::from_millis((fraction * 1000.0).ceil() as u64)))
+}
+
+fn media_type(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
 /// What the two dialects' error bodies have to say.
@@ -96,8 +121,7 @@ struct ErrorBody {
 }
 
 impl ErrorBody {
-    fn read(content_type: &str, body: &[u8]) -> Self {
-        let media_type = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    fn read(media_type: &str, body: &[u8]) -> Self {
         let is_problem = media_type == "application/problem+json";
         if !is_problem && media_type != "application/json" {
             return Self::default();

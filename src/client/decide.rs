@@ -55,6 +55,13 @@ pub enum Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
+    /// The answer leads elsewhere (3xx). A redirect that is followed would turn the request into
+    /// another one, or tell its content and key to another server.
+    #[error("the server redirects: send it where the API is")]
+    Redirected,
+    /// There is a final answer, and its body is over the caller's limit.
+    #[error("the request is answered, but the answer is larger than this client reads")]
+    ResponseTooLarge,
     /// The server does not accept the request as it is (400, 401, 403, 404, 413, 422 and the like).
     #[error("the server refuses the request as it is")]
     Refused,
@@ -127,7 +134,10 @@ fn verdict(end: End) -> Verdict {
         _ if answer.stored => done,
         // Accepted, running in the background; the reply itself comes later, under the same key.
         (202, ..) if answer.retry_after.is_some() => again,
-        (..400 | 402, ..) => done,
+        // Whatever its status, it does not come from the API.
+        (..300 | 402, ..) if answer.page => again,
+        (300..400, ..) => Verdict::Never(Reason::Redirected),
+        (..300 | 402, ..) => done,
         (409, Some(ErrorCode::DeadLetter), _) => Verdict::Never(Reason::DeadLetter),
         // Repeating this asks for the outcome and cannot repeat the effect, so that a "not
         // retryable" does not stop it.

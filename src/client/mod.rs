@@ -8,10 +8,11 @@
 //!
 //! | an attempt ends with | then |
 //! |---|---|
-//! | 2xx, 3xx, 402, or any status that the server has stored under the key | done |
+//! | 2xx, 402, or any status that the server has stored under the key | done |
 //! | 202 with `Retry-After`, not yet stored: accepted, running in the background | again |
 //! | 409 in progress, 409 `outcome_unknown`, 408, 425, 429, 5xx, no answer | again |
-//! | 409 `dead_letter`, 410 `response_not_retained`, 400, 401, 403, 404, 413, 422, any other 4xx, 501, 505 | give up |
+//! | 2xx or 402 with an HTML page that is not stored: a proxy's or a portal's, and no answer of the API | again |
+//! | 3xx, 409 `dead_letter`, 410 `response_not_retained`, 400, 401, 403, 404, 413, 422, any other 4xx, 501, 505 | give up |
 //!
 //! *Stored* is what carries the replay marker or `Idempotency-Expires`. Where the status leaves it
 //! open, the server's own word decides: `Stripe-Should-Retry`, or else `retryable` of a problem

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Request, StatusCode};
 
 use super::answer::{Answer, REPLAY_MARKER};
@@ -34,6 +34,7 @@ pub struct Caller {
     http: reqwest::Client,
     key_form: KeyForm,
     marker: String,
+    response_limit: usize,
 }
 
 /// A final answer.
@@ -55,8 +56,10 @@ pub struct Response {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body's bytes.
+    /// The body's bytes; none where it is over the caller's limit.
     pub body: Vec<u8>,
+    /// Whether the body is over the limit.
+    pub too_large: bool,
     /// What the decision was made from.
     pub answer: Answer,
 }
@@ -113,7 +116,15 @@ impl Caller {
     /// Sends over `http`, with the key in bare form.
     #[must_use]
     pub fn new(http: reqwest::Client) -> Self {
-        Self { http, key_form: KeyForm::Bare, marker: REPLAY_MARKER.to_owned() }
+        let (key_form, marker) = (KeyForm::Bare, REPLAY_MARKER.to_owned());
+        Self { http, key_form, marker, response_limit: 4 << 20 }
+    }
+
+    /// Longest body of a response, in bytes; 4 MiB. Of a longer one nothing is kept, and where its status
+    /// is a final answer the call is given up with [`Reason::ResponseTooLarge`].
+    #[must_use]
+    pub fn response_limit(self, bytes: usize) -> Self {
+        Self { response_limit: bytes, ..self }
     }
 
     /// How the key is written in its header.
@@ -162,7 +173,12 @@ impl Caller {
             *timeout = Some(timeout.map_or(time, |own| own.min(time)));
             let last = self.attempt(attempt).await?;
             let end = last.end();
-            let next = call.decide(end, began.elapsed(), random());
+            let next = match (call.decide(end, began.elapsed(), random()), &last) {
+                (Decision::Done { .. }, Last::Response(response)) if response.too_large => {
+                    Decision::GiveUp(Reason::ResponseTooLarge)
+                }
+                (next, _) => next,
+            };
             let attempts = call.attempts();
             watch(Tried { number: attempts, end, next });
             match (next, last) {
@@ -190,12 +206,34 @@ impl Caller {
         };
         let (status, headers) = (response.status(), response.headers().clone());
         // An answer that was cut off is none: the next attempt gets the whole.
-        let Ok(body) = response.bytes().await else {
+        let Ok(body) = self.body(response).await else {
             return Ok(Last::Unanswered(Transport::Unknown));
         };
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (body, too_large) = body.map_or((Vec::new(), true), |body| (body, false));
+        // Of one header lines are joined: each hop may have added its own.
+        let lines = headers.get_all(RETRY_AFTER).iter().filter_map(|line| line.to_str().ok());
+        let retry_after = lines.collect::<Vec<_>>().join(", ");
+        let header = |name: &str| match name {
+            "retry-after" => Some(retry_after.as_str()).filter(|lines| !lines.is_empty()),
+            name => headers.get(name).and_then(|value| value.to_str().ok()),
+        };
         let answer = Answer::read_marked(status.as_u16(), header, &body, &self.marker);
-        Ok(Last::Response(Response { status, headers, body: body.into(), answer }))
+        Ok(Last::Response(Response { status, headers, body, too_large, answer }))
+    }
+
+    /// `None`: over the limit.
+    async fn body(
+        &self,
+        mut response: reqwest::Response,
+    ) -> Result<Option<Vec<u8>>, reqwest::Error> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > self.response_limit {
+                return Ok(None);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Some(body))
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Step {
     /// Writes these bytes, then closes the connection.
     Say(&'static str),
+    /// Writes this head, then a body for as long as somebody reads it.
+    Flood(&'static str),
     /// Answers nothing, for longer than any client waits.
     Hang,
 }
@@ -38,6 +40,10 @@ impl Server {
                 requests.lock().unwrap().push(request);
                 match step {
                     Step::Say(text) => stream.write_all(text.as_bytes()).await.unwrap(),
+                    Step::Flood(head) => {
+                        stream.write_all(head.as_bytes()).await.unwrap();
+                        while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
+                    }
                     Step::Hang => held.push(stream),
                 }
             }
