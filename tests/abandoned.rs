@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::look::Look;
 use support::process::free_port;
-use support::rides::{Random, Rides, number, postgres, sqlite};
+use support::rides::{Random, Rides, number, postgres, signed, sqlite};
 
 async fn post(http: &reqwest::Client, url: &str, key: &str) -> Option<u16> {
     let params = [
@@ -141,7 +141,7 @@ async fn a_webhook_settles_a_charge_that_was_never_heard() {
         let mut object = charge.clone();
         object["id"] = id.into();
         let event = json!({ "type": "charge.succeeded", "data": { "object": object } });
-        let call = reqwest::Client::new().post(&webhook).bearer_auth(secret).json(&event);
+        let call = signed(&webhook, secret, event.to_string());
         call.send().await.unwrap().status().as_u16()
     };
     let id = charge["id"].as_str().unwrap().to_owned();

@@ -4,10 +4,13 @@
 #[allow(missing_docs)]
 #[path = "../examples/rocket_rides/charge_api.rs"]
 mod charge_api;
+#[allow(missing_docs, dead_code)]
+#[path = "../examples/rocket_rides/pilot_api.rs"]
+mod pilot_api;
 mod support;
 
 use atomic_phases::*;
-use charge_api::{ChargeApi, ChargeParams};
+use charge_api::{Charge, ChargeApi, ChargeParams};
 use serde::{Deserialize, Serialize};
 use support::script::{DROP, Server, Step};
 
@@ -30,7 +33,10 @@ impl Pay {
             description: "ride",
             ride: "r",
         };
-        Ok(Paid(call.make(|key| app.create(key, params)).await?))
+        Ok(Paid(match call.make(|key| app.create(key, params)).await? {
+            Charge::Made { id } => id,
+            Charge::Declined { message } => format!("declined: {message}"),
+        }))
     }
 
     #[phase]
@@ -143,8 +149,8 @@ async fn final_answers_are_taken_at_their_word() {
     let reused = say!(400, "", r#"{"error":{"type":"idempotency_error"}}"#);
     let refused = "the provider refuses the request: see its secret and version; ";
     for (step, expected) in [
-        (declined, r#"402 {"error":{"code":"card_declined","message":"no"}}"#),
-        (say!(402, "", ""), r#"402 {"error":{"code":"card_declined","message":"The card was"#),
+        (declined, "201 declined: no"),
+        (say!(402, "", ""), "201 declined: The card was declined."),
         (reused, "unknown"),
         (say!(400, "", "{}"), refused),
         (say!(401, "", ""), refused),
@@ -160,5 +166,23 @@ async fn final_answers_are_taken_at_their_word() {
         let (outcome, seen) = pay(Box::leak(Box::new([step, CHARGED]))).await;
         assert!(outcome.starts_with(expected), "{outcome} is not {expected}");
         assert_eq!(seen.len(), 1);
+    }
+}
+
+/// A message that is sent on to another address is another message, and a `GET` is none.
+#[tokio::test]
+async fn the_pilots_api_is_not_followed_to_another_place() {
+    for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let elsewhere =
+            Server::follow("/v1/notifications", &[say!(200, "", r#"{"id":"n"}"#)]).await;
+        let redirect = format!(
+            "HTTP/1.1 {status}\r\nlocation: {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            elsewhere.url
+        );
+        let script = Box::leak(Box::new([Step::Say(redirect.leak())]));
+        let api = Server::follow("", script).await;
+        let told = pilot_api::PilotApi::new(&api.url).unwrap().notify("r").await;
+        assert!(told.is_err(), "{status}");
+        assert_eq!((api.seen().len(), elsewhere.seen().len()), (1, 0), "{status}");
     }
 }

@@ -1,10 +1,12 @@
 //! `POST /rides` over HTTP: who asks, and with which parameters. The key, the answers and their
 //! replays are the framework's.
 
+use std::time::Duration;
+
 use atomic_phases::{Answer, Bodies, Engine, Idempotency, Keyed, Params, Policy, Profile, Scope};
 use axum::Router;
 use axum::extract::{Extension, Request, State};
-use axum::http::header;
+use axum::http::header::{self, HeaderValue};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -13,12 +15,21 @@ use serde::Deserialize;
 use crate::create_ride::{App, CreateRide};
 use crate::db::RidesDb;
 
+/// A ride's parameters are a hundred bytes.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
 pub fn router<Db: RidesDb>(engine: Engine<Db, App>, profile: Profile) -> Router {
     let idempotency = Idempotency::new(engine, |request| {
         let User(id) = request.extensions.get()?;
         Scope::new(format!("user-{id}")).ok()
     })
-    .with_policy(Policy::default().profile(profile).bodies(Bodies::JsonOrForm));
+    .with_policy(
+        Policy::default()
+            .profile(profile)
+            .bodies(Bodies::JsonOrForm)
+            .body_timeout(BODY_TIMEOUT)
+            .challenge(HeaderValue::from_static("Email realm=\"rocket rides\"")),
+    );
     Router::new()
         .route("/rides", post(create_ride::<Db>))
         .layer(middleware::from_fn_with_state(idempotency.clone(), authenticate::<Db>))

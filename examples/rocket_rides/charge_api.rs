@@ -10,7 +10,7 @@ use std::time::Duration;
 use atomic_phases::client::{
     Answered, Caller, KeyedCall, Last, Repeat, Response, RetryPolicy, SendError, Transport,
 };
-use atomic_phases::{DerivedKey, ForeignError, Reply};
+use atomic_phases::{DerivedKey, ForeignError};
 use serde::{Deserialize, Serialize};
 
 /// A Stripe-shaped charge API. Plain HTTP here; behind TLS, give `reqwest` a TLS feature.
@@ -33,11 +33,21 @@ pub struct ChargeParams<'a> {
     pub ride: &'a str,
 }
 
+/// What the provider has decided, for good: a declined card is a result like any other.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub enum Charge {
+    Made {
+        id: String,
+    },
+    /// For this reason.
+    Declined {
+        message: String,
+    },
+}
+
 /// How a charge fails.
 #[derive(Debug)]
 pub enum ChargeError {
-    /// The card was declined, for this reason: a result like any other.
-    Declined { message: String },
     /// The provider has this key with other parameters: ours have changed between two attempts.
     OtherParameters,
     /// The provider failed for good: each repetition of the key gets the same failure again.
@@ -55,14 +65,6 @@ pub enum ChargeError {
 impl From<ChargeError> for ForeignError {
     fn from(error: ChargeError) -> Self {
         match error {
-            ChargeError::Declined { message } => {
-                let body =
-                    serde_json::json!({ "error": { "code": "card_declined", "message": message } });
-                match Reply::json(402, &body) {
-                    Ok(reply) => Self::reject(reply),
-                    Err(error) => error.into(),
-                }
-            }
             // Nobody may guess which of the two requests was charged.
             ChargeError::OtherParameters => {
                 Self::unknown("the provider has the key with other parameters")
@@ -91,7 +93,7 @@ impl From<ChargeError> for ForeignError {
 }
 
 #[derive(Deserialize)]
-struct Charge {
+struct Made {
     id: String,
 }
 
@@ -118,12 +120,12 @@ impl ChargeApi {
         Ok(Self { caller: Caller::new(http.clone()), http, url, secret })
     }
 
-    /// Charges once for each key, and returns the charge's id. Takes 20 seconds at most.
+    /// Charges once for each key. Takes 20 seconds at most.
     pub async fn create(
         &self,
         key: DerivedKey,
         params: ChargeParams<'_>,
-    ) -> Result<String, ChargeError> {
+    ) -> Result<Charge, ChargeError> {
         let request = self
             .http
             .post(format!("{}/v1/charges", self.url))
@@ -152,17 +154,17 @@ impl ChargeApi {
     }
 }
 
-/// The charge's id, or what the answer means instead.
-fn charged(response: &Response) -> Result<String, ChargeError> {
+/// What the answer means.
+fn charged(response: &Response) -> Result<Charge, ChargeError> {
     let error = serde_json::from_slice::<ErrorBody>(&response.body).ok().map(|body| body.error);
     let answer = response.answer;
     let (after, hopeless) = (answer.retry_after, answer.should_retry == Some(false));
     match response.status.as_u16() {
-        200..=299 => match serde_json::from_slice::<Charge>(&response.body) {
-            Ok(charge) => Ok(charge.id),
+        200..=299 => match serde_json::from_slice::<Made>(&response.body) {
+            Ok(Made { id }) => Ok(Charge::Made { id }),
             Err(_) => Err(ChargeError::NoAnswer),
         },
-        402 => Err(ChargeError::Declined {
+        402 => Ok(Charge::Declined {
             message: error.map_or_else(|| "The card was declined.".to_owned(), |e| e.message),
         }),
         400 | 422 if error.as_ref().is_some_and(|error| error.kind == "idempotency_error") => {

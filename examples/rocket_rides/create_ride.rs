@@ -1,18 +1,20 @@
-//! The request: book a ride, charge the card, tell a pilot, stage the receipt. This is all that an
-//! application writes; everything around it makes these four phases survive a crash.
+//! The request: book a ride, charge the card, take note of it (or undo the ride), tell a pilot, stage the
+//! receipt. This is all that an
+//! application writes; everything around it makes these five phases survive a crash.
 
 use atomic_phases::{
-    Batch, ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply, RequestContext,
-    Tx, Unfingerprinted, atomic_phases,
+    Batch, Flow, ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply,
+    RequestContext, Tx, Unfingerprinted, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::charge_api::{ChargeApi, ChargeParams};
+use crate::charge_api::{Charge, ChargeApi, ChargeParams};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 
 /// 20 US dollars, in cents.
-const PRICE: u32 = 2000;
+pub const PRICE: u32 = 2000;
+pub const CURRENCY: &str = "usd";
 
 /// The parameters of `POST /rides`, checked by the HTTP side.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,10 +42,10 @@ pub struct Ride {
     customer: String,
 }
 
-/// Output of `charge_created`.
+/// Output of `charge_noted`.
 #[derive(Serialize, Deserialize)]
-pub struct Charge {
-    pub id: String,
+pub struct Paid {
+    charge: String,
 }
 
 /// Output of `pilot_notified`.
@@ -65,7 +67,8 @@ impl<Db: RidesDb> CreateRide {
     }
 
     /// Foreign: no transaction is open while the card is charged, and a repeated call sends the same
-    /// key with the same parameters.
+    /// key with the same parameters. A declined card is an output, and no rejection here: the ride is
+    /// committed already, and has to be undone.
     #[phase(foreign(idempotent, window = "24h"))]
     async fn charge_created(
         &self,
@@ -76,16 +79,44 @@ impl<Db: RidesDb> CreateRide {
     ) -> PhaseResult<Charge, ForeignError> {
         let params = ChargeParams {
             amount: PRICE,
-            currency: "usd",
+            currency: CURRENCY,
             customer: &ride.customer,
             description: &format!("Charge for ride {}", ride.id),
             ride: &ride.id,
         };
-        let id = call.make(|key| app.charges.create(key, params)).await?;
+        let charge = call.make(|key| app.charges.create(key, params)).await?;
         if *self.raise_error && ctx.attempt() == 1 {
             return Err(PhaseError::retryable("raise_error was asked for").into());
         }
-        Ok(Charge { id })
+        Ok(charge)
+    }
+
+    /// Local: the charge and what follows from it are one commit. Where the card was declined, this is
+    /// the end: `Flow::Finish` keeps what is written here, as a rejection would not.
+    #[phase]
+    async fn charge_noted(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+        ride: &Ride,
+        charge: &Charge,
+    ) -> PhaseResult<Flow<Paid>> {
+        match charge {
+            Charge::Made { id } => {
+                Db::add_charge(batch, &ride.id, id);
+                Ok(Flow::Continue(Paid { charge: id.clone() }))
+            }
+            Charge::Declined { message } => {
+                Db::cancel_ride(batch, &ride.id);
+                let audit = ctx.uuid(2).to_string();
+                Db::add_audit_record(batch, &audit, self.user_id, "declined", &ride.id);
+                let error = serde_json::json!({
+                    "type": "card_error", "code": "card_declined", "message": message,
+                });
+                let reply = Reply::json(402, &serde_json::json!({ "error": error }))?;
+                Ok(Flow::Finish(reply))
+            }
+        }
     }
 
     /// Foreign, at an API without keys: the intent is committed before the call, and where nobody
@@ -116,21 +147,20 @@ impl<Db: RidesDb> CreateRide {
         })
     }
 
-    /// Local, and the last: the charge, the receipt to be sent and the answer are one commit. No
-    /// answer of the database is needed for it, so it hands over what is to be written.
+    /// Local, and the last: the receipt to be sent and the answer are one commit. No answer of the
+    /// database is needed for it, so it hands over what is to be written.
     #[phase]
     async fn receipt_staged(
         &self,
         batch: &mut Batch<'_, Db>,
         ride: &Ride,
-        charge: &Charge,
+        paid: &Paid,
         pilot: &Notification,
     ) -> PhaseResult<Reply> {
-        Db::add_charge(batch, &ride.id, &charge.id);
         let receipt = serde_json::json!({ "ride": ride.id, "amount": PRICE });
         batch.stage_job("send_receipt", &receipt)?;
         let body = serde_json::json!({
-            "id": ride.id, "charge": charge.id, "amount": PRICE, "notification": pilot.id,
+            "id": ride.id, "charge": paid.charge, "amount": PRICE, "notification": pilot.id,
         });
         Ok(Reply::json(201, &body)?.header("location", format!("/rides/{}", ride.id)))
     }

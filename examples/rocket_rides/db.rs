@@ -16,7 +16,7 @@ diesel::table! {
     rides (id) {
         id -> Text, user_id -> BigInt,
         origin_lat -> Double, origin_lon -> Double, target_lat -> Double, target_lon -> Double,
-        charge_id -> Nullable<Text>, request_key -> Text,
+        charge_id -> Nullable<Text>, canceled -> Bool, request_key -> Text,
     }
 }
 
@@ -58,6 +58,16 @@ pub trait RidesDb: Store {
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
     fn add_charge(batch: &mut Batch<'_, Self>, ride_id: &str, charge_id: &str);
+
+    fn cancel_ride(batch: &mut Batch<'_, Self>, ride_id: &str);
+
+    fn add_audit_record(
+        batch: &mut Batch<'_, Self>,
+        id: &str,
+        user_id: i64,
+        action: &str,
+        ride_id: &str,
+    );
 }
 
 /// The same diesel DSL, once for each backend.
@@ -128,6 +138,26 @@ macro_rules! rides_db {
             fn add_charge(batch: &mut Batch<'_, Self>, ride_id: &str, charge_id: &str) {
                 let ride = rides::table.find(ride_id.to_owned());
                 batch.add(diesel::update(ride).set(rides::charge_id.eq(charge_id.to_owned())));
+            }
+
+            fn cancel_ride(batch: &mut Batch<'_, Self>, ride_id: &str) {
+                let ride = rides::table.find(ride_id.to_owned());
+                batch.add(diesel::update(ride).set(rides::canceled.eq(true)));
+            }
+
+            fn add_audit_record(
+                batch: &mut Batch<'_, Self>,
+                id: &str,
+                user_id: i64,
+                action: &str,
+                ride_id: &str,
+            ) {
+                batch.add(diesel::insert_into(audit_records::table).values((
+                    audit_records::id.eq(id.to_owned()),
+                    audit_records::user_id.eq(user_id),
+                    audit_records::action.eq(action.to_owned()),
+                    audit_records::ride_id.eq(ride_id.to_owned()),
+                )));
             }
         }
     };

@@ -13,6 +13,8 @@ mod pilot_api;
 mod pilots;
 mod provider;
 mod ride;
+mod server;
+mod signature;
 mod webhook;
 
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ use atomic_phases::{
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::charge_api::ChargeApi;
 use crate::create_ride::{App, CreateRide};
@@ -43,6 +46,9 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     serve: Serve,
+    /// What is logged, to stderr: off, error, warn, info, debug or trace
+    #[arg(long, env = "LOG", default_value = "info", global = true)]
+    log: LevelFilter,
 }
 
 #[derive(Subcommand)]
@@ -82,6 +88,17 @@ struct Serve {
     /// Base URL of the charge API; without it, a provider is started here
     #[arg(long, env = "CHARGE_API_URL")]
     charge_api: Option<String>,
+    /// Secret key at the charge API
+    #[arg(
+        long,
+        env = "CHARGE_API_SECRET",
+        default_value = "sk_test_rocket_rides",
+        hide_env_values = true
+    )]
+    charge_api_secret: String,
+    /// Base URL of the pilots' API; without it, at the charge API, where `rocket_rides provider` has one
+    #[arg(long, env = "PILOT_API_URL")]
+    pilot_api: Option<String>,
     /// Seconds that a process which gives no sign keeps a request
     #[arg(long, default_value_t = 30.0)]
     lease: f64,
@@ -97,7 +114,10 @@ struct Serve {
     /// Seconds between two looks of the workers
     #[arg(long, default_value_t = 1.0)]
     poll: f64,
-    #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET)]
+    /// Seconds that connections have to end when the server is asked to stop
+    #[arg(long, default_value_t = 10.0)]
+    drain: f64,
+    #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET, hide_env_values = true)]
     webhook_secret: String,
 }
 
@@ -107,6 +127,7 @@ const WEBHOOK_SECRET: &str = "whsec_rocket_rides";
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let cli = Cli::parse();
+    tracing_subscriber::fmt().with_max_level(cli.log).with_writer(std::io::stderr).init();
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Provider { listen, ledger, ignore_keys, webhook, webhook_secret } => {
             let webhook = webhook.map(|url| Webhook { url, secret: webhook_secret });
@@ -142,8 +163,8 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     };
     let engine = Engine::builder(store)
         .app(App {
-            charges: ChargeApi::new(&charge_api, "sk_test_rocket_rides")?,
-            pilots: PilotApi::new(&charge_api)?,
+            charges: ChargeApi::new(&charge_api, &options.charge_api_secret)?,
+            pilots: PilotApi::new(options.pilot_api.as_ref().unwrap_or(&charge_api))?,
         })
         .register::<CreateRide>()
         .lease(Duration::from_secs_f64(options.lease))
@@ -166,7 +187,11 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     );
     let router = api::router(engine.clone(), options.profile)
         .merge(webhook::router(engine.clone(), &options.webhook_secret));
-    axum::serve(listener, router).with_graceful_shutdown(asked_to_stop(engine)).await?;
+    let drain = Duration::from_secs_f64(options.drain);
+    let cut_off = server::serve(listener, router, asked_to_stop(engine), drain).await;
+    if cut_off > 0 {
+        println!("{cut_off} connections were cut off");
+    }
     if let Some(workers) = workers
         && let Err(left) = workers.shutdown(Duration::from_secs(10)).await
     {

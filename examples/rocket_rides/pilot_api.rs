@@ -24,7 +24,12 @@ struct Found {
 impl PilotApi {
     pub fn new(url: &str) -> Result<Self, reqwest::Error> {
         let timeout = Duration::from_secs(10);
-        let http = reqwest::Client::builder().connect_timeout(timeout).timeout(timeout).build()?;
+        // A redirect that is followed sends the message, or turns it into a `GET`, somewhere else.
+        let http = reqwest::Client::builder()
+            .connect_timeout(timeout)
+            .timeout(timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
         Ok(Self { http, url: format!("{}/v1/notifications", url.trim_end_matches('/')) })
     }
 

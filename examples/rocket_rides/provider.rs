@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::pilots;
+use crate::signature::{SIGNATURE, sign};
 
 /// One line of the ledger: an answer that a key was given. `charged` tells whether money moved.
 #[derive(Clone, Serialize, Deserialize)]
@@ -137,9 +138,12 @@ pub async fn serve(listener: TcpListener, ledger: &Path, options: Options) -> st
 /// Says it until it is heard, for a minute.
 async fn tell(webhook: Webhook, charge: Value) {
     let http = reqwest::Client::new();
-    let event = json!({ "type": "charge.succeeded", "data": { "object": charge } });
+    let event = json!({ "type": "charge.succeeded", "data": { "object": charge } }).to_string();
     for _ in 0..120 {
-        let said = http.post(&webhook.url).bearer_auth(&webhook.secret).json(&event).send().await;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let signature = sign(&webhook.secret, now, event.as_bytes());
+        let said = http.post(&webhook.url).header(SIGNATURE, signature).body(event.clone());
+        let said = said.header("content-type", "application/json").send().await;
         if said.is_ok_and(|answer| answer.status().as_u16() != 503) {
             return;
         }

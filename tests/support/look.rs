@@ -83,7 +83,8 @@ impl Look {
         written
     }
 
-    async fn lines(&self, sql: &str) -> Vec<String> {
+    /// A query with one column, `line`.
+    pub async fn lines(&self, sql: &str) -> Vec<String> {
         let lines = load!(self, Line, sql).unwrap();
         lines.into_iter().map(|line| line.line).collect()
     }

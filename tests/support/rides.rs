@@ -8,6 +8,21 @@ use serde_json::Value;
 use super::cluster;
 use super::process::{Process, free_port};
 
+#[allow(missing_docs, unreachable_pub)]
+#[path = "../../examples/rocket_rides/signature.rs"]
+pub mod signature;
+
+/// An event for the flagship's webhook, signed now as its provider does.
+pub fn signed(webhook: &str, secret: &str, event: String) -> reqwest::RequestBuilder {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    signed_at(now.as_secs(), webhook, secret, event)
+}
+
+pub fn signed_at(time: u64, webhook: &str, secret: &str, event: String) -> reqwest::RequestBuilder {
+    let signature = signature::sign(secret, time, event.as_bytes());
+    reqwest::Client::new().post(webhook).header(signature::SIGNATURE, signature).body(event)
+}
+
 /// `rocket_rides` as two processes: a provider, and a server that is killed and comes back.
 pub struct Rides {
     pub provider: Process,

@@ -11,6 +11,8 @@ CREATE TABLE IF NOT EXISTS rides (
     target_lat DOUBLE NOT NULL,
     target_lon DOUBLE NOT NULL,
     charge_id  TEXT,
+    -- The card was declined: nobody flies.
+    canceled   BOOLEAN NOT NULL DEFAULT FALSE,
     -- With user_id, the request that booked it.
     request_key TEXT NOT NULL
 );
