@@ -12,7 +12,8 @@ pub enum OnDuplicate {
     /// Answer [`Outcome::InProgress`](crate::Outcome::InProgress) at once.
     #[default]
     Answer,
-    /// Wait this long at most for the other to finish, and answer as its replay.
+    /// Wait this long at most for the other to finish, and answer as its replay. An outcome that is
+    /// unknown is waited for as well, where it is looked into within that time.
     Wait(Duration),
 }
 
@@ -69,13 +70,15 @@ pub struct Limits {
 }
 
 /// What a reply says about the result, and not about the exchange (WIRE 74).
-const STORED_HEADERS: [&str; 7] = [
+const STORED_HEADERS: [&str; 8] = [
     "location",
     "content-location",
     "etag",
     "last-modified",
     "link",
     "content-type",
+    // The stored bytes are the encoded ones.
+    "content-encoding",
     "content-language",
 ];
 
@@ -88,7 +91,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// At most `keys` keys that are stored and not past their retention: running, waiting, or finished
+    /// At most `keys` keys, of those that the scope's clients sent, that are stored and not past their retention: running, waiting, or finished
     /// and still replayed. Counted in the database, by one more statement for each new key, which reads
     /// at most so many entries of an index, and 10,000 of expired keys that the reaper has yet to delete;
     /// two that are created at the same instant may pass together.
@@ -190,6 +193,17 @@ impl Settings {
         duration("window_margin", self.window_margin, Duration::ZERO, CENTURY)?;
         self.limits.check()?;
         self.quota.check()
+    }
+
+    /// When to ask again about a row whose holder has `lease_left`. A holder that lives renews at a
+    /// third of the lease, so with more than half of it left it gives signs, and may end at any moment.
+    /// With less it is late or dead, and nothing happens before the lease ends.
+    pub(crate) fn ask_again_after(&self, lease_left: Duration) -> Duration {
+        const A_FEW_SECONDS: Duration = Duration::from_secs(2);
+        match lease_left > self.lease / 2 {
+            true => lease_left.min(A_FEW_SECONDS),
+            false => lease_left,
+        }
     }
 
     /// For how long whoever acquires a lease holds it, and keeps the key.

@@ -12,6 +12,12 @@ use sha2::{Digest, Sha256};
 /// clients already keep.
 pub const MAX_KEY_LENGTH: usize = 255;
 
+/// How a key begins that the HTTP boundary made for a request without one. Such keys do not count
+/// against [`Quota::keys`](crate::Quota::keys), so the boundary takes none of them from a client. The
+/// stores' statements repeat this text; `~` is the last of the characters of a key, so that a count in
+/// the order of the keys comes to the clients' own first.
+pub(crate) const KEYLESS: &str = "~keyless:";
+
 /// The opaque string by which a client names one logical request: 1 to 255 visible ASCII
 /// characters (`!` to `~`), compared byte by byte.
 ///
@@ -84,6 +90,17 @@ impl IdempotencyKey {
     #[must_use]
     pub fn random() -> Self {
         Self::made_here(crate::chance::uuid().to_string())
+    }
+
+    /// The key of a request that came without one: new, and told to nobody.
+    #[cfg(feature = "http")]
+    pub(crate) fn keyless() -> Self {
+        Self::made_here(format!("{KEYLESS}{}", crate::chance::uuid()))
+    }
+
+    /// Whether it is, or looks like, [one of the boundary's own](Self::keyless).
+    pub(crate) fn is_keyless(&self) -> bool {
+        self.0.starts_with(KEYLESS)
     }
 
     /// A key that is valid by how this crate made it.

@@ -186,6 +186,19 @@ pub(crate) fn commit_unanswered(subject: Subject<'_>) {
     event!(warn, subject, {}, "a commit got no answer; asking what became of it");
 }
 
+/// A reply has a header line that its replays will lack. In debug builds; once a day for each name.
+pub(crate) fn header_not_replayed(subject: Subject<'_>, name: &str) {
+    let what = ("not replayed", subject.definition, name.to_ascii_lowercase());
+    if REPEATS.admits(what, ONE_DAY).is_some() {
+        event!(
+            warn,
+            subject,
+            { name, },
+            "a reply's header line is on this answer only: replays have those of `store_header`"
+        );
+    }
+}
+
 /// A request could not be answered from its row. What repeats is counted and logged once a second.
 pub(crate) fn call_failed(subject: Subject<'_>, error: &ExecuteError) {
     let what = match error {

@@ -79,13 +79,20 @@ async fn compression_cors_and_tracing_in_front_change_nothing() {
         }
         let own = if profile == Profile::Ietf { "link" } else { "stripe-should-retry" };
         assert!(exposed.contains(own), "{exposed}");
+        // A line that its replays will lack is named in the log, without its value.
+        let lines = request.clone().path("/echo").set("idempotency-key", "echo");
+        assert_eq!(lines.json(r#"{"how":"Headers"}"#).send().await.status, 201);
         let missing = request.clone().without("idempotency-key").send().await;
         wire::expect::is_error(&missing, profile, "idempotency_key_missing");
-        assert_eq!(provider.effects(), 1);
+        assert_eq!(provider.effects(), 2);
     }
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.contains("atomic_phases.request"), "{log}");
     assert!(!log.contains("canary"), "G19");
+    let told = |name: &str| {
+        log.lines().filter(|line| line.contains("this answer only") && line.contains(name)).count()
+    };
+    assert_eq!((told("x-request-id"), told("set-cookie")), (1, 0), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,6 +118,7 @@ async fn the_policy_page_lists_every_configured_value() {
             .key(KeyRule::Optional)
             .key_syntax(KeySyntax::Quoted)
             .body_limit(12_345)
+            .body_timeout(Duration::from_secs(29))
             .on_duplicate(OnDuplicate::Wait(Duration::from_millis(7500)))
             .accept_duplicates("/where/")
             .replay_marker(HeaderName::from_static("x-replayed"))
@@ -142,6 +150,8 @@ async fn the_policy_page_lists_every_configured_value() {
         "in double quotes",
         "1 to 255",
         "12345 bytes",
+        "29 s",
+        "compared as they are sent",
         "23456 bytes",
         "34567 bytes",
         "4567 bytes",

@@ -107,7 +107,8 @@ async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
     else {
         panic!("a live lease");
     };
-    assert!(retry_after > Duration::from_secs(30) && retry_after <= Duration::from_secs(60));
+    // The holder gives signs and may end at any moment, whatever its lease.
+    assert!(!retry_after.is_zero() && retry_after <= Duration::from_secs(2), "{retry_after:?}");
     // WIRE 31: another request is told so, although the first still runs.
     let other = engine.execute(&scope(), &key("k"), book(21)).await;
     assert!(matches!(other, Ok(Outcome::Mismatch)));

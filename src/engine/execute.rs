@@ -272,6 +272,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             | Decision::TakeOver
             | Decision::Recover
             | Decision::InProgress { .. } => Ok(None),
+            // Settled while this call waits, perhaps.
+            Decision::Unknown { retry_after } if self.can_wait(retry_after) => Ok(None),
             decision => self.answer(decision, row.take()).map(Some),
         }
     }
@@ -345,7 +347,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 }
                 (Decision::Create { replaces }, _) => {
                     if !std::mem::replace(&mut admitted, true) {
-                        self.core.admit(&self.scope).await?;
+                        self.core.admit(&self.scope, &self.key).await?;
                     }
                     self.create(replaces, &mut rejected).await?
                 }
@@ -383,6 +385,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     if !self.wait_for_the_other(waits).await {
                         return Ok(Outcome::InProgress { retry_after });
                     }
+                    waits = waits.saturating_add(1);
+                }
+                // A wait that an outcome cannot be known by would be in vain.
+                Looked::Ended(Outcome::Unknown { retry_after })
+                    if self.can_wait(retry_after) && self.wait_for_the_other(waits).await =>
+                {
                     waits = waits.saturating_add(1);
                 }
                 Looked::Ended(outcome) => {
@@ -519,7 +527,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, ExecuteError> {
         Ok(match decision {
             Decision::Mismatch => Outcome::Mismatch,
-            Decision::InProgress { retry_after } => Outcome::InProgress { retry_after },
+            Decision::InProgress { retry_after: lease_left } => {
+                let retry_after = self.core.settings.ask_again_after(lease_left);
+                Outcome::InProgress { retry_after }
+            }
             Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
             Decision::DeadLetter => Outcome::DeadLetter,
             Decision::Erased => Outcome::Erased,
@@ -563,6 +574,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         let Some(row) = row.filter(is_still) else { return Ok(Looked::Changed) };
         self.core.resume(&self.scope, &self.key, row, right).await
+    }
+
+    /// Whether this call waits for others, and longer than this.
+    fn can_wait(&self, at_least: Duration) -> bool {
+        self.patience.is_some_and(|until| until.since(Moment::now()) > at_least)
     }
 
     /// Whether there was time left to wait for the other holder, and it was waited for. `rounds`: how

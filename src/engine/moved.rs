@@ -82,6 +82,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Finished with `reply`.
     pub(super) fn moved_by_reply(&self, reply: Reply) -> Result<Moved, Rule> {
         let stored = self.core.encode_reply(&self.holder.scope, &self.holder.key, &reply)?;
+        if cfg!(debug_assertions) {
+            let names = self.core.not_replayed(&reply);
+            names.for_each(|name| observe::header_not_replayed(self.subject(), name));
+        }
         Ok(Moved {
             finished: Some((reply, stored)),
             ..self.moved(Status::Completed, FINISHED, Duration::ZERO)

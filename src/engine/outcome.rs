@@ -29,7 +29,7 @@ pub enum Outcome {
     Mismatch,
     /// Somebody else is running it. Ask again after `retry_after`, at the latest the end of the lease.
     InProgress {
-        /// What is left of the holder's lease.
+        /// A few seconds while the holder gives signs; else what is left of its lease.
         retry_after: Duration,
     },
     /// It stopped at a passing failure and is released. A retry with the same key resumes after the

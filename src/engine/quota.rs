@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Core;
 use super::outcome::ExecuteError;
 use crate::config::Quota;
-use crate::key::Scope;
+use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::store::Store;
 
@@ -50,14 +50,18 @@ impl Buckets {
 
 impl<S: Store, A> Core<S, A> {
     /// Whether the scope may create another key.
-    pub(super) async fn admit(&self, scope: &Scope) -> Result<(), ExecuteError> {
+    pub(super) async fn admit(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<(), ExecuteError> {
         let Quota { keys, rate } = self.settings.quota;
         if let Some(rate) = rate
             && let Err(retry_after) = self.buckets.take(scope, rate)
         {
             return Err(ExecuteError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
         }
-        if let Some(limit) = keys
+        if let Some(limit) = keys.filter(|_| !key.is_keyless())
             && self.store.count_keys(scope, limit).await? >= limit
         {
             return Err(ExecuteError::TooManyKeys { limit });

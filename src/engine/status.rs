@@ -84,7 +84,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             reason: row.reason.filter(|_| row.status != Status::Completed),
             waiting_since: row.waiting_since.filter(|_| waits),
             retry_after: match row.status {
-                Status::InProgress => row.lease_left,
+                Status::InProgress => self.settings.ask_again_after(row.lease_left),
                 _ => row.back_off_left,
             },
             created_at: row.created_at,

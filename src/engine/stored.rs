@@ -122,6 +122,9 @@ impl<S: Store, A> Core<S, A> {
         if !(200..=599).contains(&reply.status) {
             return Err("a reply's status must be 200 to 599");
         }
+        if !reply.headers.iter().all(|(name, value)| is_header_line(name, value)) {
+            return Err("a reply's header line has a character that HTTP does not carry there");
+        }
         let stored = &self.settings.stored_headers;
         let kept: Vec<_> = reply
             .headers
@@ -145,6 +148,26 @@ impl<S: Store, A> Core<S, A> {
         })
     }
 
+    /// The names of the reply's header lines that a replay will not have, and is not known to do without.
+    pub(super) fn not_replayed<'r>(&self, reply: &'r Reply) -> impl Iterator<Item = &'r str> {
+        /// Of this one exchange, or the HTTP boundary's own.
+        const EXPECTED: [&str; 7] = [
+            "set-cookie",
+            "date",
+            "content-length",
+            "transfer-encoding",
+            "idempotency-key",
+            "idempotency-expires",
+            "idempotent-replayed",
+        ];
+        let names = reply.headers.iter().map(|(name, _)| name.as_str());
+        let known = |name: &&str| {
+            let stored = self.settings.stored_headers.iter().map(String::as_str);
+            stored.chain(EXPECTED).any(|known| known.eq_ignore_ascii_case(name))
+        };
+        names.filter(move |name| !known(name))
+    }
+
     /// The reply of a finished row; its status alone where it was not retained.
     pub(super) fn decode_reply(
         &self,
@@ -162,6 +185,14 @@ impl<S: Store, A> Core<S, A> {
             body: self.decode(scope, key, "response_body", body)?,
         }))
     }
+}
+
+/// Whether it is one line (RFC 9110, 5.1 and 5.5): a line break in a value would begin another.
+fn is_header_line(name: &str, value: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty()
+        && name.bytes().all(is_token)
+        && value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
 pub(super) fn unreadable(what: &'static str) -> ExecuteError {

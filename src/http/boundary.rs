@@ -7,7 +7,6 @@ use http::request::Parts;
 
 use super::header::{KeyHeaderError, key_of};
 use super::policy::{KeyRule, Policy};
-use super::problem::{Kind, Problem};
 use super::respond::Answer;
 use crate::definition::RequestDefinition;
 use crate::engine::{Call, Engine, ExecuteError, Outcome};
@@ -101,26 +100,22 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         if !Policy::guards(&head.method) {
             return Ok(None);
         }
-        let scope = self.scope(head).ok_or_else(|| {
-            let detail = "Authenticate; keys belong to their callers.";
-            self.policy.refuse(&Problem::new(Kind::Unauthenticated, detail))
-        })?;
+        let scope = self.scope(head).ok_or_else(|| self.policy.unauthenticated())?;
         let (key, sent) = match key_of(&head.headers, self.policy.syntax) {
+            // Reserved, so that nobody evades a quota by it.
+            Ok(key) if key.is_keyless() => {
+                let error = KeyHeaderError::Malformed("keys that begin like this are the server's");
+                return Err(self.policy.refuse(&error.into()));
+            }
             Ok(key) => (key, true),
             Err(KeyHeaderError::Missing) if self.policy.key == KeyRule::Optional => {
-                (self.own_key()?, false)
+                (IdempotencyKey::keyless(), false)
             }
             Err(error) => return Err(self.policy.refuse(&error.into())),
         };
         let origin = RequestOrigin::new(head.method.as_str(), head.uri.path(), head.uri.query());
         let (engine, policy) = (self.engine.clone(), self.policy.clone());
         Ok(Some(Keyed { engine, policy, scope, key, sent, origin }))
-    }
-
-    /// A random key: nobody can have sent it before.
-    fn own_key(&self) -> Result<IdempotencyKey, Answer> {
-        IdempotencyKey::new(crate::chance::uuid().to_string())
-            .map_err(|_| self.policy.refuse(&Problem::unavailable()))
     }
 }
 
@@ -178,7 +173,7 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
         self.engine
             .call(&self.scope, &self.key, request)
             .origin(self.origin.clone())
-            .on_duplicate(self.policy.on_duplicate)
+            .on_duplicate(self.policy.on_duplicate_or_default())
     }
 
     /// What the client is told of an outcome.

@@ -81,7 +81,8 @@ fn same_request(page: &mut Page, policy: &Policy) {
     page.says(
         "Two requests are the same where method, path, query and the values of the parameters are. \
          The order of members, white space, escapes and headers do not matter; the order of \
-         elements and each value do. A member may be given once.",
+         elements and each value do. A member may be given once. Path and query are compared as they \
+         are sent: `/rides?` is not `/rides`, and `%31` is not `1`.",
     );
     page.says(match policy.bodies {
         Bodies::Json => "Bodies are `application/json`.",
@@ -156,6 +157,7 @@ fn limits(page: &mut Page, policy: &Policy, settings: &Settings) {
     ] {
         table.row(None, [what.to_owned(), format!("{bytes} bytes")]);
     }
+    table.row(None, ["Time for a body to arrive".to_owned(), duration(policy.body_timeout)]);
     if let Some(keys) = settings.quota.keys {
         table.row(None, ["Keys of one caller, until they expire".to_owned(), keys.to_string()]);
     }

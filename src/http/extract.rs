@@ -42,10 +42,9 @@ where
         keyed.ok_or_else(|| {
             let idempotency = Idempotency::<S, A>::from_ref(state);
             let problem =
-                Problem::new(Kind::MethodNotAllowed, "This route takes POST and PATCH requests.");
-            let mut response = idempotency.policy().refuse(&problem).into_http();
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, PATCH"));
-            response.into()
+                Problem::new(Kind::MethodNotAllowed, "This route takes POST and PATCH requests.")
+                    .with_header(ALLOW, HeaderValue::from_static("POST, PATCH"));
+            idempotency.policy().refuse(&problem)
         })
     }
 }
@@ -78,9 +77,9 @@ where
 ///
 /// # Rejections
 ///
-/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 400 where
-/// the body does not arrive whole, is no JSON or gives a member twice, 422 (Stripe: 400) where it is
-/// no `T`. Nothing is reserved by then: a corrected body may come under the same key.
+/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 408 where
+/// the body does not arrive whole or within [`Policy::body_timeout`], 400 where it is no JSON or gives a
+/// member twice, 422 (Stripe: 400) where it is no `T`. Nothing is reserved by then: a corrected body may come under the same key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Params<T>(pub T);
 
@@ -131,17 +130,19 @@ fn policy_of(head: &Parts) -> Arc<Policy> {
     head.extensions.get::<Arc<Policy>>().cloned().unwrap_or_default()
 }
 
-/// The whole body, or nothing of it.
+/// The whole body in time, or nothing of it.
 async fn whole(policy: &Policy, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > policy.body_limit as u64) {
         return Err(policy.body_too_large());
     }
-    axum::body::to_bytes(body, policy.body_limit).await.map_err(|error| match is_over(&error) {
-        true => policy.body_too_large(),
-        false => Problem::new(Kind::BodyNotRead, "Nothing was done. Send it again."),
-    })
+    let read = axum::body::to_bytes(body, policy.body_limit);
+    match tokio::time::timeout(policy.body_timeout, read).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if is_over(&error) => Err(policy.body_too_large()),
+        _ => Err(Problem::new(Kind::BodyNotRead, "Nothing was done. Send it again.")),
+    }
 }
 
 /// Over a limit: this one, or one of a layer in front.

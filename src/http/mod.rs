@@ -12,6 +12,7 @@ mod describe;
 #[cfg(feature = "axum")]
 mod extract;
 mod header;
+mod objects;
 mod page;
 mod params;
 mod policy;

@@ -4,9 +4,11 @@
 use std::borrow::Cow;
 
 use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
 use serde::de::DeserializeOwned;
 
-use super::policy::{Encoding, Policy};
+use super::objects::Objects;
+use super::policy::{Bodies, Encoding, Policy, is_coded};
 use super::problem::{Kind, Problem};
 use super::respond::Answer;
 use super::unique::{names_are_unique, pairs_are_unique};
@@ -16,10 +18,11 @@ impl Policy {
     ///
     /// A member that is given twice in one JSON object, at any depth, or in one form, is refused,
     /// also where `T` is a map or a `serde_json::Value` that would keep the last one in silence: two
-    /// readers of one body must not see two requests.
+    /// readers of one body must not see two requests. For the same reason a JSON array is not taken for an
+    /// object whose members it lists, and a form is refused that has bytes which do not decode to UTF-8.
     ///
     /// # Errors
-    /// The answer to tell the client: 415, 413, 400 (no JSON, or a member twice) or 422 (not a `T`;
+    /// The answer to tell the client: 415, 413, 400 (no JSON, no form, or a member twice) or 422 (not a `T`;
     /// 400 in the Stripe profile). It repeats what serde says, which may quote the body: it is meant
     /// for its sender, not for a log.
     pub fn parameters<T: DeserializeOwned>(
@@ -49,15 +52,19 @@ impl Policy {
     }
 
     pub(crate) fn checked_encoding(&self, headers: &HeaderMap) -> Result<Encoding, Problem> {
+        if is_coded(headers) {
+            let problem = Problem::new(Kind::MediaType, "Send the body as it is, not compressed.");
+            return Err(problem.with_header(ACCEPT_ENCODING, HeaderValue::from_static("identity")));
+        }
         self.encoding(headers).ok_or_else(|| {
-            let detail = match self.bodies {
-                super::Bodies::Json => "Send application/json, not compressed.",
-                super::Bodies::Form => "Send application/x-www-form-urlencoded, not compressed.",
-                super::Bodies::JsonOrForm => {
-                    "Send application/json or application/x-www-form-urlencoded, not compressed."
-                }
+            let types = match self.bodies {
+                Bodies::Json => "application/json",
+                Bodies::Form => "application/x-www-form-urlencoded",
+                Bodies::JsonOrForm => "application/json, application/x-www-form-urlencoded",
             };
+            let detail = format!("Send one Content-Type of: {types}.");
             Problem::new(Kind::MediaType, detail)
+                .with_header(ACCEPT, HeaderValue::from_static(types))
         })
     }
 
@@ -69,16 +76,43 @@ impl Policy {
 
 fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     names_are_unique(body).map_err(|error| malformed(&error))?;
-    serde_json::from_slice(body).map_err(|error| match error.is_data() {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    T::deserialize(Objects::new(&mut json)).map_err(|error| match error.is_data() {
         true => invalid(&error),
         false => malformed(&error),
     })
 }
 
 fn form<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    form_decodes(body)?;
     pairs_are_unique(body).map_err(|error| malformed(&error))?;
     serde_urlencoded::from_bytes(body).map_err(|error| invalid(&error))
 }
+
+/// A form's reader would put U+FFFD for what does not decode, and so take different bytes for equal ones.
+fn form_decodes(form: &[u8]) -> Result<(), Problem> {
+    let mut decoded = Vec::with_capacity(form.len());
+    let mut rest = form;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        decoded.push(match (byte, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                let (Some(high), Some(low)) = (digit(high), digit(low)) else {
+                    return Err(malformed(&NOT_ENCODED));
+                };
+                rest = after;
+                (high * 16 + low) as u8
+            }
+            (b'%', _) => return Err(malformed(&NOT_ENCODED)),
+            (byte, _) => *byte,
+        });
+    }
+    // `&` and `=` are no part of a longer character, so that all is UTF-8 where each name and value is.
+    std::str::from_utf8(&decoded).map(|_| ()).map_err(|_| malformed(&"the form is not UTF-8"))
+}
+
+const NOT_ENCODED: &str = "a percent sign in the form is not followed by two hex digits";
 
 fn malformed(error: &dyn std::fmt::Display) -> Problem {
     Problem::new(Kind::ParametersMalformed, error.to_string())

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::Method;
-use http::header::{HeaderName, LINK, LOCATION, RETRY_AFTER};
+use http::header::{HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 
 use super::header::{IDEMPOTENCY_KEY, KeySyntax};
 use super::profile::{Profile, SHOULD_RETRY};
 use super::respond::IDEMPOTENCY_EXPIRES;
+use super::status::segment_of_key;
 use crate::config::OnDuplicate;
 use crate::key::IdempotencyKey;
 
@@ -54,7 +55,9 @@ pub struct Policy {
     pub(crate) syntax: KeySyntax,
     pub(crate) bodies: Bodies,
     pub(crate) body_limit: usize,
-    pub(crate) on_duplicate: OnDuplicate,
+    pub(crate) body_timeout: Duration,
+    pub(crate) on_duplicate: Option<OnDuplicate>,
+    pub(crate) challenge: HeaderValue,
     pub(crate) status_prefix: Option<String>,
     pub(crate) marker: HeaderName,
     pub(crate) documentation: String,
@@ -68,7 +71,9 @@ impl Default for Policy {
             syntax: KeySyntax::default(),
             bodies: Bodies::default(),
             body_limit: 256 << 10,
-            on_duplicate: OnDuplicate::default(),
+            body_timeout: Duration::from_secs(30),
+            on_duplicate: None,
+            challenge: HeaderValue::from_static("Bearer"),
             status_prefix: None,
             marker: HeaderName::from_static("idempotent-replayed"),
             documentation: "/idempotency".to_owned(),
@@ -113,10 +118,30 @@ impl Policy {
         self
     }
 
+    /// How long a body may take to arrive, before which nothing is reserved; 30 s. Past it the answer is
+    /// 408, to be tried again. Counts where the boundary reads the body, which is in axum.
+    pub fn body_timeout(mut self, within: Duration) -> Self {
+        self.body_timeout = within;
+        self
+    }
+
     /// What a request hears whose key is being run: 409 at once, or the end of a wait of bounded
-    /// length; [`OnDuplicate::Answer`]. It counts here instead of the engine's own setting.
+    /// length. It counts here instead of the engine's own setting.
+    ///
+    /// [`OnDuplicate::Answer`] in the profile [`Ietf`](Profile::Ietf), whose clients read `Retry-After`.
+    /// In the profile [`Stripe`](Profile::Stripe) a wait of 20 s: Stripe's SDKs do not read
+    /// `Retry-After`, try twice more within two seconds, and then give up. They wait 80 s for an answer,
+    /// and proxies for a minute or half of one. Where [`accept_duplicates`](Self::accept_duplicates) is
+    /// on, 202 at once.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
-        self.on_duplicate = on_duplicate;
+        self.on_duplicate = Some(on_duplicate);
+        self
+    }
+
+    /// What `WWW-Authenticate` says on a 401: the scheme by which the layer in front knows its callers,
+    /// as in `Basic realm="rides"`; `Bearer`.
+    pub fn challenge(mut self, challenge: HeaderValue) -> Self {
+        self.challenge = challenge;
         self
     }
 
@@ -163,7 +188,7 @@ impl Policy {
     /// Where to ask for the end of a request that is not finished, if there is such a place.
     pub(crate) fn status_uri(&self, key: &IdempotencyKey) -> Option<String> {
         let prefix = self.status_prefix.clone()?;
-        Some(key.as_str().bytes().fold(prefix, percent_encode))
+        Some(segment_of_key(key).bytes().fold(prefix, percent_encode))
     }
 
     /// The route of the status resource, as axum writes it.
@@ -174,21 +199,31 @@ impl Policy {
         is_path.then(|| format!("{prefix}{{key}}"))
     }
 
+    pub(crate) fn on_duplicate_or_default(&self) -> OnDuplicate {
+        const LONGER_THAN_MOST_REQUESTS: Duration = Duration::from_secs(20);
+        match (self.on_duplicate, self.profile) {
+            (Some(on_duplicate), _) => on_duplicate,
+            (None, Profile::Stripe) if self.status_prefix.is_none() => {
+                OnDuplicate::Wait(LONGER_THAN_MOST_REQUESTS)
+            }
+            (None, _) => OnDuplicate::Answer,
+        }
+    }
+
     /// How long a duplicate waits, if it does.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        match self.on_duplicate {
+        match self.on_duplicate_or_default() {
             OnDuplicate::Wait(bound) => Some(bound),
             OnDuplicate::Answer => None,
         }
     }
 
-    /// Whether a body of these headers is read, and as what.
+    /// Whether a body of these headers is read, and as what. Two lines of a type are none: the next
+    /// reader may take the other.
     pub(crate) fn encoding(&self, headers: &HeaderMap) -> Option<Encoding> {
-        let encoded = headers.get(http::header::CONTENT_ENCODING);
-        if encoded.is_some_and(|coding| coding != "identity") {
-            return None;
-        }
-        let content_type = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
+        let mut lines = headers.get_all(http::header::CONTENT_TYPE).iter();
+        let (Some(content_type), None) = (lines.next(), lines.next()) else { return None };
+        let content_type = content_type.to_str().ok()?;
         // Parameters (a charset) change nothing: JSON is UTF-8, and so are these forms.
         let essence = content_type.split(';').next()?.trim().to_ascii_lowercase();
         let json = essence == "application/json"
@@ -199,6 +234,16 @@ impl Policy {
             _ => None,
         }
     }
+}
+
+/// Whether the body is encoded otherwise than as it is (RFC 9110, 8.4: a list, in any letter case, over
+/// all lines).
+pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(http::header::CONTENT_ENCODING).iter();
+    let codings = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    codings
+        .map(<[u8]>::trim_ascii)
+        .any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 const FORM: &str = "application/x-www-form-urlencoded";

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
+
 use super::header::KeyHeaderError;
 use crate::engine::{ExecuteError, FailureCause};
 
@@ -106,7 +108,10 @@ impl Kind {
             Self::BodyTooLarge => {
                 ("body_too_large", 413, 413, "The request is too large", false, Request)
             }
-            Self::BodyNotRead => ("body_not_read", 400, 400, "The body ended early", true, Request),
+            Self::BodyNotRead => {
+                let title = "The body did not arrive";
+                ("body_not_read", 408, 408, title, true, Request)
+            }
             Self::MediaType => {
                 let title = "The body's type or encoding is not supported";
                 ("unsupported_media_type", 415, 415, title, false, Request)
@@ -164,12 +169,18 @@ pub(crate) struct Problem {
     pub(crate) detail: Cow<'static, str>,
     pub(crate) retryable: bool,
     pub(crate) retry_after: Option<Duration>,
+    /// A header that the status asks for, as 401 does for `WWW-Authenticate`.
+    pub(crate) header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         let retryable = kind.facts().retryable;
-        Self { kind, detail: detail.into(), retryable, retry_after: None }
+        Self { kind, detail: detail.into(), retryable, retry_after: None, header: None }
+    }
+
+    pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { header: Some((name, value)), ..self }
     }
 
     pub(crate) fn later(kind: Kind, detail: &'static str, after: Duration) -> Self {
@@ -178,7 +189,7 @@ impl Problem {
 
     /// As it is told to a client that sent no key: what it would send again is another request.
     pub(crate) fn without_key(self) -> Self {
-        if !self.retryable {
+        if !self.retryable || self.kind == Kind::RateExceeded {
             return self;
         }
         let detail = "Part of it may be done, and the rest may follow. Without an Idempotency-Key, \
@@ -232,7 +243,7 @@ impl From<ExecuteError> for Problem {
             }
             ExecuteError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
             ExecuteError::RateExceeded { retry_after, .. } => {
-                let detail = "Nothing was done. Try again later, with the same key.";
+                let detail = "Nothing was done. Try again later.";
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
             ExecuteError::TooManyKeys { .. } => {

@@ -84,6 +84,7 @@ impl Profile {
         if let Some(after) = problem.retry_after {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
         }
+        headers.extend(problem.header.clone());
         response
     }
 

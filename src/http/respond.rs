@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::header::{
-    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING,
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    TRANSFER_ENCODING, WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 
@@ -110,8 +111,18 @@ impl Policy {
         self.profile.tell(problem, &self.documentation).into()
     }
 
+    pub(crate) fn unauthenticated(&self) -> Answer {
+        let detail = "Authenticate; keys belong to their callers.";
+        let problem = Problem::new(Kind::Unauthenticated, detail);
+        self.refuse(&problem.with_header(WWW_AUTHENTICATE, self.challenge.clone()))
+    }
+
     fn finished(&self, key: Option<&IdempotencyKey>, finished: &Finished) -> Response<Bytes> {
         let mut response = replied(&finished.reply);
+        // What a phase says of these, it can only say wrongly.
+        for name in [&IDEMPOTENCY_KEY, &IDEMPOTENCY_EXPIRES, &self.marker] {
+            response.headers_mut().remove(name);
+        }
         let is_error = response.status().as_u16() >= 400;
         let headers = response.headers_mut();
         if self.profile == Profile::Stripe && is_error {

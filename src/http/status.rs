@@ -1,5 +1,7 @@
 //! The status resource: where a request stands, for a client that was told 202.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -7,6 +9,7 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::boundary::Idempotency;
+use super::header::{KeySyntax, parse_key, quoted_form};
 use super::problem::{Kind, Problem};
 use super::respond::{Answer, whole_seconds};
 use crate::engine::RequestStatus;
@@ -16,7 +19,7 @@ use crate::store::{Status, Store};
 
 impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// Where the caller's request under `key` stands: 200 with JSON, 401, or 404 where this caller has
-    /// no such key (G16). `head` is the status request's own, `key` the decoded end of its path.
+    /// no such key (G16). `head` is the status request's own, `key` the percent-decoded end of its path.
     ///
     /// `status` is `pending`, `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
     /// `completed`; `recovery_point` the last committed phase; `reason` why the last attempt ended before
@@ -25,20 +28,44 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// `Retry-After`. A completed request has a `response`: `status`, `headers` as name and value,
     /// and `body` where it is UTF-8, else `body_base64`; `null` where it was not retained.
     pub async fn status(&self, head: &Parts, key: &str) -> Answer {
-        let Some(scope) = self.scope(head) else {
-            let detail = "Authenticate; keys belong to their callers.";
-            return self.policy().refuse(&Problem::new(Kind::Unauthenticated, detail));
-        };
+        let mut response = self.standing(head, key).await.into_http();
+        // A 404 may be kept by a cache, and is true for a moment only.
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response.into()
+    }
+
+    async fn standing(&self, head: &Parts, key: &str) -> Answer {
+        let Some(scope) = self.scope(head) else { return self.policy().unauthenticated() };
         let unknown = || {
             let detail = "You have no request under this key, or its answer has expired.";
             self.policy().refuse(&Problem::new(Kind::NoSuchRequest, detail))
         };
-        let Ok(key) = IdempotencyKey::new(key) else { return unknown() };
+        let Some(key) = key_of_segment(key) else { return unknown() };
         match self.engine().status(&scope, &key).await {
             Ok(Some(status)) => told(&status).into(),
             Ok(None) => unknown(),
             Err(error) => self.policy().refuse(&error.into()),
         }
+    }
+}
+
+/// A key as the last segment of a path, before its percent-encoding: as it is, except that clients
+/// resolve `.` and `..`, percent-encoded or not, against the path. Those two are in quotes, as in the
+/// header; so that no two keys meet, a key that begins with a quote is, too.
+pub(super) fn segment_of_key(key: &IdempotencyKey) -> Cow<'_, str> {
+    let text = key.as_str();
+    let is_quoted = matches!(text, "." | "..") || text.starts_with('"');
+    match quoted_form(key).filter(|_| is_quoted) {
+        // Visible ASCII.
+        Some(quoted) => String::from_utf8_lossy(quoted.as_bytes()).into_owned().into(),
+        None => text.into(),
+    }
+}
+
+fn key_of_segment(segment: &str) -> Option<IdempotencyKey> {
+    match segment.starts_with('"') {
+        true => parse_key(segment.as_bytes(), KeySyntax::Quoted).ok(),
+        false => IdempotencyKey::new(segment).ok(),
     }
 }
 
@@ -56,7 +83,6 @@ fn told(status: &RequestStatus) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(told.to_string()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !matches!(status.status, Status::Completed | Status::DeadLetter) {
         headers.insert(RETRY_AFTER, whole_seconds(status.retry_after).into());
     }

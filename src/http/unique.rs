@@ -11,6 +11,10 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 /// The member's name is the client's text and is not repeated; serde_json adds line and column.
 const TWICE: &str = "a member is given twice in one object";
 
+/// How serde_json calls a value that it hands to itself as text. Given by a client, such a member would
+/// be read as the JSON in its string, which nobody has looked at.
+const PRIVATE: &str = "$serde_json::private::";
+
 pub(super) fn names_are_unique(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<Unique>(json).map(|Unique| ())
 }
@@ -46,6 +50,9 @@ impl<'de> Visitor<'de> for Walk {
         // Decoded names: `"a"` and `"\u0061"` are one.
         let mut seen = HashSet::new();
         while let Some(name) = members.next_key::<String>()? {
+            if name.starts_with(PRIVATE) {
+                return Err(M::Error::custom("a member has a name that is reserved"));
+            }
             if !seen.insert(name) {
                 return Err(M::Error::custom(TWICE));
             }

@@ -24,7 +24,10 @@ pub enum Flow<T> {
     Finish(Reply),
 }
 
-/// The answer of a finished request: stored, and replayed byte for byte (G8).
+/// The answer of a finished request: stored, and replayed (G8). A replay has the same status, the same
+/// bytes in its body, and those header lines that
+/// [`EngineBuilder::store_header`](crate::EngineBuilder::store_header) lists; any other line is on the
+/// first answer only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     pub(crate) status: u16,
@@ -60,10 +63,22 @@ impl Reply {
         Self::new(status).header("content-type", "text/plain; charset=utf-8").body(text.into())
     }
 
-    /// Adds a header line; lines of one name keep their order.
+    /// Adds a header line; lines of one name keep their order. Of `content-type`, `content-location`,
+    /// `location`, `etag` and `last-modified`, which a response has once, the line replaces the one that
+    /// there is.
+    ///
+    /// A name or value with a character that HTTP does not carry there (a line break above all) makes
+    /// the phase fail. `idempotency-key`, `idempotency-expires` and the replay marker are the HTTP
+    /// boundary's own and are left out.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.headers.push((name.into(), value.into()));
+        const ONCE: [&str; 5] =
+            ["content-type", "content-location", "location", "etag", "last-modified"];
+        let name = name.into();
+        if ONCE.iter().any(|once| name.eq_ignore_ascii_case(once)) {
+            self.headers.retain(|(other, _)| !name.eq_ignore_ascii_case(other));
+        }
+        self.headers.push((name, value.into()));
         self
     }
 

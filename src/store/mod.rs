@@ -194,7 +194,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         request_id: Uuid,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
-    /// How many keys of the scope are not past their retention, counted up to `cap`.
+    /// How many keys of the scope, but for those of requests that had none, are not past their retention,
+    /// counted up to `cap`.
     #[doc(hidden)]
     fn count_keys(
         &self,

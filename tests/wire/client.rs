@@ -28,6 +28,11 @@ impl Request {
         self
     }
 
+    pub fn path(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
     pub fn method(mut self, method: &'static str) -> Self {
         self.method = method;
         self
@@ -97,6 +102,13 @@ impl Request {
         let _ = stream.write_all(&self.bytes()[..length]).await;
         let _ = stream.shutdown().await;
         Seen::parse(&rest(&mut stream).await)
+    }
+
+    /// Sends the first bytes only, and goes on listening.
+    pub async fn stop_at(&self, length: usize) -> Seen {
+        let mut stream = self.open().await;
+        stream.write_all(&self.bytes()[..length]).await.unwrap();
+        Seen::parse(&rest(&mut stream).await).expect("an answer")
     }
 
     /// Sends everything; whoever drops the stream hangs up.

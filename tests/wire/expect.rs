@@ -83,7 +83,7 @@ const ERRORS: [Error; 21] = [
     ("unauthenticated", [401, 401], "The caller is not known", REQUEST, false, false),
     ("method_not_allowed", [405, 405], "The method takes no key", REQUEST, false, false),
     ("body_too_large", [413, 413], "The request is too large", REQUEST, false, false),
-    ("body_not_read", [400, 400], "The body ended early", REQUEST, true, false),
+    ("body_not_read", [408, 408], "The body did not arrive", REQUEST, true, false),
     (
         "unsupported_media_type",
         [415, 415],

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use atomic_phases::{OnDuplicate, Outcome, Profile, Quota, RequestOrigin, WorkerConfig};
+use atomic_phases::{
+    KeyRule, OnDuplicate, Outcome, Policy, Profile, Quota, RequestOrigin, WorkerConfig,
+};
 use serde_json::{Value, json};
 
+use super::client::Seen;
 use super::expect::{is_error, is_reply};
 use super::server::Wire;
 use crate::support::*;
@@ -124,6 +127,80 @@ pub async fn w28_a_duplicate_while_running_is_409<S: TestDb>(db: S, profile: Pro
     assert_eq!(wire.app.provider.calls().len(), 1);
 }
 
+/// Seconds that a 409 asks to wait for.
+#[track_caller]
+fn retry_after(seen: &Seen) -> u64 {
+    assert_eq!(seen.status, 409, "{seen:?}");
+    seen.header("retry-after").unwrap().parse().unwrap()
+}
+
+pub async fn w28_retry_after_is_short_while_the_holder_gives_signs<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    // The lease is 60 s long and was taken a moment ago.
+    dies_in_the_call(&wire, false).await;
+    let seen = wire.book("k").send().await;
+    is_error(&seen, profile, "idempotency_key_in_use");
+    assert!(retry_after(&seen) <= 3, "{seen:?}");
+    // Heartbeats are missing: nothing happens before the lease ends.
+    let left = match is_postgres::<S>() {
+        true => "clock_timestamp() + interval '25 s'",
+        false => "CAST(unixepoch('subsec') * 1000 AS INTEGER) + 25000",
+    };
+    wire.db.sql(&format!("UPDATE atomic_phases_keys SET locked_until = {left}")).await;
+    let seen = wire.book("k").send().await;
+    is_error(&seen, profile, "idempotency_key_in_use");
+    assert!((4..=25).contains(&retry_after(&seen)), "{seen:?}");
+}
+
+/// The default of each profile.
+fn by_default(profile: Profile) -> impl FnOnce(Policy) -> Policy {
+    move |_| Policy::default().profile(profile)
+}
+
+pub async fn w29_the_stripe_profile_waits_by_default<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::setup(db, profile).policy(by_default(profile)).start().await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let first = wire.book("k").send_in_background();
+    let running = gate.recv().await.unwrap();
+    let second = wire.book("k").send_in_background();
+    if profile == Profile::Ietf {
+        is_error(&second.await.unwrap(), profile, "idempotency_key_in_use");
+        running.send(()).unwrap();
+        is_reply(&first.await.unwrap(), profile, "k", 201, false);
+        return;
+    }
+    running.send(()).unwrap();
+    is_reply(&first.await.unwrap(), profile, "k", 201, false);
+    is_reply(&second.await.unwrap(), profile, "k", 201, true);
+    assert_eq!(wire.effects(), 1);
+}
+
+pub async fn w34_the_stripe_profile_waits_for_an_outcome_that_is_soon_known<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let app = App::new(Provider::that_ignores_keys());
+    let wire = Wire::setup(db, profile).app(&app).policy(by_default(profile)).start().await;
+    let body = json!({ "who": "pilot", "trouble": Trouble::UnknownForeign }).to_string();
+    let notify = wire.request("POST", "/notify").key("k").json(&body);
+    app.provider.answer_searches();
+    // It rests for longer than the bound of the wait.
+    is_error(&notify.send().await, profile, "outcome_unknown");
+    wire.db.let_time_pass().await;
+    let asked = notify.send_in_background();
+    if profile == Profile::Ietf {
+        is_error(&asked.await.unwrap(), profile, "outcome_unknown");
+        return;
+    }
+    let workers = wire.engine.spawn_workers(WorkerConfig::default()).unwrap();
+    is_reply(&asked.await.unwrap(), profile, "k", 200, true);
+    assert_eq!(wire.effects(), 1);
+    workers.shutdown(Duration::from_secs(30)).await.unwrap();
+}
+
 pub async fn w29_a_duplicate_in_wait_mode_hears_the_end<S: TestDb>(db: S, profile: Profile) {
     let app = App::default();
     let waiting = |db: S, millis| {
@@ -189,6 +266,10 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     is_error(&status().set("x-tenant", "other").send().await, profile, "no_such_request");
     let never = wire.request("GET", "/book/requests/never").send().await;
     is_error(&never, profile, "no_such_request");
+    let stranger = wire.request("GET", "/book/requests/k").without("x-tenant").send().await;
+    for told in [&seen, &never, &stranger] {
+        assert_eq!(told.header("cache-control"), Some("no-store"), "{told:?}");
+    }
     let workers = wire.engine.spawn_workers(WorkerConfig::default()).unwrap();
     let mut seen = later(r#"{"amount":20}"#).send().await;
     while seen.status == 202 {
@@ -216,6 +297,33 @@ pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: Te
     running.send(()).unwrap();
     is_reply(&first.await.unwrap(), profile, "k", 201, false);
     assert_eq!(wire.effects(), 1);
+}
+
+/// `.` and `..` are removed from a path by clients, percent-encoded or not; a quote is what tells the
+/// form that they have instead.
+pub async fn w30_every_key_has_a_status_uri_that_clients_leave_alone<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let accepting = Wire::setup(db, profile).policy(|p| p.accept_duplicates("/book/requests/"));
+    let wire = accepting.start().await;
+    let mut seen_at = std::collections::HashSet::new();
+    for (count, key) in [".", "..", "...", "a.b", "\".\"", "\"..\"", "\"", "%2E", "a/b", "\\\""]
+        .into_iter()
+        .enumerate()
+    {
+        let quoted = format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""));
+        let body = format!("{{\"amount\":{count}}}");
+        let seen = wire.request("POST", "/later").key(&quoted).json(body).send().await;
+        assert_eq!(seen.status, 202, "{key}: {seen:?}");
+        let uri = seen.header("location").unwrap().to_owned();
+        // As clients resolve it.
+        let base = format!("http://host{uri}").parse::<reqwest::Url>().unwrap();
+        assert_eq!(base.path(), uri, "{key}");
+        let status = wire.request("GET", &uri).send().await;
+        assert_eq!((status.status, &status.json()["status"]), (200, &json!("pending")), "{key}");
+        assert!(seen_at.insert(uri), "{key}");
+    }
 }
 
 /// The holder of `POST /book` under `k` dies before or after its effect: its future is dropped in
@@ -304,7 +412,7 @@ pub async fn w36_a_client_that_hangs_up_at_any_byte_reserves_nothing<S: TestDb>(
     for request in cut {
         for length in 0..request.bytes().len() {
             if let Some(seen) = request.cut_at(length).await {
-                assert_eq!(seen.status, 400, "cut at {length}");
+                assert!(matches!(seen.status, 400 | 408), "cut at {length}: {seen:?}");
             }
         }
     }
@@ -408,4 +516,39 @@ pub async fn a_quota_is_429_and_its_requests_are_not_stored<S: TestDb>(db: S, pr
     is_reply(&book("a").send().await, profile, "a", 201, false);
     is_error(&book("b").send().await, profile, "rate_exceeded");
     is_reply(&book("a").send().await, profile, "a", 201, true);
+}
+
+pub async fn a_request_without_a_key_is_told_the_truth_by_a_quota_and_takes_no_key_of_it<
+    S: TestDb,
+>(
+    db: S,
+    profile: Profile,
+) {
+    let keyless = |wire: &Wire<S>, tenant: &str| {
+        wire.book("").without("idempotency-key").set("x-tenant", tenant)
+    };
+    let few = Wire::setup(db.another().await, profile).policy(|p| p.key(KeyRule::Optional));
+    let few = few.builder(|engine| engine.quota(Quota::default().keys(1))).start().await;
+    for effects in 1..=3 {
+        assert_eq!(keyless(&few, "tenant-1").send().await.status, 201);
+        assert_eq!(few.effects(), effects);
+    }
+    is_reply(&few.book("a").send().await, profile, "a", 201, false);
+    is_error(&few.book("b").send().await, profile, "too_many_keys");
+    // A key that looks like one of the server's own does not get around it.
+    let stored = "SELECT min(idempotency_key) FROM atomic_phases_keys WHERE idempotency_key <> 'a'";
+    let prefix = few.db.text(stored).await.split_once(':').unwrap().0.to_owned();
+    let forged = few.book(&format!("{prefix}:b")).send().await;
+    is_error(&forged, profile, "idempotency_key_malformed");
+
+    let slow = Wire::setup(db, profile).policy(|p| p.key(KeyRule::Optional));
+    let slow =
+        slow.builder(|engine| engine.quota(Quota::default().rate(1, Duration::from_secs(600))));
+    let slow = slow.start().await;
+    assert_eq!(keyless(&slow, "another").send().await.status, 201);
+    let refused = keyless(&slow, "another").send().await;
+    is_error(&refused, profile, "rate_exceeded");
+    let text = String::from_utf8(refused.body.clone()).unwrap();
+    assert!(text.contains("Nothing was done") && !text.contains("key"), "{text}");
+    assert_eq!(slow.effects(), 1);
 }

@@ -1,6 +1,9 @@
 //! Rows 50 to 79: what is the same request, whose it is, and what is stored of a reply.
 
-use atomic_phases::Profile;
+use std::time::Duration;
+
+use atomic_phases::{Policy, Profile};
+use http::HeaderValue;
 use serde_json::json;
 
 use super::client::Request;
@@ -247,6 +250,32 @@ pub async fn w74_headers_of_the_allow_list_are_replayed_in_order<S: TestDb>(
     }
 }
 
+pub async fn w74_what_a_phase_says_replaces_and_is_never_doubled<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    for replayed in [false, true] {
+        let seen = wire.echo("k", r#"{"how":"Forged"}"#).send().await;
+        // The key, its expiry and the marker are the server's to tell.
+        is_reply(&seen, profile, "k", 200, replayed);
+        assert_eq!(seen.header("content-type"), Some("application/vnd.api+json"));
+        assert_eq!(seen.header("location"), Some("/echo/2"));
+        // Goes with the bytes that it describes.
+        assert_eq!(seen.header("content-encoding"), Some("gzip"));
+        assert_eq!(seen.body, BYTES);
+    }
+}
+
+pub async fn w74_a_header_line_that_would_be_two_is_an_error<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let seen = wire.echo("k", r#"{"how":"Split"}"#).send().await;
+    is_error(&seen, profile, "temporarily_unavailable");
+    assert_eq!(seen.header("set-cookie"), None);
+    let reason = wire.db.text("SELECT reason FROM atomic_phases_keys").await;
+    assert!(reason.contains("header"), "{reason}");
+}
+
 pub async fn w75_any_other_header_is_on_the_first_answer_only_and_not_stored<S: TestDb>(
     db: S,
     profile: Profile,
@@ -316,6 +345,25 @@ pub async fn w78_a_body_over_the_cap_is_413_and_nothing_is_reserved<S: TestDb>(
     is_reply(&wire.book("k").json(of_length(100)).send().await, profile, "k", 201, false);
 }
 
+pub async fn a_body_that_does_not_arrive_in_time_is_408<S: TestDb>(db: S, profile: Profile) {
+    let short = |policy: Policy| policy.body_timeout(Duration::from_millis(50));
+    let wire = Wire::setup(db, profile).policy(short).start().await;
+    for request in [wire.book("k"), wire.book("k").chunked()] {
+        let seen = request.stop_at(request.bytes().len() - 4).await;
+        is_error(&seen, profile, "body_not_read");
+    }
+    assert_eq!(wire.effects(), 0);
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+}
+
+pub async fn a_401_says_how_to_authenticate<S: TestDb>(db: S, profile: Profile) {
+    let basic = HeaderValue::from_static("Basic realm=\"rides\"");
+    let wire = Wire::setup(db, profile).policy(|policy| policy.challenge(basic)).start().await;
+    let seen = wire.book("k").without("x-tenant").send().await;
+    is_error(&seen, profile, "unauthenticated");
+    assert_eq!(seen.header("www-authenticate"), Some("Basic realm=\"rides\""));
+}
+
 pub async fn w79_hostile_json_is_400<S: TestDb>(db: S, profile: Profile) {
     let wire = Wire::start(db, profile).await;
     let deep = |open: &str, times: usize| format!("{{\"extra\":{}", open.repeat(times));
@@ -348,6 +396,83 @@ pub async fn w79_hostile_json_is_400<S: TestDb>(db: S, profile: Profile) {
     is_reply(&wire.echo("k", "{}").send().await, profile, "k", 200, false);
 }
 
+pub async fn w55_nothing_hides_a_member_that_is_given_twice<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    for name in ["RawValue", "Number"] {
+        let hidden = format!(r#"{{"$serde_json::private::{name}":"{{\"a\":1,\"a\":2}}"}}"#);
+        let at_any_depth = format!(r#"{{"note":"x","extra":[{{"deep":{hidden}}}]}}"#);
+        for body in [format!(r#"{{"extra":{hidden}}}"#), at_any_depth, hidden] {
+            let seen = wire.echo("k", &body).send().await;
+            is_error(&seen, profile, "parameters_malformed");
+        }
+    }
+    assert_eq!(wire.effects(), 0);
+}
+
+pub async fn an_array_is_no_object<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    for body in ["[]", "[20.0,1]", r#"[20.0,1,"note",[],null,null,"Plain"]"#] {
+        is_error(&wire.echo("k", body).send().await, profile, "parameters_invalid");
+    }
+    let nested = wire.request("POST", "/parcel").key("k");
+    is_error(
+        &nested.clone().json(r#"{"to":["street",5]}"#).send().await,
+        profile,
+        "parameters_invalid",
+    );
+    assert_eq!(wire.effects(), 0);
+    let seen = nested.json(r#"{"to":{"street":"street","number":5}}"#).send().await;
+    assert_eq!(seen.status, 200, "{seen:?}");
+}
+
+pub async fn forms_that_do_not_decode_are_400<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    let form = |body: &str| wire.book("k").body("application/x-www-form-urlencoded", body);
+    for body in
+        ["amount=20&x=%zz", "amount=20&x=%", "amount=20&x=%4", "amount=20&x=%ff%fe", "%c3=1"]
+    {
+        is_error(&form(body).send().await, profile, "parameters_malformed");
+    }
+    let raw = wire.book("k").body("application/x-www-form-urlencoded", b"amount=20&x=\xff");
+    is_error(&raw.send().await, profile, "parameters_malformed");
+    assert_eq!(wire.effects(), 0);
+    is_reply(&form("amount=%320&x=%C3%A9+%25").send().await, profile, "k", 201, false);
+}
+
+pub async fn types_and_codings_are_compared_as_http_says<S: TestDb>(db: S, profile: Profile) {
+    let wire = Wire::start(db, profile).await;
+    for (case, lines) in [
+        &["identity"][..],
+        &["Identity"],
+        &["identity, IDENTITY"],
+        &["identity", "identity"],
+        &[""],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = wire.book("k").set("x-tenant", format!("case-{case}"));
+        let request = lines.iter().fold(request, |r, coding| r.line("content-encoding", coding));
+        is_reply(&request.send().await, profile, "k", 201, false);
+    }
+    let effects = wire.effects();
+    for lines in [&["gzip"][..], &["identity, gzip"], &["identity", "gzip"], &["gzip", "identity"]]
+    {
+        let request = wire.book("l");
+        let request = lines.iter().fold(request, |r, coding| r.line("content-encoding", coding));
+        let seen = request.send().await;
+        is_error(&seen, profile, "unsupported_media_type");
+        assert_eq!(seen.header("accept-encoding"), Some("identity"));
+    }
+    // Two readers of two lines may see two types.
+    let two = wire.book("l").line("content-type", "application/x-www-form-urlencoded");
+    is_error(&two.send().await, profile, "unsupported_media_type");
+    let seen = wire.book("l").body("text/plain", "{}").send().await;
+    assert_eq!(seen.header("accept-encoding"), None);
+    assert_eq!(seen.header("accept"), Some("application/json, application/x-www-form-urlencoded"));
+    assert_eq!(wire.effects(), effects);
+}
+
 pub async fn bodies_of_another_type_are_415<S: TestDb>(db: S, profile: Profile) {
     let wire = Wire::start(db, profile).await;
     let json = r#"{"amount":20}"#;
@@ -371,6 +496,7 @@ pub async fn a_caller_without_a_scope_is_401_before_its_key_is_looked_at<S: Test
     for key in ["k", "a b"] {
         let seen = wire.book(key).without("x-tenant").send().await;
         is_error(&seen, profile, "unauthenticated");
+        assert_eq!(seen.header("www-authenticate"), Some("Bearer"));
     }
     assert_eq!(wire.effects(), 0);
 }

@@ -38,6 +38,10 @@ pub enum How {
     Empty,
     Bytes,
     Fail,
+    /// Header lines that are not a phase's to give, and one twice.
+    Forged,
+    /// A header value that would be two lines.
+    Split,
 }
 
 pub const BYTES: &[u8] = b"\x00\xff\xfe\r\n\r\n\x80";
@@ -73,10 +77,41 @@ impl<Db: TestDb> Echo {
             How::Bytes => {
                 Reply::new(200).header("content-type", "application/octet-stream").body(BYTES)
             }
+            How::Forged => Reply::json(200, &())?
+                .header("Content-Type", "application/vnd.api+json")
+                .header("location", "/echo/1")
+                .header("Location", "/echo/2")
+                .header("Idempotency-Key", "forged")
+                .header("idempotency-expires", "never")
+                .header("idempotent-replayed", "true")
+                .header("content-encoding", "gzip")
+                .body(BYTES),
+            How::Split => Reply::new(200).header("x-a", "b\r\nset-cookie: c=d"),
             How::Fail => {
                 return Err(PhaseError::reject(Reply::json(500, &json!({ "final": true }))?));
             }
         })
+    }
+}
+
+/// A request with an object in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Posted {
+    to: Address,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Address {
+    street: String,
+    number: u32,
+}
+
+#[atomic_phases(name = "posted", version = 1)]
+impl<Db: TestDb> Posted {
+    #[phase]
+    async fn sent(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Reply> {
+        Db::insert_step(tx, &ctx.uuid(0).to_string(), &self.to.street).await?;
+        Ok(Reply::json(200, &self.to.number)?)
     }
 }
 
@@ -117,7 +152,12 @@ impl<S: TestDb> Setup<S> {
     pub async fn start(self) -> Wire<S> {
         let builder = self.builder;
         let engine = engine_with(&self.db, &self.app, |engine| {
-            builder(engine.register::<Echo>().lease(std::time::Duration::from_secs(60)))
+            builder(
+                engine
+                    .register::<Echo>()
+                    .register::<Posted>()
+                    .lease(std::time::Duration::from_secs(60)),
+            )
         });
         let router = router(engine.clone(), self.policy);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -129,7 +169,11 @@ impl<S: TestDb> Setup<S> {
 
 impl<S: TestDb> Wire<S> {
     pub fn setup(db: S, profile: Profile) -> Setup<S> {
-        let policy = Policy::default().profile(profile).bodies(Bodies::JsonOrForm);
+        // At once in either profile; what each does by default is a test of its own.
+        let policy = Policy::default()
+            .profile(profile)
+            .bodies(Bodies::JsonOrForm)
+            .on_duplicate(OnDuplicate::Answer);
         Setup { db, app: App::default(), policy, profile, builder: |builder| builder }
     }
 
@@ -173,6 +217,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
         .route("/later", post(later::<S>))
         .route("/notify", post(notify::<S>))
         .route("/echo", post(echo::<S>).patch(echo::<S>))
+        .route("/parcel", post(parcel::<S>))
         .nest("/in", Router::new().route("/{place}", post(echo_in::<S>)))
         .nest("/out", Router::new().route("/{place}", post(echo_in::<S>)))
         .route("/wrong", get(book::<S>))
@@ -205,6 +250,10 @@ async fn notify<S: TestDb>(keyed: Keyed<S, App>, Params(notify): Params<Notify>)
 
 async fn echo<S: TestDb>(keyed: Keyed<S, App>, Params(echo): Params<Echo>) -> Answer {
     keyed.answer(echo).await
+}
+
+async fn parcel<S: TestDb>(keyed: Keyed<S, App>, Params(parcel): Params<Posted>) -> Answer {
+    keyed.answer(parcel).await
 }
 
 #[derive(Deserialize)]

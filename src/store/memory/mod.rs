@@ -56,7 +56,7 @@ use super::{
     StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::{IdempotencyKey, KEYLESS, Scope};
 use crate::phase::StagedJob;
 
 /// How long a statement waits for a key's row while it holds a connection, as in the other store; the rest
@@ -518,7 +518,11 @@ impl Store for Memory {
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
         let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
         let now = self.database().now();
-        let live = |key: &&KeyRecord| key.scope == scope.as_str() && key.expires_at.0 > now;
+        let live = |key: &&KeyRecord| {
+            key.scope == scope.as_str()
+                && key.expires_at.0 > now
+                && !key.idempotency_key.starts_with(KEYLESS)
+        };
         Ok(keys.iter().filter(live).take(cap as usize).count() as u32)
     }
 

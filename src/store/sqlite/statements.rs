@@ -476,8 +476,9 @@ statement! {
     /// The scope's keys that are not past their retention, counted up to a cap (G16).
     CountKeys for Db, rows BigInt,
     { scope: String, most: i64, cap: i64 },
-    "SELECT count(*) FROM (SELECT 1 FROM (SELECT expires_at FROM atomic_phases_keys WHERE scope = ",
-    scope, " LIMIT ", most, ") WHERE expires_at > ", [NOW], " LIMIT ", cap, ")"
+    "SELECT count(*) FROM (SELECT 1 FROM (SELECT idempotency_key, expires_at FROM atomic_phases_keys \
+     WHERE scope = ", scope, " ORDER BY idempotency_key LIMIT ", most, ") WHERE expires_at > ", [NOW],
+    " AND substr(idempotency_key, 1, 9) <> '~keyless:' LIMIT ", cap, ")"
 }
 
 statement! {
