@@ -117,6 +117,9 @@ struct Serve {
     /// Seconds that connections have to end when the server is asked to stop
     #[arg(long, default_value_t = 10.0)]
     drain: f64,
+    /// Seconds that the delivery of a receipt may take
+    #[arg(long, default_value_t = 60.0)]
+    delivery: f64,
     #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET, hide_env_values = true)]
     webhook_secret: String,
 }
@@ -174,7 +177,10 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     for stranded in &report.stranded {
         println!("left to another version of this program: {stranded:?}");
     }
-    let config = WorkerConfig::default().poll(Duration::from_secs_f64(options.poll)).sink(mail());
+    let config = WorkerConfig::default()
+        .poll(Duration::from_secs_f64(options.poll))
+        .delivery(Duration::from_secs_f64(options.delivery))
+        .sink(mail());
     let workers = options.workers.then(|| engine.spawn_workers(config)).transpose()?;
     let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
     let listener = TcpListener::bind(listen).await?;

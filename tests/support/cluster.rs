@@ -13,6 +13,7 @@ pub struct Cluster {
     dir: PathBuf,
     bin: PathBuf,
     port: u16,
+    variables: Vec<String>,
     /// Stops the cluster when this process ends, in whatever way: its standard input closes then.
     _watchdog: Child,
 }
@@ -35,6 +36,37 @@ impl Cluster {
 
     /// A cluster below this folder.
     pub fn start_in(parent: &Path) -> Self {
+        Self::start_with(parent, &[])
+    }
+
+    /// The same; its server has these variables in its environment.
+    pub fn start_with(parent: &Path, variables: &[(&str, &str)]) -> Self {
+        let cluster = Self::below(parent, variables);
+        run(as_postgres(&cluster.bin.join("initdb"))
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"])
+            .arg(cluster.data()));
+        cluster.set(
+            "listen_addresses = '127.0.0.1'\nshared_preload_libraries = 'pg_stat_statements'\n\
+             max_connections = 300\nfsync = on\nsynchronous_commit = on\nshared_buffers = 64MB\n",
+        );
+        cluster.begin();
+        cluster
+    }
+
+    /// A standby of this server, which follows it.
+    pub fn standby(&self) -> Self {
+        let standby = Self::below(&std::env::temp_dir(), &[]);
+        let port = self.port.to_string();
+        run(as_postgres(&self.bin.join("pg_basebackup"))
+            .args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-c", "fast", "-p", &port, "-D"])
+            .arg(standby.data()));
+        standby.set("synchronous_standby_names = ''\n");
+        standby.begin();
+        standby
+    }
+
+    /// Its folder and its watchdog.
+    fn below(parent: &Path, variables: &[(&str, &str)]) -> Self {
         let bin = binaries();
         let dir = parent.join(format!(
             "atomic-phases-pg-{}-{}",
@@ -45,23 +77,7 @@ impl Cluster {
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(&dir));
         }
-        run(as_postgres(&bin.join("initdb"))
-            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"])
-            .arg(dir.join("data")));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let settings = format!(
-            "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n\
-             shared_preload_libraries = 'pg_stat_statements'\nmax_connections = 300\n\
-             fsync = on\nsynchronous_commit = on\nshared_buffers = 64MB\n",
-            dir.display()
-        );
-        let file = dir.join("data/postgresql.conf");
-        std::fs::OpenOptions::new()
-            .append(true)
-            .open(file)
-            .unwrap()
-            .write_all(settings.as_bytes())
-            .unwrap();
         let stop = format!(
             "read _; '{}' -m immediate -D '{}' stop; rm -rf '{}'",
             bin.join("pg_ctl").display(),
@@ -75,9 +91,29 @@ impl Cluster {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let cluster = Self { dir, bin, port, _watchdog: watchdog };
-        cluster.start_server();
-        cluster
+        let owned = |&(name, value): &(&str, &str)| format!("{name}={value}");
+        let variables = variables.iter().map(owned).collect();
+        Self { dir, bin, port, variables, _watchdog: watchdog }
+    }
+
+    /// On its own port, and with its own socket.
+    fn begin(&self) {
+        let socket = self.dir.display();
+        self.set(&format!("port = {}\nunix_socket_directories = '{socket}'\n", self.port));
+        self.start_server();
+    }
+
+    /// Lines for the server's configuration. The last one that names a setting holds.
+    fn set(&self, settings: &str) {
+        let file = self.data().join("postgresql.conf");
+        let mut file = std::fs::OpenOptions::new().append(true).open(file).unwrap();
+        file.write_all(settings.as_bytes()).unwrap();
+    }
+
+    /// The same for a server that runs.
+    pub fn change(&self, settings: &str) {
+        self.set(settings);
+        self.pg_ctl(&["reload"]);
     }
 
     pub fn new_database(&self) -> String {
@@ -103,12 +139,47 @@ impl Cluster {
         self.pg_ctl(&["-w", "-l", log.to_str().unwrap(), "start"]);
     }
 
+    /// Kills every process of the server at once, as the loss of its machine does.
+    pub fn kill_9(&self) {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        let lines: Vec<&str> = file.lines().collect();
+        let mut ids = vec![lines[0].trim().to_owned()];
+        for process in std::fs::read_dir("/proc").unwrap().flatten() {
+            let id = process.file_name().into_string().unwrap();
+            let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            // Behind the name, which is in parentheses: the state, and the parent's id.
+            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+            if parent == Some(ids[0].as_str()) {
+                ids.push(id);
+            }
+        }
+        // The first one may be fast enough to end the others.
+        let _ = Command::new("kill").arg("-9").args(&ids).stderr(Stdio::null()).status();
+        // What it cannot give back any more: its piece of shared memory.
+        if let Some((_, memory)) = lines.get(6).and_then(|line| line.trim().rsplit_once(' ')) {
+            let _ = Command::new("ipcrm").args(["-m", memory]).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Makes a primary of a standby.
+    pub fn promote(&self) {
+        self.pg_ctl(&["-w", "promote"]);
+    }
+
+    /// What the server itself says: one value.
+    pub fn ask(&self, sql: &str) -> String {
+        let server = format!("postgres://postgres@127.0.0.1:{}/postgres", self.port);
+        let asked = Command::new(self.bin.join("psql")).args([&server, "-qAtc", sql]).output();
+        String::from_utf8(asked.unwrap().stdout).unwrap().trim().to_owned()
+    }
+
     fn pg_ctl(&self, arguments: &[&str]) {
-        run(as_postgres(&self.bin.join("pg_ctl"))
+        run(as_postgres(Path::new("env"))
+            .args(&self.variables)
+            .arg(self.bin.join("pg_ctl"))
             .arg("-D")
-            .arg(self.dir.join("data"))
-            .args(arguments)
-            .stdout(Stdio::null()));
+            .arg(self.data())
+            .args(arguments));
     }
 }
 

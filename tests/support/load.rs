@@ -41,7 +41,12 @@ impl Client {
         self.send(server, USER, key).await
     }
 
-    async fn send(&self, server: usize, user: &str, key: &str) -> Result<Answer, reqwest::Error> {
+    pub async fn send(
+        &self,
+        server: usize,
+        user: &str,
+        key: &str,
+    ) -> Result<Answer, reqwest::Error> {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         let places = ["origin_lat", "origin_lon", "target_lat", "target_lon"];
         let params = places.map(|place| (place, "37.77"));
@@ -77,7 +82,7 @@ impl Client {
 
 /// A ride that a client was given an answer for.
 pub struct Booked {
-    user: &'static str,
+    pub user: &'static str,
     pub key: String,
     pub answer: Answer,
 }
@@ -85,7 +90,6 @@ pub struct Booked {
 /// Clients at work.
 pub struct Load {
     client: Client,
-    seed: u64,
     stop: Arc<AtomicBool>,
     pub booked: Arc<AtomicU64>,
     clients: Vec<JoinHandle<Vec<Booked>>>,
@@ -113,7 +117,7 @@ impl Load {
                 })
             })
             .collect();
-        Self { client, seed, stop, booked, clients }
+        Self { client, stop, booked, clients }
     }
 
     /// Waits until so many more rides are booked: the load is one.
@@ -135,14 +139,6 @@ impl Load {
             booked.extend(client.await.unwrap());
         }
         booked
-    }
-
-    pub fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    pub fn seed(&self) -> u64 {
-        self.seed
     }
 }
 

@@ -1,5 +1,6 @@
 //! A look at the database of real processes, past the engine.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use atomic_phases::{Postgres, Sqlite, StoreError};
@@ -83,6 +84,11 @@ impl Look {
         written
     }
 
+    /// The keys of completed requests.
+    pub async fn completed(&self) -> HashSet<String> {
+        self.lines(COMPLETED).await.into_iter().collect()
+    }
+
     /// A query with one column, `line`.
     pub async fn lines(&self, sql: &str) -> Vec<String> {
         let lines = load!(self, Line, sql).unwrap();
@@ -93,6 +99,9 @@ impl Look {
 const OPEN: &str = "SELECT idempotency_key || ' ' || status || ' at ' || recovery_point || ' ' || \
      coalesce(reason, '') AS line FROM atomic_phases_keys WHERE status <> 'completed' UNION ALL \
      SELECT idempotency_key || ' job ' || name FROM atomic_phases_staged_jobs";
+
+const COMPLETED: &str =
+    "SELECT idempotency_key AS line FROM atomic_phases_keys WHERE status = 'completed'";
 
 const KEYS: &str = "SELECT idempotency_key || ' ' || status || ' at ' || recovery_point || ' token ' || \
      lease_token AS line FROM atomic_phases_keys ORDER BY 1";

@@ -81,9 +81,13 @@ impl Line {
 
     /// The same URL, by this line.
     pub fn url(&self, url: &str) -> String {
+        Self::url_at(url, self.port)
+    }
+
+    /// The same URL, at another port.
+    pub fn url_at(url: &str, port: u16) -> String {
         let (head, tail) = url.rsplit_once(':').unwrap();
-        let digits = tail.chars().take_while(char::is_ascii_digit).count();
-        format!("{head}:{}{}", self.port, &tail[digits..])
+        format!("{head}:{port}{}", tail.trim_start_matches(|c: char| c.is_ascii_digit()))
     }
 
     /// New connections go there; those that are open are reset.
