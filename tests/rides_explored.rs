@@ -15,8 +15,6 @@ mod pilot_api;
 mod pilots;
 #[path = "../examples/rocket_rides/provider.rs"]
 mod provider;
-#[path = "../examples/rocket_rides/signature.rs"]
-mod signature;
 mod support;
 
 use atomic_phases::fault::{Explore, crash_test, explore};
@@ -31,6 +29,7 @@ use crate::create_ride::{App, CreateRide};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 use crate::support::cluster;
+use crate::support::rides::signature;
 
 /// A provider for each case: all cases have the same key.
 struct World<Db> {
