@@ -116,7 +116,7 @@ impl DerivedKeys {
             fields.push(request_id.as_bytes());
         }
         let hash = self.hash(&preimage(&fields));
-        DerivedKey(URL_SAFE_NO_PAD.encode(&hash[..KEPT_BYTES]))
+        DerivedKey::new(URL_SAFE_NO_PAD.encode(&hash[..KEPT_BYTES]))
     }
 
     fn hash(&self, preimage: &[u8]) -> [u8; 32] {

@@ -199,6 +199,7 @@ mod roundtrip;
 mod setting;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod sound;
 mod store;
 mod task;
 mod worker;
@@ -210,8 +211,8 @@ pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, Reque
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
     BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
-    FailureCause, Finished, ListedJob, Outcome, RequestStatus, Resolution, ResolveError, Resolved,
-    StillRunning, Stranded, StrandedBecause,
+    FailureCause, Finished, ListedJob, Outcome, Registered, RequestStatus, Resolution,
+    ResolveError, Resolved, StillRunning, Stranded, StrandedBecause, Unregistered,
 };
 pub use error::DbError;
 pub use fingerprint::{
@@ -230,6 +231,7 @@ pub use phase::{
     Reply, ReplyTooUnusual, RequestContext, Tx,
 };
 pub use setting::SettingError;
+pub use sound::assert_sound;
 #[cfg(feature = "postgres")]
 pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]

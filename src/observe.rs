@@ -222,6 +222,30 @@ pub(crate) fn not_registered_call(definition: &'static str, version: u32) {
     }
 }
 
+/// A foreign phase returned an output, and its call is not made. Said once a day for each phase.
+pub(crate) fn call_unmade(subject: Subject<'_>, phase: &str) {
+    if REPEATS.admits(("unmade", subject.definition, phase), ONE_DAY).is_some() {
+        event!(
+            warn,
+            subject,
+            { phase, },
+            "a foreign phase returned an output without making its call: nothing happened"
+        );
+    }
+}
+
+/// The call of a foreign phase did not look at the derived key. Said once a day for each phase.
+pub(crate) fn key_unread(subject: Subject<'_>, phase: &str) {
+    if REPEATS.admits(("key unread", subject.definition, phase), ONE_DAY).is_some() {
+        event!(
+            warn,
+            subject,
+            { phase, },
+            "the call of an idempotent phase did not read its derived key: a retry may have a second effect"
+        );
+    }
+}
+
 pub(crate) fn rerun(phase: &'static str, kind: &'static str) {
     debug!(phase, kind, "phase is run again");
 }

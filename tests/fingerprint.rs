@@ -447,3 +447,99 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
         assert_eq!(finished(told).replayed, replayed);
     }
 }
+
+/// Why `assert_sound` refuses a request.
+#[track_caller]
+fn unsound<R: Serialize + DeserializeOwned + PartialEq>(request: impl Fn() -> R) -> String {
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| assert_sound(request)));
+    *refused.expect_err("it was found sound").downcast::<String>().unwrap()
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+struct Traps<T> {
+    rides: Vec<T>,
+}
+
+fn traps<T>(ride: T) -> Traps<T> {
+    Traps { rides: vec![ride] }
+}
+
+#[test]
+fn a_sound_request_is_found_sound() {
+    #[derive(Serialize, Deserialize, PartialEq)]
+    struct Sound {
+        id: i64,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        zones: BTreeSet<String>,
+        sent_at: Unfingerprinted<Option<f64>>,
+        price: Option<f64>,
+    }
+    let sound = |tags: &[&str]| Sound {
+        id: 9_007_199_254_740_993,
+        tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+        zones: ["b", "a"].map(str::to_owned).into(),
+        sent_at: Unfingerprinted(Some(std::time::Instant::now().elapsed().as_secs_f64())),
+        price: Some(0.1),
+    };
+    assert_sound(|| sound(&[]));
+    assert_sound(|| sound(&["night", "child seat"]));
+    assert_sound(|| serde_json::from_str::<Sound>(r#"{"id":1,"zones":[]}"#).unwrap());
+}
+
+#[test]
+fn what_a_request_loses_on_its_way_through_the_store_is_found() {
+    #[derive(Clone, Serialize, Deserialize, PartialEq)]
+    struct Skips {
+        id: i64,
+        #[serde(skip)]
+        note: String,
+    }
+    let skips = Skips { id: 1, note: "ring twice".into() };
+    let why = unsound(|| traps(skips.clone()));
+    assert!(why.contains("a member is skipped") && !why.contains("ring"), "{why}");
+
+    #[derive(Clone, Deserialize, PartialEq)]
+    struct Redacts(String);
+    impl Serialize for Redacts {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str("***")
+        }
+    }
+    let why = unsound(|| traps(Redacts("hunter2".into())));
+    assert!(why.contains("redaction") && !why.contains("hunter2"), "{why}");
+
+    #[derive(Clone, Serialize, Deserialize, PartialEq)]
+    struct NeverRead {
+        #[serde(skip_serializing)]
+        code: u8,
+    }
+    let why = unsound(|| traps(NeverRead { code: 1 }));
+    assert!(why.contains("`rides[0]`") && why.contains("#[serde(default)]"), "{why}");
+
+    #[derive(Clone, Serialize, Deserialize, PartialEq)]
+    #[serde(untagged)]
+    enum Amount {
+        Float(f64),
+        Whole(i64),
+    }
+    assert_sound(|| traps(Amount::Float(0.5)));
+    let why = unsound(|| traps(Amount::Whole(1)));
+    assert!(why.contains("`rides[0]`") && why.contains("untagged"), "{why}");
+    let why = unsound(|| traps(Some(None::<u8>)));
+    assert!(why.contains("`rides[0]`") && why.contains("nested `Option`"), "{why}");
+    let why = unsound(|| traps(f64::NAN));
+    assert!(why.contains("`rides[0]`") && why.contains("NaN"), "{why}");
+    let why = unsound(|| traps(HashMap::from([((1, 2), 3)])));
+    assert!(why.contains("a map's key"), "{why}");
+}
+
+#[test]
+fn what_is_another_request_each_time_is_found() {
+    let clock = std::sync::atomic::AtomicU64::new(0);
+    let now = || clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let why = unsound(|| traps(now()));
+    assert!(why.contains("`rides[0]`") && why.contains("ctx.created_at()"), "{why}");
+    let why = unsound(|| traps(HashSet::from(["a".to_owned(), "b".to_owned()])));
+    assert!(why.contains("`rides[0]`") && why.contains("BTreeSet"), "{why}");
+}

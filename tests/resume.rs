@@ -26,6 +26,7 @@ on_both_stores! {
     wire_77_a_reply_over_the_cap_is_not_retained_and_not_run_again,
     a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why,
     g5_an_output_that_does_not_come_back_is_refused_before_the_commit,
+    g17_an_output_that_never_comes_back_is_a_dead_letter_with_its_reason,
     g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told,
     g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
     g5_the_time_of_creation_is_the_same_in_each_attempt,
@@ -541,6 +542,49 @@ async fn g5_an_output_that_does_not_come_back_is_refused_before_the_commit<S: Te
     assert_eq!(app.provider.effects(), 0);
 }
 
+/// A request whose foreign phase never returns what can be stored.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Appraise {}
+
+#[atomic_phases(name = "appraise", version = 1)]
+impl<Db: TestDb> Appraise {
+    #[phase(foreign(idempotent))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Quoted> {
+        let ask = async |key: DerivedKey| {
+            Ok::<_, PhaseError>(app.provider.call(key.as_str(), "appraise").await)
+        };
+        call.make(ask).await?;
+        Ok(quoted(true))
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Db>, quoted: &Quoted) -> PhaseResult<Reply> {
+        Db::add_step(batch, "appraise", "answered");
+        Ok(Reply::text(200, quoted.lines[1].rate.to_string()))
+    }
+}
+
+async fn g17_an_output_that_never_comes_back_is_a_dead_letter_with_its_reason<S: TestDb>(db: S) {
+    const ATTEMPTS: u32 = 3;
+    let app = App::default();
+    let engine =
+        engine_with(&db, &app, |builder| builder.register::<Appraise>().max_attempts(ATTEMPTS));
+    for _ in 1..ATTEMPTS {
+        failed(engine.execute(&scope(), &key("k"), Appraise {}).await);
+        db.let_time_pass().await;
+    }
+    let last = engine.execute(&scope(), &key("k"), Appraise {}).await;
+    assert!(matches!(last, Ok(Outcome::DeadLetter)), "{last:?}");
+    // Nothing goes on from there.
+    db.let_time_pass().await;
+    Completer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+    let again = engine.execute(&scope(), &key("k"), Appraise {}).await;
+    assert!(matches!(again, Ok(Outcome::DeadLetter)), "{again:?}");
+    assert_eq!((app.provider.calls().len(), app.provider.effects()), (ATTEMPTS as usize, 1));
+    let reason = engine.status(&scope(), &key("k")).await.unwrap().unwrap().reason.unwrap();
+    assert!(reason.contains("`lines[].rate` of the output is a float that is NaN"), "{reason}");
+}
+
 async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told<
     S: TestDb,
 >(
@@ -896,7 +940,8 @@ async fn g16_an_expired_key_counts_against_no_quota<S: TestDb>(db: S) {
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     let db = Sqlite::open(":memory:").await.unwrap();
     let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
-    type Set = Box<dyn Fn(EngineBuilder<Sqlite>) -> EngineBuilder<Sqlite>>;
+    type Builder = EngineBuilder<Sqlite, (), Unregistered>;
+    type Set = Box<dyn Fn(Builder) -> Builder>;
     let limits = |set: fn(&mut Limits)| -> Set {
         let mut limits = Limits::default();
         set(&mut limits);

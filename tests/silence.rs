@@ -383,3 +383,64 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     assert!((1..9).contains(&lines.len()), "{lines:#?}");
     assert!(lines[0].contains("could not be answered") && lines[0].contains("request_id="));
 }
+
+/// What a foreign phase does with its call.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Careless {
+    CallUnmade,
+    KeyUnread,
+    KeyRead,
+    RefusedBefore,
+}
+
+#[atomic_phases(name = "careless", version = 1)]
+impl Careless {
+    #[phase(foreign(idempotent))]
+    async fn charged(&self, call: ForeignCall) -> PhaseResult<()> {
+        match self {
+            Self::CallUnmade => Ok(()),
+            Self::KeyUnread => call.make(async |_key| Ok(())).await,
+            Self::KeyRead => call.make(async |key| Ok(drop(key.as_str().to_owned()))).await,
+            Self::RefusedBefore => Err(PhaseError::reject(Reply::new(402))),
+        }
+    }
+
+    /// Its provider honours no key, so none is needed.
+    #[phase(foreign(at_most_once))]
+    async fn mailed(&self, call: ForeignCall) -> PhaseResult<()> {
+        call.make(async |_key| Ok(())).await
+    }
+
+    #[reconcile(mailed)]
+    async fn find(&self) -> PhaseResult<Reconciled<()>> {
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, _batch: &mut Batch<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn a_call_that_is_not_made_or_reads_no_key_is_warned_of_once() {
+    let (log, _guard) = lines_of_this_thread();
+    let db = Sqlite::fresh().await;
+    let engine = Engine::builder(db).register::<Careless>().build().unwrap();
+    log.take();
+    let call = async |name: &str, how: Careless| {
+        finished(engine.call(&scope(), &key(name), how).__execute_in_place().await);
+    };
+    call("fine", Careless::KeyRead).await;
+    call("refused", Careless::RefusedBefore).await;
+    assert_eq!(log.take(), [""; 0]);
+    for name in ["unmade-1", "unmade-2"] {
+        call(name, Careless::CallUnmade).await;
+    }
+    only_line(&log, &["WARN", "without making its call", "phase=\"charged\""]);
+    for name in ["unread-1", "unread-2"] {
+        call(name, Careless::KeyUnread).await;
+    }
+    only_line(&log, &["WARN", "did not read its derived key", "phase=\"charged\""]);
+}

@@ -1,5 +1,6 @@
 //! [`EngineBuilder`]: an engine's parts and numbers, checked before anything runs.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,18 @@ use crate::setting::SettingError;
 use crate::store::Store;
 
 /// Builds an [`Engine`]. Durations are real time; see each method for its default.
+///
+/// `D` says whether a definition is registered. Definitions are registered for one type of state, so
+/// [`app`](Self::app) exists before the first [`register`](Self::register) only:
+///
+/// ```compile_fail,E0599
+/// # use atomic_phases::*;
+/// # fn build<R: RequestDefinition<Sqlite, ()>>(store: Sqlite) {
+/// Engine::builder(store).register::<R>().app("state"); // no method named `app`
+/// # }
+/// ```
 #[must_use = "call build()"]
-pub struct EngineBuilder<S: Store, A = ()> {
+pub struct EngineBuilder<S: Store, A = (), D = Registered> {
     store: S,
     app: A,
     settings: Settings,
@@ -25,7 +36,16 @@ pub struct EngineBuilder<S: Store, A = ()> {
     derived_keys: DerivedKeys,
     registry: Registry<S, A>,
     twice: Option<(&'static str, u32)>,
+    definitions: PhantomData<fn() -> D>,
 }
+
+/// Of an [`EngineBuilder`]: no definition is registered yet.
+#[derive(Debug)]
+pub enum Unregistered {}
+
+/// Of an [`EngineBuilder`]: at least one definition is registered.
+#[derive(Debug)]
+pub enum Registered {}
 
 /// Why an engine cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +68,7 @@ pub enum BuildError {
 
 impl<S: Store> Engine<S, ()> {
     /// An engine without shared state; [`app`](EngineBuilder::app) gives it some.
-    pub fn builder(store: S) -> EngineBuilder<S, ()> {
+    pub fn builder(store: S) -> EngineBuilder<S, (), Unregistered> {
         EngineBuilder {
             store,
             app: (),
@@ -57,14 +77,15 @@ impl<S: Store> Engine<S, ()> {
             derived_keys: DerivedKeys::plain(),
             registry: Registry::new(),
             twice: None,
+            definitions: PhantomData,
         }
     }
 }
 
-impl<S: Store> EngineBuilder<S, ()> {
+impl<S: Store> EngineBuilder<S, (), Unregistered> {
     /// The application's shared state, which phases ask for as `&App`. Comes before
     /// [`register`](Self::register), because it decides what can be registered.
-    pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A> {
+    pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A, Unregistered> {
         EngineBuilder {
             store: self.store,
             app,
@@ -72,19 +93,29 @@ impl<S: Store> EngineBuilder<S, ()> {
             codec: self.codec,
             derived_keys: self.derived_keys,
             registry: Registry::new(),
-            twice: self.twice,
+            twice: None,
+            definitions: PhantomData,
         }
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
+impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Adds a request definition.
-    pub fn register<R: RequestDefinition<S, A>>(mut self) -> Self {
+    pub fn register<R: RequestDefinition<S, A>>(mut self) -> EngineBuilder<S, A> {
         if !self.registry.add::<R>() {
             let definition = R::DEFINITION;
             self.twice = Some((definition.name, definition.version));
         }
-        self
+        EngineBuilder {
+            store: self.store,
+            app: self.app,
+            settings: self.settings,
+            codec: self.codec,
+            derived_keys: self.derived_keys,
+            registry: self.registry,
+            twice: self.twice,
+            definitions: PhantomData,
+        }
     }
 
     /// How long a holder that gives no sign keeps its row; 30 s. Renewed at a third of it.
@@ -204,7 +235,7 @@ impl<S: Store, A: Send + Sync + 'static> EngineBuilder<S, A> {
     }
 }
 
-impl<S: Store, A> std::fmt::Debug for EngineBuilder<S, A> {
+impl<S: Store, A, D> std::fmt::Debug for EngineBuilder<S, A, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EngineBuilder").field("definitions", &self.registry).finish_non_exhaustive()
     }

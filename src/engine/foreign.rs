@@ -198,7 +198,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let under_way = state.end();
             return Ok(match attended {
                 Attended::Ended(ended) => {
-                    (Called::Ended(Body::<ForeignFailure>::of::<ForeignError>(ended)), under_way)
+                    let body = Body::<ForeignFailure>::of::<ForeignError>(ended);
+                    if cfg!(debug_assertions) && matches!(body, Body::Output(_)) {
+                        self.warn_of_misuse(phase, effect, &state);
+                    }
+                    (Called::Ended(body), under_way)
                 }
                 Attended::TimedOut => (Called::Ended(Body::TimedOut), under_way),
                 Attended::Lost => (Called::Lost, under_way),
@@ -206,6 +210,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             });
         }
         Ok((Called::TooSlow, false))
+    }
+
+    /// Says in the log what most often is a mistake in a phase that returned an output.
+    fn warn_of_misuse(&self, phase: &Phase, effect: EffectClass, call: &CallState) {
+        if call.was_unmade() {
+            observe::call_unmade(self.subject(), phase.name);
+        } else if effect != EffectClass::AtMostOnce && !call.key_was_read() {
+            observe::key_unread(self.subject(), phase.name);
+        }
     }
 
     /// Polls the body as long as the lease is known to be ours and its time limit has not passed.

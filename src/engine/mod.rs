@@ -37,7 +37,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-pub use self::builder::{BuildError, EngineBuilder};
+pub use self::builder::{BuildError, EngineBuilder, Registered, Unregistered};
 pub use self::check::{CheckReport, Stranded};
 pub(crate) use self::drive::Driven;
 pub use self::erase::{EraseError, ErasedScope};

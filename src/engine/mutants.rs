@@ -77,7 +77,7 @@ pub(super) fn intends(intends: bool) -> bool {
 /// Another key in each attempt.
 pub(super) fn key(key: DerivedKey) -> DerivedKey {
     match mutated!(FreshDerivedKey) {
-        true => DerivedKey(crate::chance::uuid().simple().to_string()),
+        true => DerivedKey::new(crate::chance::uuid().simple().to_string()),
         false => key,
     }
 }

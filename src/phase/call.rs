@@ -14,26 +14,43 @@ use crate::key::IdempotencyKey;
 ///
 /// Derived, never random and never per attempt: a retry, a takeover and a database restored from
 /// yesterday all send the same key, so that the provider recognises the repetition (G1).
-#[derive(Clone, PartialEq, Eq)]
-pub struct DerivedKey(pub(crate) String);
+#[derive(Clone)]
+pub struct DerivedKey {
+    text: String,
+    /// Whether anything has read it.
+    is_read: Arc<AtomicBool>,
+}
 
 impl DerivedKey {
+    pub(crate) fn new(text: String) -> Self {
+        Self { text, is_read: Arc::default() }
+    }
+
     /// The key's text, for the provider's idempotency header.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.is_read.store(true, Ordering::Relaxed);
+        &self.text
     }
 }
 
+impl PartialEq for DerivedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for DerivedKey {}
+
 impl AsRef<str> for DerivedKey {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl fmt::Display for DerivedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -47,7 +64,7 @@ impl fmt::Debug for DerivedKey {
 /// idempotency key like any other ([`client::KeyedCall`](crate::client::KeyedCall)).
 impl From<DerivedKey> for IdempotencyKey {
     fn from(key: DerivedKey) -> Self {
-        Self::made_here(key.0)
+        Self::made_here(key.as_str().to_owned())
     }
 }
 
@@ -60,6 +77,10 @@ impl From<DerivedKey> for IdempotencyKey {
 /// let second = call.make(async |_key| Ok::<_, ()>(2)).await; // use of moved value
 /// # }
 /// ```
+///
+/// A phase that returns an output without having made its call, or whose call read no derived key although
+/// its provider is `idempotent`, is warned of in the log of a debug build: either may be meant, and most
+/// often is not.
 ///
 /// It belongs to its phase. Moved into a task that outlives the phase, it counts as a call under way (at an
 /// `at_most_once` provider the outcome is then unknown), and ends there: what it awaits is dropped, it can
@@ -107,24 +128,37 @@ impl State {
 }
 
 /// What the engine knows of a call that it handed out.
-pub(crate) struct CallState(Arc<State>);
+pub(crate) struct CallState {
+    state: Arc<State>,
+    key_is_read: Arc<AtomicBool>,
+}
 
 impl CallState {
     /// Until the call is refused, which it may never be.
     pub(crate) async fn refused(&self) {
-        self.0.refused.notified().await;
+        self.state.refused.notified().await;
     }
 
     /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task
     /// has begun is dropped at its next await. Returns whether it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
     pub(crate) fn end(&self) -> bool {
-        let is_alive = Arc::strong_count(&self.0) > 1;
-        self.0.is_over.store(true, Ordering::Release);
-        self.0.over.notify_waiters();
-        match self.0.enter(ENDED) {
+        let is_alive = Arc::strong_count(&self.state) > 1;
+        self.state.is_over.store(true, Ordering::Release);
+        self.state.over.notify_waiters();
+        match self.state.enter(ENDED) {
             true => is_alive,
-            false => self.0.stage.load(Ordering::Acquire) == BEGUN,
+            false => self.state.stage.load(Ordering::Acquire) == BEGUN,
         }
+    }
+
+    /// Whether the phase ended before its call was begun.
+    pub(crate) fn was_unmade(&self) -> bool {
+        self.state.stage.load(Ordering::Acquire) == ENDED
+    }
+
+    /// Whether the call has read its derived key.
+    pub(crate) fn key_was_read(&self) -> bool {
+        self.key_is_read.load(Ordering::Relaxed)
     }
 }
 
@@ -134,7 +168,10 @@ impl ForeignCall {
         permit: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> (Self, CallState) {
         let state = Arc::new(State::default());
-        (Self { key, permit, state: state.clone() }, CallState(state))
+        // The attempts of a phase have one key, and each call reads it for itself.
+        let key = DerivedKey::new(key.text);
+        let known = CallState { state: state.clone(), key_is_read: key.is_read.clone() };
+        (Self { key, permit, state }, known)
     }
 
     /// Makes the call: hands the derived key to `effect` and returns what it returns.

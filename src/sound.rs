@@ -1,0 +1,109 @@
+//! [`assert_sound`]: finds, in a test, the parameter types that compile and go wrong when they are stored.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::fingerprint::{RequestOrigin, Step, fingerprint};
+use crate::roundtrip::{self, Because, Loss, Order, difference};
+
+/// How often the stored form is read: a set of two has the same order twice in half of the cases.
+const READINGS: u32 = 32;
+
+/// Panics unless a request can be stored, read back and compared: for a test of each request type.
+///
+/// Later attempts see what was stored, and a retry is known by its fingerprint. What is lost or changes on
+/// that way is found here, and not after the first crash:
+///
+/// | trap | found by | remedy |
+/// |---|---|---|
+/// | a member with `#[serde(skip)]`, or skipped if empty without a default | another value is read back | make it a parameter, or no part of the type |
+/// | a `Serialize` that redacts (`"***"`) | another value is read back | serialise the secret, and encrypt at rest with a [`Codec`](crate::Codec) |
+/// | a `HashSet`, or a `Vec` made of one | another order each time | `BTreeSet`, `BTreeMap`, or sort it |
+/// | `Utc::now()`, a random id | another fingerprint each time that it is made | [`created_at`](crate::RequestContext::created_at) and [`uuid`](crate::RequestContext::uuid) in a phase |
+/// | NaN, a map whose keys are tuples, an untagged enum whose variants look alike, `Some(None)` | no fingerprint, or another value is read back | refuse it where the request is parsed; a list of pairs; a tag; one `Option` |
+///
+/// `request` makes the request as a client's call does: best from a body, so that defaults are tried, too.
+/// Fill each collection with two elements at least, and each optional member; call it twice where a member
+/// is either. The type needs `PartialEq`, which may be derived for tests only
+/// (`#[cfg_attr(test, derive(PartialEq))]`).
+///
+/// ```
+/// use atomic_phases::assert_sound;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, PartialEq)]
+/// struct CreateRide { user_id: i64, #[serde(default)] tags: Vec<String> }
+///
+/// assert_sound(|| serde_json::from_str::<CreateRide>(r#"{"user_id": 1}"#).unwrap());
+/// assert_sound(|| CreateRide { user_id: 1, tags: vec!["night".into(), "child seat".into()] });
+/// ```
+///
+/// # Panics
+/// With the place and the rule where the request is not sound. No value is in the text.
+#[track_caller]
+#[allow(clippy::panic)]
+pub fn assert_sound<R>(request: impl Fn() -> R)
+where
+    R: Serialize + DeserializeOwned + PartialEq,
+{
+    if let Err(why) = judge(request) {
+        panic!("the request is not sound: {why}");
+    }
+}
+
+fn judge<R>(request: impl Fn() -> R) -> Result<(), String>
+where
+    R: Serialize + DeserializeOwned + PartialEq,
+{
+    let origin = RequestOrigin::default();
+    let taken = |request: &R| fingerprint(&origin, request).map_err(|error| error.to_string());
+    let made = request();
+    let fingerprint = taken(&made)?;
+
+    let again = request();
+    if taken(&again)? != fingerprint {
+        let loss = difference(&made, &again, Order::Counts);
+        return Err(match loss.as_ref().map(|loss| loss.because) {
+            Some(Because::Order) => unordered(loss),
+            _ => format!(
+                "{} is another value each time that the request is made, so that a retry would look like \
+                 another request; take a time or an id in a phase, by `ctx.created_at()` and `ctx.uuid(n)`",
+                place(loss)
+            ),
+        });
+    }
+
+    let stored = roundtrip::stored(&made)
+        .map_err(|loss| format!("{} {}", place(Some(loss)), "comes back from its stored form as another \
+            value, or not at all; give a skipped member `#[serde(default)]`, and write no nested `Option` \
+            and no untagged enum whose variants look alike"))?;
+    for _ in 0..READINGS {
+        let read: R = serde_json::from_str(stored.get()).map_err(|_| "it cannot be read back")?;
+        if taken(&read)? != fingerprint {
+            let loss = difference(&made, &read, Order::Counts);
+            return Err(unordered(loss));
+        }
+        if read != made {
+            return Err("what is read back from its stored form is written alike and is not equal: a \
+                member is skipped, or its `Serialize` leaves something out (a redaction); make it part of \
+                what is serialised, and encrypt it at rest with a `Codec`"
+                .to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn unordered(loss: Option<Loss>) -> String {
+    format!(
+        "the elements of {} have another order each time that it is read, so that a retry would look like \
+         another request; use a `BTreeSet`, or a `Vec` that is sorted where the request is parsed",
+        place(loss)
+    )
+}
+
+fn place(loss: Option<Loss>) -> String {
+    match loss.map(|loss| Step::path(loss.path.iter())) {
+        Some(path) if !path.is_empty() => format!("`{path}`"),
+        _ => "the request".to_owned(),
+    }
+}
