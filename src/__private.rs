@@ -5,36 +5,22 @@ pub use crate::definition::{
     Step,
 };
 pub use crate::phase::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, PhaseError, Reconciled, Reply,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, Reconciled, Reply,
     RequestContext, Scene, Tx,
 };
 pub use crate::store::Store;
 
 pub use serde_json::value::RawValue;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
 use crate::roundtrip;
 
-/// What a phase may return for later ones.
-// Each of these traits is implemented for all that qualifies; with `do_not_recommend` there, the
-// compiler tells a user whose type does not of this trait, in these words.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the output of a phase",
-    label = "not an output",
-    note = "an output is stored with the recovery point and read back by later phases: derive `serde::Serialize` and `serde::Deserialize` for `{Self}`, which must own its data"
-)]
-pub trait Output: Serialize + DeserializeOwned {}
-
-#[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned> Output for T {}
-
 /// What a local phase or a reconcile function may fail with.
+// As `Output`, it is told of in these words.
 #[diagnostic::on_unimplemented(
     message = "a local phase or a reconcile function cannot fail with `{Self}`",
     label = "does not convert into `PhaseError`",
-    note = "write `impl From<{Self}> for PhaseError`, which says which failures reject the request and which may be retried; `ForeignError` is for foreign phases only"
+    note = "return an error type of your own crate that has `impl From<..> for PhaseError`, which says which failures reject the request and which may be retried; a type of another crate (`anyhow::Error`) says too little, so map it first; `ForeignError` is for foreign phases only",
+    note = "see https://docs.rs/atomic-phases/latest/atomic_phases/attr.phase.html#how-it-fails"
 )]
 pub trait LocalFailure: Into<PhaseError> {}
 
@@ -45,7 +31,8 @@ impl<E: Into<PhaseError>> LocalFailure for E {}
 #[diagnostic::on_unimplemented(
     message = "a foreign phase cannot fail with `{Self}`",
     label = "does not convert into `ForeignError`",
-    note = "write `impl From<{Self}> for ForeignError`, which says which failures reject the request, which may be retried and which leave the outcome unknown"
+    note = "return an error type of your own crate that has `impl From<..> for ForeignError`, which says which failures reject the request, which may be retried and which leave the outcome unknown; a type of another crate (`anyhow::Error`) says too little, so map it first",
+    note = "see https://docs.rs/atomic-phases/latest/atomic_phases/attr.phase.html#how-it-fails"
 )]
 pub trait ForeignFailure: Into<ForeignError> {}
 
@@ -102,6 +89,6 @@ pub fn no_such_phase<'a, T: Send + 'a, E: From<PhaseError> + Send + 'a>() -> Pha
 }
 
 /// Whether a stored output is a `T`.
-pub fn is<T: DeserializeOwned>(output: &RawValue) -> bool {
+pub fn is<T: Output>(output: &RawValue) -> bool {
     serde_json::from_str::<T>(output.get()).is_ok()
 }

@@ -195,7 +195,8 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a request definition for this store and application state",
     label = "not a request definition for `{S}` and `{A}`",
-    note = "annotate its impl block with `#[atomic_phases(name = \"…\", version = 1)]`; its local phases must take `&mut Tx<'_, {S}>` and its `&App` must be `{A}`"
+    note = "annotate its impl block with `#[atomic_phases(name = \"…\", version = 1)]`; its local phases must take `&mut Tx<'_, {S}>` and its `&App` must be `{A}`; a request for several stores asks for them by a trait of your own, `impl<Db: RidesDb> {Self}`",
+    note = "see https://docs.rs/atomic-phases/latest/atomic_phases/attr.atomic_phases.html#several-stores"
 )]
 pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + DeserializeOwned {
     /// Name, version and phases.

@@ -6,11 +6,11 @@ mod arguments;
 use quote::ToTokens;
 use syn::{GenericParam, LitStr, Result, Type};
 
-pub(crate) use self::arguments::Argument;
+pub(crate) use self::arguments::{Argument, Lent, Output};
 use crate::options::Effect;
-use crate::parse::{
-    Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request, mentions,
-};
+use crate::pages::Page;
+use crate::parse::{Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request};
+use crate::types::{alike, borrows, mentions, shown};
 
 /// Longest name of a phase: the width of the column for recovery points.
 const MAX_PHASE_NAME: usize = 50;
@@ -52,20 +52,26 @@ impl Checking<'_> {
         let item = &self.request.item;
         if self.request.phases.is_empty() {
             let text = "a request needs at least one phase: mark a method with `#[phase]`";
-            self.errors.at(&item.self_ty, text);
+            self.errors.at(Page::Block, &item.self_ty, text);
         }
+        let text = "a request is one type that owns its data, because its rows are read back by the \
+            definition's name alone: write the block for a concrete type (its parameters may be the \
+            store and the application's state)";
+        let request = item.self_ty.to_token_stream();
+        let mut is_told = false;
         for param in &item.generics.params {
             let name = match param {
                 GenericParam::Type(param) => &param.ident,
                 GenericParam::Const(param) => &param.ident,
                 GenericParam::Lifetime(param) => &param.lifetime.ident,
             };
-            if mentions(&item.self_ty, name) {
-                let text = "a request is one type that owns its data, because its rows are read \
-                    back by the definition's name alone: write the block for a concrete type (its \
-                    parameters may be the store and the application's state)";
-                self.errors.at(param, text);
+            if mentions(request.clone(), std::slice::from_ref(name)) {
+                self.errors.at(Page::Block, param, text);
+                is_told = true;
             }
+        }
+        if !is_told && borrows(request) {
+            self.errors.at(Page::Block, &item.self_ty, text);
         }
     }
 
@@ -80,18 +86,18 @@ impl Checking<'_> {
                     "`{name}` is the recovery point of a request that has not begun or is done: \
                      name the phase after what it has achieved, `ride_created` say"
                 );
-                self.errors.at(written, text);
+                self.errors.at(Page::Names, written, text);
             } else if length > MAX_PHASE_NAME {
                 let text = format!(
                     "a phase's name has at most {MAX_PHASE_NAME} characters, the width of the \
                      column for recovery points, and this has {length}: shorten it"
                 );
-                self.errors.at(written, text);
+                self.errors.at(Page::Names, written, text);
             } else if seen.contains(&name) {
                 let text = format!(
                     "there is a phase `{name}` already: each recovery point needs its own name"
                 );
-                self.errors.at(written, text);
+                self.errors.at(Page::Names, written, text);
             }
             seen.push(name);
         }
@@ -111,16 +117,16 @@ impl Checking<'_> {
                  characters and is not `started` or `finished`: write the name that stored rows \
                  may hold"
             );
-            self.errors.at(was, text);
+            self.errors.at(Page::Names, was, text);
         } else if present.contains(&name) {
             let text = format!(
                 "a phase is called `{name}` now, so a stored row could mean either: write a name \
                  that no phase has any more"
             );
-            self.errors.at(was, text);
+            self.errors.at(Page::Names, was, text);
         } else if earlier.contains(&name) {
             let text = format!("`{name}` is given as an old name already: remove one of the two");
-            self.errors.at(was, text);
+            self.errors.at(Page::Names, was, text);
         }
     }
 
@@ -141,29 +147,36 @@ impl Checking<'_> {
     }
 
     fn function(&mut self, function: &Function, role: Role) {
-        let (name, what) = (&function.name, role.text());
+        let (name, what, page) = (&function.name, role.text(), role.page());
         if !function.is_async {
-            self.errors.at(name, format!("{what} is an `async fn`: write `async fn {name}`"));
+            self.errors.at(page, name, format!("{what} is an `async fn`: write `async fn {name}`"));
+        }
+        if function.is_unsafe {
+            let text = format!(
+                "{what} is called by the engine, which can promise it nothing: write a safe function, \
+                 and `unsafe` inside of its body"
+            );
+            self.errors.at(page, name, text);
         }
         if let Some(receiver) = &function.bad_receiver {
             let text = format!(
                 "{what} takes `&self` first: each attempt reads the same request, and none changes it"
             );
-            self.errors.at(receiver, text);
+            self.errors.at(page, receiver, text);
         }
         if let Some(generics) = &function.generics {
             let text = format!(
                 "{what} has no generic parameters of its own: write a concrete type, or, if it is \
-                 the store, `impl<Db: Store> ..` on the block"
+                 the store, `impl<Db: RidesDb> ..` on the block, by a trait of your own over `Store`"
             );
-            self.errors.at(generics, text);
+            self.errors.at(Page::Stores, generics, text);
         }
         if let Some(condition) = &function.condition {
             let text = format!(
-                "{what} cannot be conditional, because stored rows count on it: put the `#[cfg]` \
-                 inside of its body"
+                "{what} and what it asks for cannot be conditional, because stored rows count on it: \
+                 put the `#[cfg]` inside of its body"
             );
-            self.errors.at(condition, text);
+            self.errors.at(page, condition, text);
         }
     }
 
@@ -172,30 +185,34 @@ impl Checking<'_> {
         let name = &phase.function.name;
         let Some(output) = &returns.output else {
             let wanted = if last { "Reply" } else { "Output" };
-            self.errors.at(&returns.written, format!("a phase returns `PhaseResult<{wanted}>`"));
+            let text = format!(
+                "a phase returns `PhaseResult<{wanted}>`, or a `Result`: write it out, because an alias \
+                 cannot be looked into"
+            );
+            self.errors.at(Page::Returns, &returns.written, text);
             return;
         };
         if let Type::Reference(_) = output {
             let text = "an output is stored and read back by later phases, so it owns its data: \
                 return `String` for `&str`, say";
-            self.errors.at(output, text);
+            self.errors.at(Page::Returns, output, text);
             return;
         }
         if returns.is_wrapped_in("Reconciled") {
             self.errors
-                .at(&returns.written, "only a `#[reconcile(..)]` function returns `Reconciled`: return `PhaseResult<Output>`");
+                .at(Page::Returns, &returns.written, "only a `#[reconcile(..)]` function returns `Reconciled`: return `PhaseResult<Output>`");
         } else if last && !(returns.is_reply() && returns.wrapper.is_none()) {
             let text = format!(
                 "`{name}` is the last phase, and the last phase answers: return `PhaseResult<Reply>`, \
                  or put the phase that answers behind it"
             );
-            self.errors.at(&returns.written, text);
+            self.errors.at(Page::Returns, &returns.written, text);
         } else if !last && returns.is_reply() {
             let text = format!(
                 "`{name}` is not the last phase: return its output, `PhaseResult<Flow<Output>>` if it \
-                 may finish early, or put it last"
+                 may finish early, or put it last (an output of your own needs another name than `Reply`)"
             );
-            self.errors.at(&returns.written, text);
+            self.errors.at(Page::Returns, &returns.written, text);
         }
     }
 
@@ -215,18 +232,18 @@ impl Checking<'_> {
                     let text = "a local phase makes no foreign call: a crash before its commit would \
                         repeat it. Move the call to a phase of its own, \
                         `#[phase(foreign(idempotent))]`";
-                    self.errors.at(&parameter.written, text);
+                    self.errors.at(Page::Signature, &parameter.written, text);
                 }
                 _ => {}
             }
         }
-        if taken.is_none() {
+        if taken.is_none() && !phase.function.hides_its_handle() {
             let text = format!(
                 "`{name}` is a local phase and takes its transaction: `tx: &mut Tx<'_, Db>`, or \
                  `batch: &mut Batch<'_, Db>` if it needs no answer of the database; if it makes a \
                  foreign call, write `#[phase(foreign(..))]`"
             );
-            self.errors.at(name, text);
+            self.errors.at(Page::Signature, name, text);
         }
     }
 
@@ -238,7 +255,7 @@ impl Checking<'_> {
                  phase needs an answer of the database, else the `Batch`"
             }
         };
-        self.errors.at(&second.written, text);
+        self.errors.at(Page::Signature, &second.written, text);
     }
 
     fn store(&mut self, parameter: &Parameter, store: Option<&Type>) {
@@ -246,13 +263,13 @@ impl Checking<'_> {
             // How it is held is told elsewhere, with the store.
             if parameter.held == Held::Exclusively {
                 let text = format!("name the store: `&mut {}<'_, Db>`", parameter.kind.handle());
-                self.errors.at(&parameter.written, text);
+                self.errors.at(Page::Signature, &parameter.written, text);
             }
             return;
         };
         match &self.store {
             None => self.store = Some(store.clone()),
-            Some(first) if same(first, store) => {}
+            Some(first) if alike(first, store) => {}
             Some(first) => {
                 let text = format!(
                     "all phases of a request commit to one store, and an earlier one says `{0}`: \
@@ -260,7 +277,7 @@ impl Checking<'_> {
                     shown(first),
                     parameter.kind.handle()
                 );
-                self.errors.at(store, text);
+                self.errors.at(Page::Signature, store, text);
             }
         }
     }
@@ -275,22 +292,22 @@ impl Checking<'_> {
                     let text = "a foreign phase has no transaction: it would hold a connection and \
                         locks while the other side answers. Return what you want to store, and let a \
                         local phase behind it write that";
-                    self.errors.at(&parameter.written, text);
+                    self.errors.at(Page::Signature, &parameter.written, text);
                 }
                 ParameterKind::Batch(_) => {
                     let text = "a foreign phase makes its call and writes nothing: return what you \
                         want to store, and let a local phase behind it add the statements";
-                    self.errors.at(&parameter.written, text);
+                    self.errors.at(Page::Signature, &parameter.written, text);
                 }
                 _ => {}
             }
         }
-        if calls != 1 {
+        if calls != 1 && !phase.function.hides_its_handle() {
             let text = format!(
                 "`{name}` is a foreign phase and takes its call, once: `call: ForeignCall`; if it \
                  calls nobody, write `#[phase]`"
             );
-            self.errors.at(name, text);
+            self.errors.at(Page::Signature, name, text);
         }
         let reconciled = self.request.reconciles.iter().any(|function| function.settles == *name);
         if let Some(foreign) = &phase.options.foreign
@@ -303,7 +320,7 @@ impl Checking<'_> {
                  key: &DerivedKey) -> PhaseResult<Reconciled<{}>>`",
                 output_of(phase)
             );
-            self.errors.at(&foreign.class, text);
+            self.errors.at(Page::EffectClasses, &foreign.class, text);
         }
     }
 
@@ -318,7 +335,7 @@ impl Checking<'_> {
                     "`{}` has a reconcile function already: remove one of the two",
                     reconcile.settles
                 );
-                self.errors.at(&reconcile.settles, text);
+                self.errors.at(Page::Reconcile, &reconcile.settles, text);
             }
             self.settles(reconcile, &request.phases[index]);
             all.push((index, self.arguments(&reconcile.function, index, Role::Reconcile)));
@@ -334,14 +351,14 @@ impl Checking<'_> {
                 let text = format!(
                     "there is no phase `{settles}`: name the foreign phase that this settles"
                 );
-                self.errors.at(settles, text);
+                self.errors.at(Page::Reconcile, settles, text);
             }
             Some(index) if self.request.phases[index].options.foreign.is_none() => {
                 let text = format!(
                     "`{settles}` is a local phase, whose commit is never in doubt: name a foreign \
                      phase, or remove this function"
                 );
-                self.errors.at(settles, text);
+                self.errors.at(Page::Reconcile, settles, text);
                 return None;
             }
             Some(_) => {}
@@ -353,7 +370,7 @@ impl Checking<'_> {
         let returns = &reconcile.function.returns;
         let matches = match (&returns.output, &phase.function.returns.output) {
             (Some(found), Some(output)) => {
-                returns.is_wrapped_in("Reconciled") && same(found, output)
+                returns.is_wrapped_in("Reconciled") && alike(found, output)
             }
             (_, None) => true,
             (None, _) => false,
@@ -364,7 +381,7 @@ impl Checking<'_> {
                  `PhaseResult<Reconciled<{}>>`",
                 output_of(phase)
             );
-            self.errors.at(&returns.written, text);
+            self.errors.at(Page::Reconcile, &returns.written, text);
         }
     }
 }
@@ -383,23 +400,16 @@ impl Role {
             Self::Reconcile => "a reconcile function",
         }
     }
+
+    fn page(self) -> Page {
+        match self {
+            Self::Phase => Page::Signature,
+            Self::Reconcile => Page::Reconcile,
+        }
+    }
 }
 
 /// The output of a phase as text, or dots where it has none (which is another mistake).
 fn output_of(phase: &Phase) -> String {
     phase.function.returns.output.as_ref().map_or("..".to_owned(), shown)
-}
-
-/// Whether two types are written alike.
-fn same(one: &Type, other: &Type) -> bool {
-    one.to_token_stream().to_string() == other.to_token_stream().to_string()
-}
-
-/// A type as a user would write it: `Vec<Ride>`, not `Vec < Ride >`.
-fn shown(ty: &Type) -> String {
-    let mut text = ty.to_token_stream().to_string();
-    for spaced in [" < ", " >", " :: ", " ,", "& "] {
-        text = text.replace(spaced, spaced.trim());
-    }
-    text
 }

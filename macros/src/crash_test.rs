@@ -2,33 +2,40 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
-use syn::{Error, ItemFn, Result, ReturnType};
+use syn::parse::{ParseStream, Parser};
+use syn::{Error, ItemFn, Path, Result, ReturnType, Token};
+
+use crate::expand;
+use crate::options::crate_path;
+use crate::pages::Page;
 
 pub(crate) fn crash_test(options: TokenStream, item: TokenStream) -> TokenStream {
     let text = "`#[crash_test]` goes on an async function that returns an explorer: \
         `async fn a_ride_survives() -> impl Explore { explore(..) }`";
     let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
-        let error = Error::new(Span::call_site(), text).into_compile_error();
+        let error =
+            Error::new(Span::call_site(), Page::CrashTest.explains(text)).into_compile_error();
         return quote!(#item #error);
     };
-    check(&options, &function)
-        .map(|()| expand(&function))
+    check(options, &function)
+        .map(|library| expand(&function, library.as_ref()))
         // Without the test, so that there is one error and not two.
         .unwrap_or_else(Error::into_compile_error)
 }
 
-fn check(options: &TokenStream, function: &ItemFn) -> Result<()> {
+/// What a crash test says about where the library is.
+fn check(options: TokenStream, function: &ItemFn) -> Result<Option<Path>> {
     let signature = &function.sig;
     let mut errors: Vec<Error> = Vec::new();
     let mut wrong = |tokens: &dyn ToTokens, text: &str| {
-        errors.push(Error::new_spanned(tokens.to_token_stream(), text));
+        errors.push(Error::new_spanned(tokens.to_token_stream(), Page::CrashTest.explains(text)));
     };
-    if !options.is_empty() {
-        wrong(
-            options,
-            "`#[crash_test]` takes no options: what is explored is the explorer's to say",
-        );
-    }
+    let library = library_option.parse2(options.clone()).unwrap_or_else(|_| {
+        let text = "`#[crash_test]` has one option, `crate = path`: what is explored is the explorer's \
+            to say";
+        wrong(&options, text);
+        None
+    });
     if signature.asyncness.is_none() {
         wrong(&signature.fn_token, "a crash test is an `async fn`: write `async fn`");
     }
@@ -56,11 +63,21 @@ fn check(options: &TokenStream, function: &ItemFn) -> Result<()> {
         all
     }) {
         Some(error) => Err(error),
-        None => Ok(()),
+        None => Ok(library),
     }
 }
 
-fn expand(function: &ItemFn) -> TokenStream {
+/// `crate = path`, or nothing.
+fn library_option(input: ParseStream) -> Result<Option<Path>> {
+    if input.is_empty() {
+        return Ok(None);
+    }
+    input.parse::<Token![crate]>()?;
+    crate_path(input).map(Some)
+}
+
+fn expand(function: &ItemFn, library: Option<&Path>) -> TokenStream {
+    let library = expand::library(library);
     let ItemFn { attrs, vis, sig, block } = function;
     let name = &sig.ident;
     quote! {
@@ -68,7 +85,7 @@ fn expand(function: &ItemFn) -> TokenStream {
         #[::core::prelude::v1::test]
         #vis fn #name() {
             #sig #block
-            ::atomic_phases::fault::__crash_test(#name)
+            #library::fault::__crash_test(#name)
         }
     }
 }

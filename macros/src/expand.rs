@@ -1,39 +1,46 @@
 //! Only quoting: from a checked request to the code that the engine calls.
 //!
-//! The code names `::atomic_phases::__private` and nothing else of ours, and what it binds begins
+//! The code names `__private` of the library and nothing else of ours, and what it binds begins
 //! with two underscores: a binding cannot shadow a constant or a unit struct, and a diesel user has
 //! one of those for each column (`use rides::dsl::*`).
 
 use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::visit::Visit;
-use syn::{Error, GenericParam, Generics, ImplItem, Item, ItemImpl, parse_quote};
+use syn::{Error, GenericParam, Generics, ImplItem, ItemImpl, Path, parse_quote};
 
-use crate::check::{Argument, Checked, check};
+use crate::block;
+use crate::check::{Argument, Checked, Lent, Output, check};
 use crate::options::{DefinitionOptions, Effect};
-use crate::parse::{Function, Phase, Reconcile, Request, Search, mentions, take_marks};
+use crate::pages::Page;
+use crate::parse::{Function, Phase, Reconcile, Request, take_marks};
+use crate::types::{borrows, mentions};
 
 pub(crate) fn atomic_phases(options: TokenStream, item: TokenStream) -> TokenStream {
-    let block = match syn::parse2::<Item>(item.clone()) {
-        Ok(Item::Impl(block)) => block,
-        other => {
-            let text = "`#[atomic_phases]` goes on the impl block that holds the phases: \
-                `impl CreateRide { .. }`";
-            let wrong_item = Error::new(Span::call_site(), text);
-            let error = other.err().unwrap_or(wrong_item).into_compile_error();
-            return quote!(#item #error);
-        }
+    if !block::is_impl(&item) {
+        let text = "`#[atomic_phases]` goes on the impl block that holds the phases: \
+            `impl CreateRide { .. }`";
+        let error = Error::new(Span::call_site(), Page::Block.explains(text)).into_compile_error();
+        return quote!(#item #error);
+    }
+    let (block, syntax) = match block::parse(item) {
+        Ok(parsed) => parsed,
+        Err(error) => return error.into_compile_error(),
     };
+    if let Some(error) = syntax {
+        return in_place_of(block, error);
+    }
     let expanded = Request::parse(options, block.clone())
         .and_then(|request| check(&request).map(|checked| expand(&request, &checked)));
-    expanded.unwrap_or_else(|error| {
-        let error = error.into_compile_error();
-        let rest = without_phases(block);
-        quote!(#rest #error)
-    })
+    expanded.unwrap_or_else(|error| in_place_of(block, error))
+}
+
+fn in_place_of(block: ItemImpl, error: Error) -> TokenStream {
+    let error = error.into_compile_error();
+    let rest = without_phases(block);
+    quote!(#rest #error)
 }
 
 /// What is left of a block with mistakes: its methods, and a definition with no phases, so that the
@@ -49,10 +56,16 @@ fn without_phases(mut block: ItemImpl) -> TokenStream {
     });
     push_generics_down(&mut block);
     block.attrs.push(parse_quote!(#[allow(dead_code, unused)]));
-    if block.trait_.is_some() || !block.generics.params.is_empty() {
+    let request = block.self_ty.to_token_stream();
+    if block.trait_.is_some() || !block.generics.params.is_empty() || borrows(request) {
         return quote!(#block);
     }
-    let options = DefinitionOptions { name: parse_quote!(""), version: parse_quote!(1), app: None };
+    let options = DefinitionOptions {
+        name: parse_quote!(""),
+        version: parse_quote!(1),
+        app: None,
+        library: None,
+    };
     let request = Request { options, item: block, phases: Vec::new(), reconciles: Vec::new() };
     expand(&request, &Checked::default())
 }
@@ -63,7 +76,7 @@ pub(crate) fn misplaced(attribute: &str, item: TokenStream) -> TokenStream {
         "`#[{attribute}]` marks a method of an impl block with \
          `#[atomic_phases(name = \"..\", version = 1)]`: put that attribute on the block"
     );
-    let error = Error::new(Span::call_site(), text).into_compile_error();
+    let error = Error::new(Span::call_site(), Page::Marks.explains(text)).into_compile_error();
     quote!(#item #error)
 }
 
@@ -90,96 +103,109 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let phases = request.phases.iter().map(phase_data);
     let (name, version) = (&request.options.name, &request.options.version);
 
+    let library = library(request.options.library.as_ref());
+
     quote! {
         #block
 
-        #[automatically_derived]
-        impl<#(#impl_generics),*> ::atomic_phases::__private::Phases<#store, #app> for #self_ty #where_clause {
-            fn run_local<'a>(
-                &'a self,
-                __index: ::std::primitive::usize,
-                __tx: &'a mut ::atomic_phases::__private::Tx<'_, #store>,
-                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
-            ) -> ::atomic_phases::__private::PhaseFuture<
-                'a,
-                ::atomic_phases::__private::Step,
-                ::atomic_phases::__private::PhaseError,
-            > {
-                match __index {
-                    #(#local)*
-                    _ => ::atomic_phases::__private::no_such_phase(),
+        const _: () = {
+            use #library::__private;
+
+            #[automatically_derived]
+            #[allow(deprecated)]
+            impl<#(#impl_generics),*> __private::Phases<#store, #app> for #self_ty #where_clause {
+                fn run_local<'a>(
+                    &'a self,
+                    __index: ::std::primitive::usize,
+                    __tx: &'a mut __private::Tx<'_, #store>,
+                    __scene: &'a __private::Scene<'a, #app>,
+                ) -> __private::PhaseFuture<
+                    'a,
+                    __private::Step,
+                    __private::PhaseError,
+                > {
+                    match __index {
+                        #(#local)*
+                        _ => __private::no_such_phase(),
+                    }
+                }
+
+                fn run_batch<'a>(
+                    &'a self,
+                    __index: ::std::primitive::usize,
+                    __batch: &'a mut __private::Batch<'_, #store>,
+                    __scene: &'a __private::Scene<'a, #app>,
+                ) -> __private::PhaseFuture<
+                    'a,
+                    __private::Step,
+                    __private::PhaseError,
+                > {
+                    match __index {
+                        #(#batch)*
+                        _ => __private::no_such_phase(),
+                    }
+                }
+
+                fn run_foreign<'a>(
+                    &'a self,
+                    __index: ::std::primitive::usize,
+                    __call: __private::ForeignCall,
+                    __scene: &'a __private::Scene<'a, #app>,
+                ) -> __private::PhaseFuture<
+                    'a,
+                    __private::Step,
+                    __private::ForeignError,
+                > {
+                    match __index {
+                        #(#foreign)*
+                        _ => __private::no_such_phase(),
+                    }
+                }
+
+                fn reconcile<'a>(
+                    &'a self,
+                    __index: ::std::primitive::usize,
+                    __scene: &'a __private::Scene<'a, #app>,
+                ) -> __private::PhaseFuture<
+                    'a,
+                    __private::Reconciled<__private::Step>,
+                    __private::PhaseError,
+                > {
+                    match __index {
+                        #(#reconciles)*
+                        _ => __private::no_such_phase(),
+                    }
+                }
+
+                fn reads(
+                    &self,
+                    __index: ::std::primitive::usize,
+                    __output: &__private::RawValue,
+                    __from: ::std::primitive::usize,
+                ) -> ::std::primitive::bool {
+                    match __index {
+                        #(#reads)*
+                        _ => true,
+                    }
                 }
             }
 
-            fn run_batch<'a>(
-                &'a self,
-                __index: ::std::primitive::usize,
-                __batch: &'a mut ::atomic_phases::__private::Batch<'_, #store>,
-                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
-            ) -> ::atomic_phases::__private::PhaseFuture<
-                'a,
-                ::atomic_phases::__private::Step,
-                ::atomic_phases::__private::PhaseError,
-            > {
-                match __index {
-                    #(#batch)*
-                    _ => ::atomic_phases::__private::no_such_phase(),
-                }
+            #[automatically_derived]
+            #[allow(deprecated)]
+            impl<#(#impl_generics),*> __private::RequestDefinition<#store, #app> for #self_ty #where_clause {
+                const DEFINITION: __private::Definition = __private::Definition {
+                    name: #name,
+                    version: #version,
+                    phases: &[#(#phases),*],
+                };
             }
-
-            fn run_foreign<'a>(
-                &'a self,
-                __index: ::std::primitive::usize,
-                __call: ::atomic_phases::__private::ForeignCall,
-                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
-            ) -> ::atomic_phases::__private::PhaseFuture<
-                'a,
-                ::atomic_phases::__private::Step,
-                ::atomic_phases::__private::ForeignError,
-            > {
-                match __index {
-                    #(#foreign)*
-                    _ => ::atomic_phases::__private::no_such_phase(),
-                }
-            }
-
-            fn reconcile<'a>(
-                &'a self,
-                __index: ::std::primitive::usize,
-                __scene: &'a ::atomic_phases::__private::Scene<'a, #app>,
-            ) -> ::atomic_phases::__private::PhaseFuture<
-                'a,
-                ::atomic_phases::__private::Reconciled<::atomic_phases::__private::Step>,
-                ::atomic_phases::__private::PhaseError,
-            > {
-                match __index {
-                    #(#reconciles)*
-                    _ => ::atomic_phases::__private::no_such_phase(),
-                }
-            }
-
-            fn reads(
-                &self,
-                __index: ::std::primitive::usize,
-                __output: &::atomic_phases::__private::RawValue,
-                __from: ::std::primitive::usize,
-            ) -> ::std::primitive::bool {
-                match __index {
-                    #(#reads)*
-                    _ => true,
-                }
-            }
-        }
-
-        #[automatically_derived]
-        impl<#(#impl_generics),*> ::atomic_phases::__private::RequestDefinition<#store, #app> for #self_ty #where_clause {
-            const DEFINITION: ::atomic_phases::__private::Definition = ::atomic_phases::__private::Definition {
-                name: #name,
-                version: #version,
-                phases: &[#(#phases),*],
-            };
-        }
+        };
     }
+}
+
+/// Where the library is.
+pub(crate) fn library(said: Option<&Path>) -> TokenStream {
+    said.map_or_else(|| quote!(::atomic_phases), ToTokens::to_token_stream)
 }
 
 /// By which function of `Phases` a phase is run.
@@ -216,7 +242,7 @@ impl Implementation {
         let store = match &checked.store {
             Some(store) => quote!(#store),
             None => {
-                parameters.push(quote!(__Store: ::atomic_phases::__private::Store));
+                parameters.push(quote!(__Store: __private::Store));
                 quote!(__Store)
             }
         };
@@ -249,10 +275,12 @@ fn reconcile_arm(
 ) -> TokenStream {
     let function = &reconcile.function;
     // What the phase would have returned is stored the way the phase stores it.
-    let step = if phase.function.returns.is_reply() { "reply" } else { "output" };
-    let step = Ident::new(step, Span::call_site());
+    let step = match &phase.function.returns.output {
+        Some(output) if !phase.function.returns.is_reply() => quote!(output::<#output, _>),
+        _ => quote!(reply),
+    };
     let body = quote_spanned! {place(&function.returns.output)=>
-        ::atomic_phases::__private::reconciled(__ended, ::atomic_phases::__private::#step)
+        __private::reconciled(__ended, __private::#step)
     };
     boxed(index, function, arguments, moved, "local", &body)
 }
@@ -273,7 +301,7 @@ fn boxed(
     let call = call(function, arguments, moved);
     let ended = Ident::new(ended, Span::call_site());
     let ended = quote_spanned! {place(&function.returns.written)=>
-        ::atomic_phases::__private::#ended(#call.await)?
+        __private::#ended(#call.await)?
     };
     quote_spanned! {place(&function.name)=>
         #index => ::std::boxed::Box::pin(async move {
@@ -295,7 +323,7 @@ fn step(function: &Function) -> TokenStream {
         "output"
     };
     let step = Ident::new(step, place(&returns.output));
-    quote_spanned!(step.span()=> ::atomic_phases::__private::#step)
+    quote_spanned!(step.span()=> __private::#step)
 }
 
 /// The user's place in the source, but known as generated, so that no lint judges the code there.
@@ -312,12 +340,12 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
     let mut seen = Vec::new();
     let mut lets = TokenStream::new();
     for argument in arguments {
-        if let Argument::Output(index, ty) = argument
-            && !seen.contains(index)
+        if let Argument::Output(Output { of, ty, .. }) = argument
+            && !seen.contains(of)
         {
-            seen.push(*index);
-            let name = output_name(*index);
-            lets.extend(quote!(let #name: #ty = __scene.output(#index)?;));
+            seen.push(*of);
+            let name = output_name(*of);
+            lets.extend(quote_spanned!(place(ty)=> let #name: #ty = __scene.output(#of)?;));
         }
     }
     lets
@@ -331,13 +359,13 @@ fn reads(checked: &Checked) -> Vec<TokenStream> {
     let mut asked = BTreeMap::new();
     for (by, arguments) in of_phases.chain(of_reconciles) {
         for argument in arguments {
-            if let Argument::Output(index, ty) = argument {
-                let (_, last) = asked.entry(*index).or_insert((ty, by));
+            if let Argument::Output(Output { of, ty, .. }) = argument {
+                let (_, last) = asked.entry(*of).or_insert((ty, by));
                 *last = by.max(*last);
             }
         }
     }
-    let arm = |(index, (ty, last))| quote!(#index => __from > #last || ::atomic_phases::__private::is::<#ty>(__output),);
+    let arm = |(index, (ty, last))| quote_spanned!(place(ty)=> #index => __from > #last || __private::is::<#ty>(__output),);
     asked.into_iter().map(arm).collect()
 }
 
@@ -351,9 +379,16 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
         Argument::Context => quote!(__scene.context()),
         Argument::Key => quote!(__scene.derived_key()?),
         Argument::App => quote!(__scene.app()),
-        Argument::Output(index, _) => {
-            let name = output_name(*index);
-            quote!(&#name)
+        Argument::Output(Output { of, lent, to, .. }) => {
+            // A type that only has the same name is an error at the parameter.
+            let place = place(to);
+            let mut name = output_name(*of);
+            name.set_span(place);
+            match lent {
+                Lent::Ref => quote_spanned!(place=> &#name),
+                Lent::AsRef => quote_spanned!(place=> #name.as_ref()),
+                Lent::AsDeref => quote_spanned!(place=> #name.as_deref()),
+            }
         }
     });
     quote_spanned! {place(&function.returns.written)=>
@@ -379,7 +414,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
             let level =
                 phase.options.isolation.as_ref().map_or("ReadCommitted", |(_, level)| *level);
             let level = Ident::new(level, Span::call_site());
-            quote!(Local(::atomic_phases::__private::Isolation::#level))
+            quote!(Local(__private::Isolation::#level))
         }
         Some(foreign) => {
             let effect = match foreign.effect {
@@ -394,14 +429,14 @@ fn phase_data(phase: &Phase) -> TokenStream {
                     })
                 }
             };
-            quote!(Foreign(::atomic_phases::__private::EffectClass::#effect))
+            quote!(Foreign(__private::EffectClass::#effect))
         }
     };
     quote! {
-        ::atomic_phases::__private::Phase {
+        __private::Phase {
             name: #name,
             was: &[#(#was),*],
-            kind: ::atomic_phases::__private::PhaseKind::#kind,
+            kind: __private::PhaseKind::#kind,
             batch: #batch,
             commit: #commit,
             timeout: #timeout,
@@ -409,7 +444,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
     }
 }
 
-/// Which methods took over the impl block's type parameters.
+/// Which methods took over the impl block's parameters.
 struct Moved {
     parameters: Vec<Ident>,
     methods: Vec<Ident>,
@@ -428,35 +463,23 @@ impl Moved {
 /// `impl<Db: RidesDb> CreateRide` does not compile by itself, because the type does not mention
 /// `Db`: such parameters move to each method that does.
 fn push_generics_down(block: &mut ItemImpl) -> Moved {
-    let mut moved = Moved { parameters: Vec::new(), methods: Vec::new() };
-    let free: Vec<GenericParam> = block
-        .generics
-        .params
-        .iter()
-        .filter(|param| match param {
-            GenericParam::Type(param) => !mentions(&block.self_ty, &param.ident),
-            _ => false,
-        })
-        .cloned()
-        .collect();
+    let request = block.self_ty.to_token_stream();
+    let is_free = |param: &GenericParam| {
+        name(param).is_some_and(|name| !mentions(request.clone(), std::slice::from_ref(name)))
+    };
+    let free: Vec<GenericParam> =
+        block.generics.params.iter().filter(|param| is_free(param)).cloned().collect();
+    let parameters: Vec<Ident> = free.iter().filter_map(name).cloned().collect();
+    let mut moved = Moved { parameters, methods: Vec::new() };
     if free.is_empty() {
         return moved;
     }
-    moved.parameters = free
-        .iter()
-        .filter_map(|param| match param {
-            GenericParam::Type(param) => Some(param.ident.clone()),
-            _ => None,
-        })
-        .collect();
     let generics: Generics = std::mem::take(&mut block.generics);
     let kept = generics.params.iter().filter(|param| !free.contains(param)).cloned().collect();
     block.generics.params = kept;
     for member in &mut block.items {
         let ImplItem::Fn(method) = member else { continue };
-        let mut search = Search { names: &moved.parameters, found: false };
-        search.visit_impl_item_fn(method);
-        if !search.found {
+        if !mentions(method.to_token_stream(), &moved.parameters) {
             continue;
         }
         method.sig.generics.params.extend(free.iter().cloned());
@@ -467,4 +490,37 @@ fn push_generics_down(block: &mut ItemImpl) -> Moved {
         moved.methods.push(method.sig.ident.clone());
     }
     moved
+}
+
+/// The name of a type or constant.
+fn name(param: &GenericParam) -> Option<&Ident> {
+    match param {
+        GenericParam::Type(param) => Some(&param.ident),
+        GenericParam::Const(param) => Some(&param.ident),
+        GenericParam::Lifetime(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_another_path_nothing_names_the_library_by_its_own() {
+        let options = quote!(name = "a", version = 1, crate = my::phases);
+        let block = quote! {
+            impl Request {
+                #[phase(foreign(at_most_once))]
+                async fn asked(&self, call: ForeignCall) -> PhaseResult<u8> {}
+                #[reconcile(asked)]
+                async fn found(&self, key: &DerivedKey) -> PhaseResult<Reconciled<u8>> {}
+                #[phase]
+                async fn answered(&self, tx: &mut Tx<'_, Db>, asked: &u8) -> PhaseResult<Reply> {}
+            }
+        };
+        let expanded = atomic_phases(options, block).to_string();
+        assert!(!expanded.contains("compile_error"), "{expanded}");
+        assert!(!expanded.contains("atomic_phases"), "{expanded}");
+        assert!(expanded.contains("use my :: phases :: __private"), "{expanded}");
+    }
 }

@@ -2,27 +2,34 @@
 
 use std::time::Duration;
 
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, Error, Ident, LitInt, LitStr, Meta, Result, Token, Type, bracketed, parenthesized,
+    Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, bracketed,
+    parenthesized,
 };
+
+use crate::pages::Page;
 
 /// Longest name of a definition, in characters.
 const MAX_NAME: usize = 100;
 
-/// `#[atomic_phases(name = "..", version = 1, app = Type)]`.
+/// `#[atomic_phases(name = "..", version = 1, app = Type, crate = path)]`.
 pub(crate) struct DefinitionOptions {
     pub(crate) name: LitStr,
     pub(crate) version: LitInt,
     pub(crate) app: Option<Type>,
+    /// Where the library is; `::atomic_phases` if not said.
+    pub(crate) library: Option<Path>,
 }
 
 impl Parse for DefinitionOptions {
     fn parse(input: ParseStream) -> Result<Self> {
         const EXAMPLE: &str = "write `#[atomic_phases(name = \"rides.create\", version = 1)]`";
-        let (mut name, mut version, mut app) = (None, None, None);
+        let (mut name, mut version, mut app, mut library) = (None, None, None, None);
         while !input.is_empty() {
-            let option: Ident = input.parse().map_err(|error| Error::new(error.span(), EXAMPLE))?;
+            let option =
+                Ident::parse_any(input).map_err(|error| Error::new(error.span(), EXAMPLE))?;
             match option.to_string().as_str() {
                 "name" => {
                     let text: LitStr = value(input, "name = \"rides.create\"")?;
@@ -36,10 +43,11 @@ impl Parse for DefinitionOptions {
                     let ty: Type = value(input, "app = AppState")?;
                     set(&mut app, &option, ty)?;
                 }
+                "crate" => set(&mut library, &option, crate_path(input)?)?,
                 _ => {
                     let text = format!(
-                        "unknown option `{option}`: a definition has `name`, `version` and `app`; \
-                         {EXAMPLE}"
+                        "unknown option `{option}`: a definition has `name`, `version`, `app` and \
+                         `crate`; {EXAMPLE}"
                     );
                     return Err(Error::new(option.span(), text));
                 }
@@ -60,8 +68,16 @@ impl Parse for DefinitionOptions {
             let text = "a version is a number from 1 to 2147483647: begin with `version = 1`";
             return Err(Error::new(version.span(), text));
         }
-        Ok(Self { name, version, app })
+        Ok(Self { name, version, app, library })
     }
+}
+
+/// What stands behind `crate`.
+pub(crate) fn crate_path(input: ParseStream) -> Result<Path> {
+    const EXAMPLE: &str = "crate = my_crate::atomic_phases";
+    let told = |error: Error| Error::new(error.span(), format!("write `{EXAMPLE}`"));
+    input.parse::<Token![=]>().map_err(told)?;
+    input.call(Path::parse_mod_style).map_err(told)
 }
 
 /// `#[phase(..)]`.
@@ -277,7 +293,7 @@ fn comma(input: ParseStream) -> Result<()> {
 pub(crate) fn phase_options(attribute: &Attribute) -> Result<PhaseOptions> {
     match &attribute.meta {
         Meta::Path(_) => Ok(PhaseOptions::default()),
-        _ => attribute.parse_args(),
+        _ => attribute.parse_args().map_err(|error| Page::Options.on(error)),
     }
 }
 
@@ -285,7 +301,7 @@ pub(crate) fn phase_options(attribute: &Attribute) -> Result<PhaseOptions> {
 pub(crate) fn reconciled_phase(attribute: &Attribute) -> Result<Ident> {
     attribute.parse_args().map_err(|_| {
         let text = "name the foreign phase that this settles: `#[reconcile(charge_created)]`";
-        Error::new_spanned(attribute, text)
+        Error::new_spanned(attribute, Page::Reconcile.explains(text))
     })
 }
 

@@ -2,15 +2,17 @@
 //! Judges only what cannot be read at all; `check` does the rest.
 
 use proc_macro2::TokenStream;
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
-use syn::visit::Visit;
+use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ImplItem, ImplItemFn, ItemImpl, Pat, PatType,
-    PathArguments, Result, ReturnType, Type, parse_quote,
+    Attribute, Error, FnArg, GenericParam, Ident, ImplItem, ImplItemFn, ItemImpl, Meta, Pat,
+    PatType, Result, ReturnType, Token, Type, parse_quote,
 };
 
 use crate::options::{DefinitionOptions, PhaseOptions, phase_options, reconciled_phase};
+use crate::pages::Page;
+use crate::types::{alike, is_called, last_segment, type_argument};
 
 /// An annotated impl block.
 pub(crate) struct Request {
@@ -36,13 +38,14 @@ pub(crate) struct Reconcile {
 pub(crate) struct Function {
     pub(crate) name: Ident,
     pub(crate) is_async: bool,
+    pub(crate) is_unsafe: bool,
     /// What stands where `&self` belongs: another receiver, or nothing (then the name).
     pub(crate) bad_receiver: Option<TokenStream>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Returns,
     /// Own generic parameters, which a phase cannot have.
     pub(crate) generics: Option<TokenStream>,
-    /// A `#[cfg]` on the whole method.
+    /// A `#[cfg]` on the whole method or on a parameter.
     pub(crate) condition: Option<Attribute>,
 }
 
@@ -52,17 +55,18 @@ pub(crate) struct Parameter {
     pub(crate) written: PatType,
     pub(crate) name: Option<Ident>,
     pub(crate) held: Held,
-    /// Its type, without the reference.
+    /// Its type, without the reference; `T` of `Option<&T>`.
     pub(crate) ty: Type,
     pub(crate) kind: ParameterKind,
 }
 
-/// `T`, `&T` or `&mut T`.
+/// `T`, `&T`, `&mut T` or `Option<&T>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
     Owned,
     Shared,
     Exclusively,
+    Optionally,
 }
 
 /// What a parameter asks for, by the name of its type, however it is held.
@@ -97,10 +101,29 @@ impl Request {
         if let Some((_, path, _)) = &item.trait_ {
             let text = "phases are the request's own methods: move them from this trait's impl to \
                 an inherent one, `impl CreateRide { .. }`";
-            return Err(Error::new_spanned(path, text));
+            return Err(Error::new_spanned(path, Page::Block.explains(text)));
         }
-        let (options, (phases, reconciles)) = both(syn::parse2(options), methods(&mut item))?;
-        Ok(Self { options, item, phases, reconciles })
+        let options = syn::parse2(options).map_err(|error| Page::Block.on(error));
+        let (options, (phases, reconciles)) = both(options, methods(&mut item))?;
+        let mut request = Self { options, item, phases, reconciles };
+        request.yield_names();
+        Ok(request)
+    }
+
+    /// No output is a type of ours, because none of them can be stored: where a phase returns a type of that
+    /// name, it is the application's.
+    fn yield_names(&mut self) {
+        let outputs: Vec<Type> =
+            self.phases.iter().filter_map(|phase| phase.function.returns.output.clone()).collect();
+        let phases = self.phases.iter_mut().map(|phase| &mut phase.function);
+        let reconciles = self.reconciles.iter_mut().map(|reconcile| &mut reconcile.function);
+        for parameter in phases.chain(reconciles).flat_map(|function| &mut function.parameters) {
+            if parameter.held == Held::Shared
+                && outputs.iter().any(|output| alike(output, &parameter.ty))
+            {
+                parameter.kind = ParameterKind::Value;
+            }
+        }
     }
 }
 
@@ -110,11 +133,22 @@ fn methods(item: &mut ItemImpl) -> Result<(Vec<Phase>, Vec<Reconcile>)> {
         let ImplItem::Fn(method) = member else { continue };
         let marks = take_marks(method);
         if !marks.is_empty() {
-            // `async` and `&self` are ours to ask for, so no lint may blame the user for them.
-            method.attrs.push(parse_quote!(#[allow(clippy::unused_async, clippy::unused_self)]));
+            // `async`, `&self` and what a parameter looks like are ours to ask for, so no lint may blame the
+            // user for them.
+            method.attrs.push(parse_quote!(#[allow(
+                clippy::unused_async,
+                clippy::unused_self,
+                clippy::too_many_arguments,
+                clippy::trivially_copy_pass_by_ref
+            )]));
         }
         match marks.as_slice() {
             [] => {}
+            [mark, ..] if gives(mark, &MARKS) => {
+                let text = "a phase cannot be conditional, because stored rows count on it: write the \
+                    attribute by itself, without `cfg_attr`";
+                errors.at(Page::Signature, mark, text);
+            }
             [mark] if is_mark(mark, "phase") => {
                 if let Some(options) = errors.keep(phase_options(mark)) {
                     phases.push(Phase { options, function: Function::of(method) });
@@ -128,7 +162,7 @@ fn methods(item: &mut ItemImpl) -> Result<(Vec<Phase>, Vec<Reconcile>)> {
             [_, second, ..] => {
                 let text = "a method is one phase or one reconcile function: remove this attribute, \
                     and write all options of a phase into one `#[phase(.., ..)]`";
-                errors.at(second, text);
+                errors.at(Page::Marks, second, text);
             }
         }
     }
@@ -136,14 +170,36 @@ fn methods(item: &mut ItemImpl) -> Result<(Vec<Phase>, Vec<Reconcile>)> {
     Ok((phases, reconciles))
 }
 
-/// Takes off `#[phase]` and `#[reconcile]`, also with a path in front.
+const MARKS: [&str; 2] = ["phase", "reconcile"];
+
+/// Takes off `#[phase]` and `#[reconcile]`, also with a path in front, and where they are conditional.
 pub(crate) fn take_marks(method: &mut ImplItemFn) -> Vec<Attribute> {
-    let is_ours = |mark: &mut Attribute| is_mark(mark, "phase") || is_mark(mark, "reconcile");
+    let is_ours =
+        |mark: &mut Attribute| MARKS.iter().any(|name| is_mark(mark, name)) || gives(mark, &MARKS);
     method.attrs.extract_if(.., is_ours).collect()
 }
 
 fn is_mark(attribute: &Attribute, name: &str) -> bool {
-    attribute.path().segments.last().is_some_and(|segment| segment.ident == name)
+    is_last(attribute.path(), name)
+}
+
+fn is_last(path: &syn::Path, name: &str) -> bool {
+    path.segments.last().is_some_and(|segment| segment.ident == name)
+}
+
+/// Whether it is a `cfg_attr` that gives an attribute with one of these names.
+fn gives(attribute: &Attribute, names: &[&str]) -> bool {
+    let list = Punctuated::<Meta, Token![,]>::parse_terminated;
+    attribute.path().is_ident("cfg_attr")
+        && attribute.parse_args_with(list).is_ok_and(|given| {
+            let mut given = given.iter().skip(1);
+            given.any(|meta| names.iter().any(|name| is_last(meta.path(), name)))
+        })
+}
+
+/// Whether what stands behind it exists in some builds only.
+fn is_condition(attribute: &&Attribute) -> bool {
+    attribute.path().is_ident("cfg") || gives(attribute, &["cfg"])
 }
 
 impl Function {
@@ -156,22 +212,44 @@ impl Function {
             }
             None => Some(signature.ident.to_token_stream()),
         };
-        let generics = &signature.generics.params;
-        let is_condition = |attribute: &&Attribute| attribute.path().is_ident("cfg");
+        // A lifetime can only be that of a borrow, which the caller's satisfies.
+        let is_own = |param: &&GenericParam| !matches!(param, GenericParam::Lifetime(_));
+        let generics: Vec<_> = signature.generics.params.iter().filter(is_own).collect();
+        let of_parameters = signature.inputs.iter().flat_map(|input| match input {
+            FnArg::Typed(parameter) => &parameter.attrs,
+            FnArg::Receiver(receiver) => &receiver.attrs,
+        });
         Self {
             name: signature.ident.clone(),
             is_async: signature.asyncness.is_some(),
+            is_unsafe: signature.unsafety.is_some(),
             bad_receiver,
             parameters: signature.inputs.iter().filter_map(Parameter::of).collect(),
             returns: Returns::of(&signature.output, &signature.ident),
-            generics: (!generics.is_empty()).then(|| generics.to_token_stream()),
-            condition: method.attrs.iter().find(is_condition).cloned(),
+            generics: (!generics.is_empty()).then(|| quote!(#(#generics),*)),
+            condition: method.attrs.iter().chain(of_parameters).find(is_condition).cloned(),
         }
     }
 
     /// Whether it hands its statements over.
     pub(crate) fn takes_batch(&self) -> bool {
         self.parameters.iter().any(|parameter| matches!(parameter.kind, ParameterKind::Batch(_)))
+    }
+
+    /// Whether the parameter may be its transaction or call, by an alias.
+    pub(crate) fn seems_to_hide_its_handle(&self, parameter: &Parameter) -> bool {
+        let is_handle = |parameter: &Parameter| {
+            use ParameterKind::{Batch, Call, Tx};
+            matches!(parameter.kind, Tx(_) | Batch(_) | Call)
+        };
+        matches!(parameter.kind, ParameterKind::Value)
+            && matches!(parameter.held, Held::Owned | Held::Exclusively)
+            && !self.parameters.iter().any(is_handle)
+    }
+
+    /// Whether any of its parameters may be that.
+    pub(crate) fn hides_its_handle(&self) -> bool {
+        self.parameters.iter().any(|parameter| self.seems_to_hide_its_handle(parameter))
     }
 
     /// The name as it is stored: `r#match` is called `match`.
@@ -190,25 +268,35 @@ impl Parameter {
         let (held, ty) = match &*written.ty {
             Type::Reference(reference) => {
                 let held = reference.mutability.map_or(Held::Shared, |_| Held::Exclusively);
-                (held, &*reference.elem)
+                (held, (*reference.elem).clone())
             }
-            owned => (Held::Owned, owned),
+            other => match optional_reference(other) {
+                Some(ty) => (Held::Optionally, ty),
+                None => (Held::Owned, other.clone()),
+            },
         };
-        let kind = ParameterKind::of(ty, held);
-        Some(Self { written: written.clone(), name, held, ty: ty.clone(), kind })
+        let kind = ParameterKind::of(&ty);
+        // Its attributes are no part of what it asks for.
+        let written = PatType { attrs: Vec::new(), ..written.clone() };
+        Some(Self { written, name, held, ty, kind })
+    }
+}
+
+/// `T` of `Option<&T>`.
+fn optional_reference(ty: &Type) -> Option<Type> {
+    let option = last_segment(ty).filter(|segment| segment.ident == "Option")?;
+    match type_argument(&option.arguments, 0)? {
+        Type::Reference(reference) if reference.mutability.is_none() => Some(*reference.elem),
+        _ => None,
     }
 }
 
 impl ParameterKind {
-    fn of(ty: &Type, held: Held) -> Self {
+    fn of(ty: &Type) -> Self {
         let Some(segment) = last_segment(ty) else { return Self::Value };
-        // `&Batch`, with no lifetime, is an output that an application calls so.
-        let is_theirs = held == Held::Shared && !has_lifetime(&segment.arguments);
         match segment.ident.to_string().as_str() {
             "Tx" => Self::Tx(type_argument(&segment.arguments, 0).map(Box::new)),
-            "Batch" if !is_theirs => {
-                Self::Batch(type_argument(&segment.arguments, 0).map(Box::new))
-            }
+            "Batch" => Self::Batch(type_argument(&segment.arguments, 0).map(Box::new)),
             "ForeignCall" => Self::Call,
             "RequestContext" => Self::Context,
             "DerivedKey" => Self::Key,
@@ -257,53 +345,6 @@ impl Returns {
     }
 }
 
-/// Whether the type is a path that ends in `name`.
-pub(crate) fn is_called(ty: &Type, name: &str) -> bool {
-    last_segment(ty).is_some_and(|segment| segment.ident == name)
-}
-
-/// Whether `name` stands anywhere in the type.
-pub(crate) fn mentions(ty: &Type, name: &Ident) -> bool {
-    let mut search = Search { names: std::slice::from_ref(name), found: false };
-    search.visit_type(ty);
-    search.found
-}
-
-/// Looks for any of some names.
-pub(crate) struct Search<'n> {
-    pub(crate) names: &'n [Ident],
-    pub(crate) found: bool,
-}
-
-impl<'ast> Visit<'ast> for Search<'_> {
-    fn visit_ident(&mut self, ident: &'ast Ident) {
-        self.found |= self.names.contains(ident);
-    }
-}
-
-fn last_segment(ty: &Type) -> Option<&syn::PathSegment> {
-    match ty {
-        Type::Path(path) => path.path.segments.last(),
-        Type::Group(group) => last_segment(&group.elem),
-        Type::Paren(paren) => last_segment(&paren.elem),
-        _ => None,
-    }
-}
-
-fn has_lifetime(arguments: &PathArguments) -> bool {
-    let PathArguments::AngleBracketed(arguments) = arguments else { return false };
-    arguments.args.iter().any(|argument| matches!(argument, GenericArgument::Lifetime(_)))
-}
-
-fn type_argument(arguments: &PathArguments, index: usize) -> Option<Type> {
-    let PathArguments::AngleBracketed(arguments) = arguments else { return None };
-    let types = arguments.args.iter().filter_map(|argument| match argument {
-        GenericArgument::Type(ty) => Some(ty.clone()),
-        _ => None,
-    });
-    types.into_iter().nth(index)
-}
-
 /// All mistakes at once: a user mends them in one go.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
@@ -316,9 +357,9 @@ impl Errors {
         }
     }
 
-    /// Underlines all of `tokens`.
-    pub(crate) fn at(&mut self, tokens: impl ToTokens, text: impl std::fmt::Display) {
-        self.add(Error::new_spanned(tokens, text));
+    /// Underlines all of `tokens`, and links to what explains the error.
+    pub(crate) fn at(&mut self, page: Page, tokens: impl ToTokens, text: impl std::fmt::Display) {
+        self.add(Error::new_spanned(tokens, page.explains(text)));
     }
 
     pub(crate) fn keep<T>(&mut self, result: Result<T>) -> Option<T> {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::{DerivedKey, PhaseError};
+use crate::phase::{DerivedKey, Output, PhaseError};
 
 /// Facts about the request that are equal in each attempt, so that what a phase builds from them,
 /// a foreign call's parameters above all, is equal too (G5). Only [`attempt`](Self::attempt) moves.
@@ -98,7 +98,7 @@ impl<'a, A> Scene<'a, A> {
     ///
     /// # Errors
     /// A retryable failure where the stored output is missing or is no `T` any more.
-    pub fn output<T: DeserializeOwned>(&self, index: usize) -> Result<T, PhaseError> {
+    pub fn output<T: Output>(&self, index: usize) -> Result<T, PhaseError> {
         let raw = self
             .outputs
             .get(index)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::DbError;
 
@@ -23,6 +24,20 @@ pub enum Flow<T> {
     /// Finish the request with this reply, now; later phases do not run.
     Finish(Reply),
 }
+
+/// What a phase may return for later ones.
+// Implemented for all that qualifies; with `do_not_recommend` there, the compiler tells a user whose type
+// does not of this trait, in these words.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the output of a phase",
+    label = "not an output",
+    note = "an output is stored with the recovery point and read back by later phases: derive `serde::Serialize` and `serde::Deserialize` for `{Self}`, which must own its data",
+    note = "see https://docs.rs/atomic-phases/latest/atomic_phases/attr.phase.html#what-it-returns"
+)]
+pub trait Output: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Output for T {}
 
 /// The answer of a finished request: stored, and replayed (G8). A replay has the same status, the same
 /// bytes in its body, and those header lines that

@@ -44,7 +44,8 @@ pub(crate) use self::row::whole_millis;
 /// A database that keeps the rows of idempotency keys.
 ///
 /// Implemented by [`Postgres`](crate::Postgres) and [`Sqlite`](crate::Sqlite). Its methods are the
-/// engine's; an application only names the type, in `Tx<'_, Store>`.
+/// engine's; an application only names the type, in `Tx<'_, Store>`. A request that is to run on several
+/// stores does its statements by [a trait of its own](macro@crate::atomic_phases#several-stores) over this one.
 pub trait Store: Clone + Send + Sync + 'static {
     /// What diesel calls the connection; lent to local phases.
     type Connection: AsyncConnectionCore + Send;

@@ -2,8 +2,10 @@
 
 use syn::Type;
 
-use super::{Checking, Role, output_of, same, shown};
-use crate::parse::{Function, Held, Parameter, ParameterKind, Phase, is_called};
+use super::{Checking, Role, output_of};
+use crate::pages::Page;
+use crate::parse::{Function, Held, Parameter, ParameterKind, Phase};
+use crate::types::{alike, derefs, is_called, last_segment, same, shown, type_argument};
 
 /// What a parameter is given.
 #[derive(Clone)]
@@ -14,8 +16,30 @@ pub(crate) enum Argument {
     Context,
     Key,
     App,
-    /// The output of the phase with this index, of this type.
-    Output(usize, Box<Type>),
+    /// The output of the phase with this index.
+    Output(Output),
+}
+
+/// How an output is handed to a parameter.
+#[derive(Clone)]
+pub(crate) struct Output {
+    /// The index of the phase that returns it.
+    pub(crate) of: usize,
+    /// As that phase says it. Whether the parameter is of the same type is for rustc to compare.
+    pub(crate) ty: Box<Type>,
+    pub(crate) lent: Lent,
+    /// The parameter's type, which an error of rustc is about.
+    pub(crate) to: Box<Type>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lent {
+    /// `&output`, which derefs by itself.
+    Ref,
+    /// `Option<&T>` of an `Option<T>`.
+    AsRef,
+    /// `Option<&str>` of an `Option<String>`.
+    AsDeref,
 }
 
 impl Checking<'_> {
@@ -28,8 +52,9 @@ impl Checking<'_> {
     ) -> Vec<Argument> {
         let mut arguments = Vec::new();
         for parameter in &function.parameters {
-            if let Some(text) = refusal(parameter, role) {
-                self.errors.at(&parameter.written, text);
+            let is_alias = role == Role::Phase && function.seems_to_hide_its_handle(parameter);
+            if let Some(text) = refusal(parameter, role, is_alias) {
+                self.errors.at(Page::Asks, &parameter.written, text);
                 continue;
             }
             arguments.extend(match &parameter.kind {
@@ -47,51 +72,83 @@ impl Checking<'_> {
     /// The application's state or an output of an earlier phase.
     fn value(&mut self, parameter: &Parameter, index: usize) -> Option<Argument> {
         let ty = &parameter.ty;
-        let is_app = match &self.request.options.app {
-            Some(app) => same(app, ty),
-            None => is_called(ty, "App"),
-        };
-        if is_app {
-            self.app = Some(ty.clone());
+        if parameter.held == Held::Shared && self.is_app(ty) {
+            let app = self.request.options.app.as_ref().unwrap_or(ty);
+            self.app.get_or_insert_with(|| app.clone());
             return Some(Argument::App);
         }
         match self.source(parameter, index) {
-            Ok(at) => Some(Argument::Output(at, Box::new(ty.clone()))),
+            Ok((of, lent)) => {
+                let output = self.request.phases[of].function.returns.output.clone()?;
+                let (ty, to) = (Box::new(output), parameter.written.ty.clone());
+                Some(Argument::Output(Output { of, ty, lent, to }))
+            }
             Err(text) => {
-                self.errors.at(&parameter.written, text);
+                self.errors.at(Page::Asks, &parameter.written, text);
                 None
+            }
+        }
+    }
+
+    fn is_app(&self, ty: &Type) -> bool {
+        match &self.request.options.app {
+            Some(app) => alike(app, ty),
+            None => {
+                let is_output = |phase: &Phase| {
+                    phase.function.returns.output.as_ref().is_some_and(|output| alike(output, ty))
+                };
+                is_called(ty, "App") && !self.request.phases.iter().any(is_output)
             }
         }
     }
 
     /// The earlier phase that returns what the parameter asks for: the one it is named after, or
     /// the only one. Otherwise, what to write instead.
-    fn source(&self, parameter: &Parameter, index: usize) -> Result<usize, String> {
+    fn source(&self, parameter: &Parameter, index: usize) -> Result<(usize, Lent), String> {
         let phases = &self.request.phases;
-        let wanted = shown(&parameter.ty);
-        let returning: Vec<usize> =
-            (0..phases.len()).filter(|at| returns(&phases[*at], &parameter.ty)).collect();
-        let (earlier, later): (Vec<usize>, Vec<usize>) =
-            returning.into_iter().partition(|at| *at < index);
-        let is_named = |at: &&usize| parameter.name.as_ref() == Some(&phases[**at].function.name);
-        let named = |among: &[usize]| among.iter().find(is_named).copied();
-
-        if let Some(at) = named(&earlier) {
-            return Ok(at);
-        }
-        // Named after a later phase, it must not quietly become the output of an earlier one.
-        let later = match named(&later).filter(|at| *at > index) {
-            Some(at) => Some(at),
-            None if earlier.is_empty() => later.first().copied(),
-            None => None,
+        let wanted = asked_for(parameter);
+        let name_of = |at: usize| &phases[at].function.name;
+        let runs_later = |at: usize| {
+            format!(
+                "`{wanted}` is the output of `{0}`, which runs later: move `{0}` before this phase",
+                name_of(at)
+            )
         };
-        match (later, earlier.as_slice()) {
-            (None, [only]) => Ok(*only),
-            (None, []) => Err(self.no_source(&wanted, index)),
-            (None, several) => {
+
+        let is_namesake =
+            |at: &usize| *at != index && parameter.name.as_ref() == Some(name_of(*at));
+        if let Some(at) = (0..phases.len()).find(is_namesake) {
+            return match Fit::of(&phases[at], parameter) {
+                Some(fit) if at < index => Ok((at, fit.lent)),
+                Some(_) => Err(runs_later(at)),
+                None => Err(format!(
+                    "`{0}` is a phase and returns `{1}`, not `{wanted}`: ask for `&{1}`, or rename \
+                     the parameter",
+                    name_of(at),
+                    output_of(&phases[at])
+                )),
+            };
+        }
+
+        let fit = |at: usize| Some((at, Fit::of(&phases[at], parameter)?));
+        let mut fitting: Vec<(usize, Fit)> = (0..phases.len()).filter_map(fit).collect();
+        // What is written alike goes before what only has the same name.
+        if fitting.iter().any(|(_, fit)| fit.is_exact) {
+            fitting.retain(|(_, fit)| fit.is_exact);
+        }
+        let (earlier, later): (Vec<_>, Vec<_>) =
+            fitting.into_iter().partition(|(at, _)| *at < index);
+        match (earlier.as_slice(), later.first()) {
+            ([(only, fit)], _) => Ok((*only, fit.lent)),
+            ([], None) => Err(self.no_source(&wanted, index)),
+            ([], Some((at, _))) if *at == index => {
+                Err(format!("`{wanted}` is the output of this phase itself: remove this parameter"))
+            }
+            ([], Some((at, _))) => Err(runs_later(*at)),
+            (several, _) => {
                 let names: Vec<String> = several
                     .iter()
-                    .map(|at| format!("`{}: &{wanted}`", phases[*at].function.name))
+                    .map(|(at, _)| format!("`{}: {}`", name_of(*at), shown(&parameter.written.ty)))
                     .collect();
                 Err(format!(
                     "several earlier phases return `{wanted}`: name the parameter after the one \
@@ -99,13 +156,6 @@ impl Checking<'_> {
                     names.join(" or ")
                 ))
             }
-            (Some(at), _) if at == index => {
-                Err(format!("`{wanted}` is the output of this phase itself: remove this parameter"))
-            }
-            (Some(at), _) => Err(format!(
-                "`{wanted}` is the output of `{0}`, which runs later: move `{0}` before this phase",
-                phases[at].function.name
-            )),
         }
     }
 
@@ -127,12 +177,49 @@ impl Checking<'_> {
     }
 }
 
-fn returns(phase: &Phase, ty: &Type) -> bool {
-    phase.function.returns.output.as_ref().is_some_and(|output| same(output, ty))
+/// How a phase's output answers to a parameter.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// Whether both types are written alike.
+    is_exact: bool,
+    lent: Lent,
 }
 
-/// Why a parameter cannot be given like this.
-fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
+impl Fit {
+    fn of(phase: &Phase, parameter: &Parameter) -> Option<Self> {
+        let output = phase.function.returns.output.as_ref()?;
+        let ty = &parameter.ty;
+        let (output, plain, deref) = match parameter.held {
+            Held::Optionally => (&optional(output)?, Lent::AsRef, Lent::AsDeref),
+            _ => (output, Lent::Ref, Lent::Ref),
+        };
+        let is_exact = same(output, ty);
+        let lent = match derefs(output, ty) {
+            true => deref,
+            false if is_exact || alike(output, ty) => plain,
+            false => return None,
+        };
+        Some(Self { is_exact, lent })
+    }
+}
+
+/// `T` of `Option<T>`.
+fn optional(ty: &Type) -> Option<Type> {
+    let option = last_segment(ty).filter(|segment| segment.ident == "Option")?;
+    type_argument(&option.arguments, 0)
+}
+
+/// What a parameter asks for, as the phase that returns it would write it.
+fn asked_for(parameter: &Parameter) -> String {
+    let ty = shown(&parameter.ty);
+    match parameter.held {
+        Held::Optionally => format!("Option<{ty}>"),
+        _ => ty,
+    }
+}
+
+/// Why a parameter cannot be given like this. `is_alias`: it may be an alias of a type of ours.
+fn refusal(parameter: &Parameter, role: Role, is_alias: bool) -> Option<String> {
     let text = match (&parameter.kind, role, parameter.held) {
         (ParameterKind::Tx(_) | ParameterKind::Batch(_), Role::Reconcile, _) => {
             "a reconcile function asks the other side and has no transaction: return what it found"
@@ -147,7 +234,8 @@ fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
         (ParameterKind::Tx(_) | ParameterKind::Batch(_), Role::Phase, Held::Exclusively)
         | (ParameterKind::Call, Role::Phase, Held::Owned)
         | (ParameterKind::Key, Role::Reconcile, Held::Shared)
-        | (ParameterKind::Context | ParameterKind::Value, _, Held::Shared) => return None,
+        | (ParameterKind::Context, _, Held::Shared)
+        | (ParameterKind::Value, _, Held::Shared | Held::Optionally) => return None,
         (ParameterKind::Tx(_), Role::Phase, _) => "take the transaction as `tx: &mut Tx<'_, Db>`",
         (ParameterKind::Batch(_), Role::Phase, _) => {
             "take the batch as `batch: &mut Batch<'_, Db>`"
@@ -157,10 +245,14 @@ fn refusal(parameter: &Parameter, role: Role) -> Option<String> {
         }
         (ParameterKind::Key | ParameterKind::Context | ParameterKind::Value, _, _) => {
             let ty = shown(&parameter.ty);
-            return Some(format!(
+            let mut text = format!(
                 "{} is given everything else as it is stored, by shared reference: write `&{ty}`",
                 role.text()
-            ));
+            );
+            if is_alias {
+                text += "; an alias of `Tx`, `Batch` or `ForeignCall` is not looked into: write the type itself";
+            }
+            return Some(text);
         }
     };
     Some(text.to_owned())

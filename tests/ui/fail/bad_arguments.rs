@@ -38,4 +38,15 @@ impl Ticket {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+struct Lookup;
+
+#[atomic_phases(name = "rides.create", version = 1, crate = "atomic_phases")]
+impl Lookup {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
 fn main() {}

@@ -8,6 +8,10 @@ use support::*;
 
 struct Unstorable;
 
+/// Written, and not read back.
+#[derive(Serialize)]
+struct Written;
+
 #[atomic_phases(name = "rides.create", version = 1)]
 impl CreateRide {
     #[phase]
@@ -21,7 +25,12 @@ impl CreateRide {
     }
 
     #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+    async fn three(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Written> {
+        Ok(Written)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>, written: &Written) -> PhaseResult<Reply> {
         Ok(Reply::new(200))
     }
 }
