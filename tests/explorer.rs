@@ -429,7 +429,8 @@ async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
 
 async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
     use atomic_phases::fault::Mode::{Drop, NotSent};
-    for mutant in Mutant::all() {
+    let explored = Mutant::all().iter().filter(|mutant| !mutant.needs_simulation());
+    for mutant in explored.copied() {
         let report = match mutant {
             // Only at a provider that honours no key.
             Mutant::RepeatOpenIntent | Mutant::ConfirmWhenRead => {

@@ -27,9 +27,10 @@ use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::{Outputs, Reply, RequestContext};
 use crate::roundtrip::{Because, Loss, Order, difference};
+#[cfg(not(feature = "fault-injection"))]
+use crate::store::whole_millis;
 use crate::store::{
     Birth, Commit, Glance, KeyRow, NewRow, Reserved, Right, Status, Store, StoreError, Transaction,
-    whole_millis,
 };
 use crate::task;
 
@@ -690,6 +691,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         expires_at: DateTime<Utc>,
         sent: Moment,
     ) -> Run<S, A> {
+        #[cfg(not(feature = "fault-injection"))]
+        let created_at = whole_millis(created_at);
+        #[cfg(feature = "fault-injection")]
+        let created_at = super::mutants::created_at(created_at);
         Run {
             core: self.core.clone(),
             definition: self.definition,
@@ -698,7 +703,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 scope: self.scope.clone(),
                 key: self.key.clone(),
                 request_id: self.request_id,
-                created_at: whole_millis(created_at),
+                created_at,
                 attempt: 1,
                 context: self.context.clone(),
             },

@@ -193,6 +193,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let running = running.instrument(observe::phase(phase.name));
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
+            #[cfg(feature = "fault-injection")]
+            let _open = self.transaction_over_call().await;
             let attended = self.attend(limit, running, &state).await;
             // The body is gone, and so is a call that it left behind in a task.
             let under_way = state.end();

@@ -358,6 +358,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
         // back-off had passed does not count, nor does one that ends with its process.
         let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
+        #[cfg(feature = "fault-injection")]
+        let counts = counts || mutated!(CountEveryAttempt);
         if counts && failures >= settings.max_attempts {
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
             return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;

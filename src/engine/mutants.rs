@@ -1,12 +1,14 @@
 //! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
 //! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
+use chrono::{DateTime, Utc};
+
 use super::moved::Moved;
 use super::run::Run;
 use crate::definition::Phase;
 use crate::moment::Moment;
 use crate::phase::{DerivedKey, Reply, StagedJob};
-use crate::store::{Claim, Commit, Store, Transaction};
+use crate::store::{Claim, Commit, Store, Transaction, whole_millis};
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) async fn mutant_commit(
@@ -46,6 +48,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// A transaction that is open during a call.
+    pub(super) async fn transaction_over_call(&self) -> Option<S::Transaction> {
+        if !mutated!(TransactionOverCall) {
+            return None;
+        }
+        let isolation = crate::definition::Isolation::ReadCommitted;
+        self.core.store.begin(isolation, &self.guard()).await.ok().flatten()
+    }
+
     async fn is_overtaken(&self) -> bool {
         #[cfg(feature = "simulation")]
         if crate::simulation::is_simulated() {
@@ -95,5 +106,13 @@ pub(super) fn confirmed(sent: Moment) -> Moment {
     match mutated!(ConfirmWhenRead) {
         true => Moment::now(),
         false => sent,
+    }
+}
+
+/// The creation time as the attempt that creates the row sees it.
+pub(super) fn created_at(created_at: DateTime<Utc>) -> DateTime<Utc> {
+    match mutated!(PreciseCreatedAt) {
+        true => created_at,
+        false => whole_millis(created_at),
     }
 }

@@ -171,6 +171,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
                 Creation::Exists => Commit::Fenced,
                 Creation::Refused(refusal) => Commit::Refused(refusal),
+                #[cfg(feature = "fault-injection")]
+                Creation::Failed(_) if mutated!(FailureToldAsBusy) => {
+                    busy = true;
+                    Commit::Fenced
+                }
                 Creation::Failed(error) => Commit::Failed(error),
                 Creation::Unknown(error) => Commit::Unknown(error),
             }
@@ -608,6 +613,10 @@ fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
 /// 5 ms, doubling, up to about 1.3 s; half of it by chance, so that two that collided do not do so
 /// again.
 pub(super) fn jitter(tries: u32) -> Duration {
+    #[cfg(feature = "fault-injection")]
+    if mutated!(NoPause) {
+        return Duration::ZERO;
+    }
     let longest = 5_u64 << tries.min(8);
     Duration::from_millis(longest / 2 + crate::chance::up_to(longest / 2))
 }

@@ -31,13 +31,31 @@ pub enum Mutant {
     AssumeIntent,
     /// A call that accepted a request takes the row from the worker that runs it by now (G10).
     RecoverAccepted,
+    /// A call that its phase left behind in a task is made after the phase has ended (G2).
+    CallAfterPhase,
+    /// A transaction stays open while a foreign call runs (G20).
+    TransactionOverCall,
+    /// The first attempt sees digits of its creation time that no later attempt sees (G5).
+    PreciseCreatedAt,
+    /// A first phase that failed is told as a key in progress, which nobody works on (G10).
+    FailureToldAsBusy,
+    /// Attempts that a client began during a back-off count against the cap (G17).
+    CountEveryAttempt,
+    /// What is tried again is tried again without a pause (G17).
+    NoPause,
+    /// A worker whose search found nothing to begin searches again at once (G17).
+    NoRest,
+    /// A worker begins new work when all that it began has ended (G16).
+    RefillWhenEmpty,
+    /// One scope may hold all slots of a worker (G16).
+    NoShare,
 }
 
 impl Mutant {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 13] {
-        [
+    pub fn all() -> &'static [Self] {
+        &[
             Self::NoFence,
             Self::SecondCommit,
             Self::LockBeforeFingerprint,
@@ -51,6 +69,33 @@ impl Mutant {
             Self::ConfirmWhenRead,
             Self::AssumeIntent,
             Self::RecoverAccepted,
+            Self::CallAfterPhase,
+            Self::TransactionOverCall,
+            Self::PreciseCreatedAt,
+            Self::FailureToldAsBusy,
+            Self::CountEveryAttempt,
+            Self::NoPause,
+            Self::NoRest,
+            Self::RefillWhenEmpty,
+            Self::NoShare,
         ]
+    }
+
+    /// Whether it shows in time, or beside other requests, and not in one request by itself: such a one
+    /// is for the simulation (`docs/simulation.md`), and not for the explorer.
+    #[must_use]
+    pub fn needs_simulation(self) -> bool {
+        matches!(
+            self,
+            Self::CallAfterPhase
+                | Self::TransactionOverCall
+                | Self::PreciseCreatedAt
+                | Self::FailureToldAsBusy
+                | Self::CountEveryAttempt
+                | Self::NoPause
+                | Self::NoRest
+                | Self::RefillWhenEmpty
+                | Self::NoShare
+        )
     }
 }

@@ -143,6 +143,10 @@ impl CallState {
     /// has begun is dropped at its next await. Returns whether it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
     pub(crate) fn end(&self) -> bool {
         let is_alive = Arc::strong_count(&self.state) > 1;
+        #[cfg(feature = "fault-injection")]
+        if mutated!(CallAfterPhase) {
+            return self.state.stage.load(Ordering::Acquire) == BEGUN;
+        }
         self.state.is_over.store(true, Ordering::Release);
         self.state.over.notify_waiters();
         match self.state.enter(ENDED) {

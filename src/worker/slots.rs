@@ -68,11 +68,21 @@ where
 
     /// Whether the scope may begin another, as far as its share goes.
     pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(NoShare) {
+            return true;
+        }
         self.held_by(scope) < self.concurrency.div_ceil(2)
     }
 
     /// Whether another piece of work may begin, as far as the number of slots goes.
     pub(super) fn is_free(&self) -> bool {
+        #[cfg(feature = "fault-injection")]
+        if mutated!(RefillWhenEmpty)
+            && self.held.values().any(|held| !held.since.elapsed().is_zero())
+        {
+            return false;
+        }
         self.held.len() < self.concurrency.saturating_mul(STRETCH)
             && self.recent().count() < self.concurrency
     }
