@@ -7,6 +7,7 @@
 //! second, or half a second after its client is gone.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// The database's clock at a moment of tokio's.
     started: (DateTime<Utc>, Instant),
+    /// How far it was set forward since then, in microseconds.
+    ahead: AtomicI64,
 }
 
 #[derive(Default)]
@@ -83,6 +86,15 @@ pub struct KeyChange<'a> {
     pub at: DateTime<Utc>,
     /// Whose transaction it is: see [`Network::client`](super::Network::client).
     pub by: &'a str,
+    /// The task that sent the commit, if it was one.
+    pub task: Option<tokio::task::Id>,
+}
+
+/// Who commits.
+#[derive(Clone, Copy)]
+pub(super) struct By<'a> {
+    pub(super) client: &'a str,
+    pub(super) task: Option<tokio::task::Id>,
 }
 
 /// What a test may see of a key's row.
@@ -181,14 +193,21 @@ impl Database {
     #[must_use]
     pub fn starting_at(time: DateTime<Utc>) -> Self {
         let started = (time, Instant::now());
-        Self(Arc::new(Shared { state: Mutex::default(), started }))
+        Self(Arc::new(Shared { state: Mutex::default(), started, ahead: AtomicI64::new(0) }))
     }
 
     /// Its clock.
     #[must_use]
     pub fn now(&self) -> DateTime<Utc> {
         let (time, then) = self.0.started;
-        (time + then.elapsed()).trunc_subsecs(6)
+        let ahead = chrono::Duration::microseconds(self.0.ahead.load(Ordering::Relaxed));
+        (time + then.elapsed() + ahead).trunc_subsecs(6)
+    }
+
+    /// Sets its clock forward, as an administrator or a time service does.
+    pub fn set_clock_forward(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.0.ahead.fetch_add(by, Ordering::Relaxed);
     }
 
     /// The committed rows of one of the application's tables, by id.
@@ -213,11 +232,20 @@ impl Database {
         }
     }
 
+    /// Whether an open transaction is about to create, change or delete this key's row.
+    #[must_use]
+    pub fn is_locked(&self, scope: &str, key: &str) -> bool {
+        let state = self.state();
+        let place = Place::Key(scope.to_owned(), key.to_owned());
+        state.slots.get(&place).is_some_and(|slot| slot.holder.is_some())
+    }
+
     /// Puts a row into one of the application's tables, as another program would.
     pub fn put(&self, table: impl Into<String>, id: impl Into<String>, value: impl Into<Value>) {
         let record = Some(Arc::new(Record::Row(value.into())));
         let place = Place::Row(table.into(), id.into());
-        self.state().install(BTreeMap::from([(place, record)]), self.now(), "");
+        let nobody = By { client: "", task: None };
+        self.state().install(BTreeMap::from([(place, record)]), self.now(), nobody);
     }
 
     /// The committed staged jobs: their ids.
@@ -448,7 +476,7 @@ impl State {
         &mut self,
         writes: BTreeMap<Place, Option<Arc<Record>>>,
         at: DateTime<Utc>,
-        by: &str,
+        by: By<'_>,
     ) {
         if writes.is_empty() {
             return;
@@ -471,7 +499,7 @@ impl State {
                 let (before, after) = (before.and_then(Record::key), after.and_then(Record::key));
                 if before.is_some() || after.is_some() {
                     let (before, after) = (before.map(KeyState), after.map(KeyState));
-                    watch(&KeyChange { before, after, at, by });
+                    watch(&KeyChange { before, after, at, by: by.client, task: by.task });
                 }
             }
             let needed = slot.versions.iter().rposition(|(of, _)| *of <= oldest).unwrap_or(0);

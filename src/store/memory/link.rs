@@ -7,6 +7,7 @@ use diesel::QueryResult;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task;
 use tokio::time::Instant;
 
 use super::database::{Database, lost};
@@ -55,10 +56,13 @@ impl Link {
             }
             .boxed()
         });
-        let message = Message { arrives: Instant::now() + passage.there, passage, work };
+        let arrives = Instant::now() + passage.there;
+        let message = Message { arrives, sender: task::try_id(), passage, work };
         self.messages.send(message).map_err(|_| lost())?;
         let answered = async {
-            let (answer, arrives) = told.await.map_err(|_| lost())?;
+            // That the connection has ended takes as long to be heard as an answer.
+            let (answer, arrives) =
+                told.await.unwrap_or_else(|_| (Err(lost()), Instant::now() + passage.back));
             tokio::time::sleep_until(arrives).await;
             answer
         };
@@ -72,12 +76,14 @@ pub(super) struct Pool {
     network: Arc<dyn Network>,
     idle: Mutex<Vec<Link>>,
     permits: Arc<Semaphore>,
+    /// Who has a connection.
+    holders: Mutex<Vec<Option<task::Id>>>,
 }
 
 impl Pool {
     pub(super) fn new(db: Database, network: Arc<dyn Network>, size: usize) -> Self {
         let permits = Arc::new(Semaphore::new(size));
-        Self { db, network, idle: Mutex::default(), permits }
+        Self { db, network, idle: Mutex::default(), permits, holders: Mutex::default() }
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -95,12 +101,26 @@ impl Pool {
             Some(link) => link,
             None => self.open().await?,
         };
-        Ok(Lent { pool: self.clone(), link: Some(link), _permit: permit })
+        let holder = task::try_id();
+        self.holders().push(holder);
+        Ok(Lent { pool: self.clone(), link: Some(link), holder, _permit: permit })
+    }
+
+    /// How many connections this task has.
+    pub(super) fn held_here(&self) -> usize {
+        let here = task::try_id();
+        self.holders().iter().filter(|holder| **holder == here).count()
+    }
+
+    fn holders(&self) -> MutexGuard<'_, Vec<Option<task::Id>>> {
+        self.holders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     async fn open(&self) -> Result<Link, StoreError> {
         let refused = |error: diesel::result::Error| StoreError::NoConnection(error.to_string());
         if self.db.state().down {
+            let passage = self.network.passage("connect");
+            tokio::time::sleep(passage.there + passage.back).await;
             return Err(refused(lost()));
         }
         let link = Link::open(&self.db, &self.network);
@@ -122,6 +142,7 @@ impl Pool {
 pub(super) struct Lent {
     pool: Arc<Pool>,
     link: Option<Link>,
+    holder: Option<task::Id>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -145,6 +166,15 @@ impl Lent {
     pub(super) fn give_back(mut self) {
         if let Some(link) = self.link.take() {
             self.pool.idle().push(link);
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut holders = self.pool.holders();
+        if let Some(at) = holders.iter().position(|holder| *holder == self.holder) {
+            holders.swap_remove(at);
         }
     }
 }

@@ -111,6 +111,12 @@ impl Memory {
         self.pool.database()
     }
 
+    /// How many of the pool's connections the running task has: while a foreign call runs, none.
+    #[must_use]
+    pub fn connections_of_this_task(&self) -> usize {
+        self.pool.held_here()
+    }
+
     /// One statement, or several that travel together, on a connection of their own.
     async fn ask<T: Send + 'static>(
         &self,
@@ -1116,7 +1122,7 @@ impl Transaction<Memory> for MemoryTransaction {
 
     async fn commit_reservation(self) -> Commit {
         let lent = self.0.0;
-        let answer = lent.ask("commit", |session| session.commit().boxed()).await;
+        let answer = lent.ask("commit the reservation", |session| session.commit().boxed()).await;
         committed(lent, answer)
     }
 

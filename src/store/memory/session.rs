@@ -10,9 +10,10 @@ use diesel::result::DatabaseErrorKind;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tokio::task;
 use tokio::time::Instant;
 
-use super::database::{Database, error, lost};
+use super::database::{By, Database, error, lost};
 use super::network::{Cut, Network, Passage};
 use super::record::{Place, Record};
 use super::transaction::{OpenTx, Patience};
@@ -28,6 +29,8 @@ pub(super) type Work = Box<dyn for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, 
 /// What travels to the server.
 pub(super) struct Message {
     pub(super) arrives: Instant,
+    /// The task that sent it.
+    pub(super) sender: Option<task::Id>,
     pub(super) passage: Passage,
     pub(super) work: Work,
 }
@@ -36,6 +39,8 @@ pub(super) struct Session {
     pub(super) db: Database,
     life: u64,
     network: Arc<dyn Network>,
+    /// Of what is executed.
+    sender: Option<task::Id>,
     tx: Option<OpenTx>,
     /// Whether the open transaction is the one that the engine began (H7).
     pub(super) ours: bool,
@@ -60,6 +65,7 @@ impl Session {
             db: db.clone(),
             life: db.state().life,
             network: network.clone(),
+            sender: None,
             tx: None,
             ours: false,
             patience: Patience { lock_timeout: None, client },
@@ -80,7 +86,7 @@ impl Session {
             };
             let Ok(Some(message)) = next else { return };
             tokio::time::sleep_until(message.arrives).await;
-            self.passage = message.passage;
+            (self.passage, self.sender) = (message.passage, message.sender);
             self.executed = 0;
             match message.passage.cut {
                 Some(Cut::Before) => return,
@@ -155,7 +161,9 @@ impl Session {
         self.ours = false;
         self.patience.lock_timeout = None;
         match self.tx.take() {
-            Some(tx) if !tx.failed => tx.commit(self.network.client()),
+            Some(tx) if !tx.failed => {
+                tx.commit(By { client: self.network.client(), task: self.sender })
+            }
             _ => Ok(()),
         }
     }

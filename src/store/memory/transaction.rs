@@ -9,7 +9,7 @@ use diesel::result::DatabaseErrorKind;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::database::{DEADLOCK_TIMEOUT, Database, error, lost};
+use super::database::{By, DEADLOCK_TIMEOUT, Database, error, lost};
 use super::record::{Place, Record};
 use crate::definition::Isolation;
 
@@ -255,7 +255,7 @@ impl OpenTx {
     }
 
     /// Commits. `Err`: undone.
-    pub(super) fn commit(mut self, by: &str) -> QueryResult<()> {
+    pub(super) fn commit(mut self, by: By<'_>) -> QueryResult<()> {
         let now = self.db.now();
         let db = self.db.clone();
         let mut state = db.state();
