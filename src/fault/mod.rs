@@ -87,6 +87,14 @@
 //!
 //! `examples/crash_test.rs` is a whole one to copy: three phases, a bank, SQLite in memory.
 //!
+//! # On the store in memory
+//!
+//! With the feature `simulation`, a request whose phases reach their tables through a trait of yours can
+//! be explored on a store in memory that has PostgreSQL's locks and isolation levels, without a server:
+//! `simulate(1, || explore(world::<Memory>, request).crash_at_every_point().run())` runs on virtual time, so
+//! that no wait takes any. It stands still and changes turns within open transactions, as on PostgreSQL.
+//! `examples/crash_test_in_memory.rs` explores one request there and on SQLite.
+//!
 //! # Say how far to go
 //!
 //! | | cases of a request with three phases | finds |
@@ -174,6 +182,9 @@
 //! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
 //! | [`TakeOverWithoutToken`](Mutant::TakeOverWithoutToken) | who asks about its lost commit takes the key from the next holder |
 //! | [`AssumeIntent`](Mutant::AssumeIntent) | a lost intent is taken for written, as the recovery point is the same |
+//!
+//! What shows in time, or beside other requests, is found by the simulation instead
+//! ([`Mutant::needs_simulation`], `docs/simulation.md`).
 //!
 //! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
 //! by the way), ids and times that differ between attempts where they reach the provider or the reply,

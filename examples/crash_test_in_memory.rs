@@ -1,0 +1,133 @@
+//! The crash test of a request on the store in memory, and on SQLite: what its phases say to their own
+//! tables stands behind a trait. `cargo run --release --example crash_test_in_memory --features
+//! simulation,fault-injection-in-release`, or `cargo test` with `--features simulation`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use atomic_phases::fault::{Explore, Report, explore};
+use atomic_phases::simulation::{Database, Memory, Write, simulate};
+use atomic_phases::*;
+use diesel::QueryResult;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use serde::{Deserialize, Serialize};
+
+/// What the phases do to the tables of the application: on each store in its own language.
+trait Rides: Store {
+    /// A database with these tables.
+    fn fresh() -> impl Future<Output = Self> + Send;
+
+    fn insert(tx: &mut Tx<'_, Self>, id: &str) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    fn count(&self) -> impl Future<Output = usize> + Send;
+}
+
+impl Rides for Memory {
+    async fn fresh() -> Self {
+        Self::connect(&Database::default())
+    }
+
+    async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
+        Write::insert("rides", id, true).execute(tx).await
+    }
+
+    async fn count(&self) -> usize {
+        self.database().rows("rides").len()
+    }
+}
+
+impl Rides for Sqlite {
+    async fn fresh() -> Self {
+        let store = Self::open(":memory:").await.unwrap();
+        store.migrate().await.unwrap();
+        store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
+        store
+    }
+
+    async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
+        diesel::sql_query(format!("INSERT INTO rides VALUES ('{id}')")).execute(tx).await
+    }
+
+    async fn count(&self) -> usize {
+        use diesel::{dsl::sql, select, sql_types::BigInt};
+        let mut conn = self.connection().await.unwrap();
+        let rides = select(sql::<BigInt>("(SELECT count(*) FROM rides)"));
+        rides.get_result::<i64>(&mut *conn).await.unwrap() as usize
+    }
+}
+
+/// A bank that honours keys, outside of the database: what it has done, no rollback undoes.
+#[derive(Clone, Default)]
+struct Bank(Arc<Mutex<BTreeMap<String, u32>>>);
+
+#[derive(Serialize, Deserialize)]
+struct BookRide(u32);
+#[derive(Serialize, Deserialize)]
+struct Ride(String);
+
+#[atomic_phases(name = "rides.book", version = 1, app = Bank)]
+impl<Db: Rides> BookRide {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
+        let id = ctx.uuid(0).to_string();
+        Db::insert(tx, &id).await?;
+        Ok(Ride(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn charged(&self, call: ForeignCall, bank: &Bank) -> PhaseResult<u32> {
+        call.make(async |key| {
+            bank.0.lock().unwrap().insert(key.as_str().to_owned(), self.0);
+            Ok(self.0)
+        })
+        .await
+    }
+
+    #[phase]
+    async fn done(&self, tx: &mut Tx<'_, Db>, ride: &Ride, cents: &u32) -> PhaseResult<Reply> {
+        tx.stage_job("send_receipt", &ride.0)?;
+        Ok(Reply::json(201, &(&ride.0, cents))?)
+    }
+}
+
+/// A world for each case: a database, the bank, and an engine on both.
+async fn world<Db: Rides>() -> (Engine<Db, Bank>, (Db, Bank)) {
+    let (store, bank) = (Db::fresh().await, Bank::default());
+    let engine = Engine::builder(store.clone()).app(bank.clone()).register::<BookRide>();
+    (engine.build().unwrap(), (store, bank))
+}
+
+fn a_ride<Db: Rides>() -> impl Explore {
+    explore(world::<Db>, BookRide(2000))
+        .and_another(BookRide(9))
+        .crash_at_every_point()
+        .with_competitor()
+        .and_two_workers(1)
+        .effects(async |(store, bank)| (store.count().await, bank.0.lock().unwrap().clone()))
+}
+
+/// On simulated time: a lease that has to run out takes none of yours.
+fn in_memory() -> Report {
+    simulate(1, || a_ride::<Memory>().run())
+}
+
+#[test]
+fn a_ride_survives_everything_in_memory() {
+    in_memory().assert_ok();
+}
+
+#[atomic_phases::fault::crash_test]
+async fn a_ride_survives_everything_on_sqlite() -> impl Explore {
+    a_ride::<Sqlite>()
+}
+
+#[tokio::main]
+async fn main() {
+    let began = Instant::now();
+    let report = tokio::task::spawn_blocking(in_memory).await.unwrap();
+    println!("in memory, {:?}:\n{report}", began.elapsed());
+    let began = Instant::now();
+    let report = a_ride::<Sqlite>().run().await;
+    println!("on SQLite, {:?}:\n{report}", began.elapsed());
+}
