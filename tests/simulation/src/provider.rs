@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::RequestContext;
-use atomic_phases::simulation::{Chance, Database};
-use tokio::sync::oneshot;
+use atomic_phases::simulation::{Chance, Database, Memory, Node};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::plan::{End, Plan, Trouble};
+use super::plan::{End, HEALED, Plan, Stop, Trouble};
 use super::trace::Trace;
 
 /// How long the provider of rides remembers a key.
@@ -31,9 +30,9 @@ pub enum Entry {
     /// It was called, for this life of a request.
     Called { key: String, life: String, honours: Honours },
     /// The effect.
-    Effect { key: String, life: String },
-    /// The call was made by a holder whose lease had ended by the database's clock.
-    WithoutLease { life: String },
+    Effect { key: String, life: String, at: Duration, honours: Honours },
+    /// A call as the engine promises that it makes none.
+    Wrong(String),
     /// It told that it did nothing.
     Denied { key: String },
 }
@@ -46,11 +45,30 @@ pub enum Honours {
     Never,
 }
 
+/// Who calls.
+pub struct Caller {
+    pub scope: String,
+    pub key: String,
+    /// Of which life of the key it is.
+    pub life: String,
+    pub created_at: String,
+    pub store: Memory,
+}
+
+/// A node that is to stand still, or to die.
+pub type Stops = mpsc::UnboundedSender<(String, Stop)>;
+
+/// Enough of an id to tell it from others.
+fn short(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
+}
+
 #[derive(Clone)]
 pub struct Provider(Arc<Inner>);
 
 struct Inner {
     plan: Arc<Plan>,
+    stops: Stops,
     database: Database,
     trace: Trace,
     state: Mutex<State>,
@@ -62,12 +80,14 @@ struct State {
     effects: u64,
     known: BTreeMap<String, (String, Instant)>,
     ledger: Vec<Entry>,
+    created_at: BTreeMap<String, String>,
 }
 
 impl Provider {
-    pub fn new(plan: &Arc<Plan>, database: &Database, trace: &Trace) -> Self {
+    pub fn new(plan: &Arc<Plan>, database: &Database, trace: &Trace, stops: Stops) -> Self {
         Self(Arc::new(Inner {
             plan: plan.clone(),
+            stops,
             database: database.clone(),
             trace: trace.clone(),
             state: Mutex::default(),
@@ -78,25 +98,26 @@ impl Provider {
         self.0.state.lock().unwrap().ledger.clone()
     }
 
-    pub async fn call(
-        &self,
-        key: &str,
-        life: &str,
-        honours: Honours,
-        ctx: &RequestContext,
-    ) -> Answer {
-        let is_leased = self.is_leased(ctx);
+    pub fn is_slow_for_floods(&self) -> bool {
+        self.0.trace.elapsed() < HEALED
+    }
+
+    pub async fn call(&self, key: &str, honours: Honours, caller: Caller) -> Answer {
+        let wrong = self.wrong_with(&caller, honours);
+        let Caller { life, store, .. } = caller;
+        drop(store);
         let number = {
             let mut state = self.0.state.lock().unwrap();
-            if !is_leased {
-                state.ledger.push(Entry::WithoutLease { life: life.to_owned() });
+            for what in wrong {
+                self.0.trace.note(|| format!("VIOLATION {what}"));
+                state.ledger.push(Entry::Wrong(format!("{what}: {life}")));
             }
-            let (key, life) = (key.to_owned(), life.to_owned());
+            let (key, life) = (key.to_owned(), life.clone());
             state.ledger.push(Entry::Called { key, life, honours });
             state.calls += 1;
             state.calls - 1
         };
-        let healed = self.0.trace.elapsed() >= super::plan::HEALED;
+        let healed = self.0.trace.elapsed() >= HEALED;
         let trouble = self.0.plan.provider.get(&number).filter(|_| !healed).copied();
         let trouble = trouble.unwrap_or_else(|| {
             // As fast as providers are.
@@ -105,11 +126,14 @@ impl Provider {
                 true => 500 + chance.below(4_000),
                 false => 20 + chance.below(200),
             };
-            Trouble { before, after: 10, end: End::Answered }
+            Trouble { before, after: 10, end: End::Answered, stop: None }
         });
-        self.0.trace.note(|| format!("provider: call {number} for {life}: {trouble:?}"));
+        self.0.trace.note(|| format!("provider: call {number} for {}: {trouble}", short(&life)));
+        if let (Some(stop), Some(node)) = (trouble.stop, Node::current()) {
+            let _ = self.0.stops.send((node.name().to_owned(), stop));
+        }
         let (answer, answered) = oneshot::channel();
-        let (provider, key, life) = (self.clone(), key.to_owned(), life.to_owned());
+        let (provider, key) = (self.clone(), key.to_owned());
         // On no node.
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(trouble.before)).await;
@@ -129,17 +153,38 @@ impl Provider {
         answered.await.unwrap_or(Answer::Reset)
     }
 
-    /// Whether the database grants the request's lease to somebody at this moment: what the engine
-    /// believes of its lease must end before the lease does.
-    fn is_leased(&self, ctx: &RequestContext) -> bool {
-        let (database, mut leased) = (&self.0.database, false);
-        let now = database.now();
-        database.each_key(|key| {
-            if (key.scope(), key.key()) == (ctx.scope().as_str(), ctx.key().as_str()) {
-                leased = key.locked_until().is_some_and(|until| until > now);
+    /// What the engine promises of each call that it makes, at the moment at which it makes it.
+    fn wrong_with(&self, caller: &Caller, honours: Honours) -> Vec<&'static str> {
+        let mut wrong = Vec::new();
+        let mut state = self.0.state.lock().unwrap();
+        let first =
+            state.created_at.entry(caller.life.clone()).or_insert(caller.created_at.clone());
+        if *first != caller.created_at {
+            wrong.push("G5: another creation time than at the first call");
+        }
+        if caller.store.connections_of_this_task() > 0 {
+            wrong.push("G20: a connection is held over a call");
+        }
+        // Of a database that lost commits, or whose clock was set, no lease can be believed.
+        if self.0.plan.is_beyond_promises() {
+            return wrong;
+        }
+        let (mut is_leased, mut is_intended) = (false, false);
+        let now = self.0.database.now();
+        self.0.database.each_key(|key| {
+            if (key.scope(), key.key()) == (caller.scope.as_str(), caller.key.as_str()) {
+                is_leased = key.locked_until().is_some_and(|until| until > now);
+                is_intended = key.open_intent().is_some();
             }
         });
-        leased
+        // What the engine believes of its lease must end before the lease does.
+        if !is_leased {
+            wrong.push("G2/G10: a call under a lease that has ended");
+        }
+        if honours == Honours::Never && !is_intended {
+            wrong.push("G2: a call without its intent");
+        }
+        wrong
     }
 
     fn act(&self, key: &str, life: &str, honours: Honours, end: End) -> Option<Answer> {
@@ -169,8 +214,9 @@ impl Provider {
             state.effects += 1;
             state.known.insert(key.to_owned(), (id.clone(), Instant::now()));
             let (key, life) = (key.to_owned(), life.to_owned());
-            self.0.trace.note(|| format!("provider: effect {id} for {life}"));
-            state.ledger.push(Entry::Effect { key, life });
+            self.0.trace.note(|| format!("provider: {id} for {}", short(&life)));
+            let at = self.0.trace.elapsed();
+            state.ledger.push(Entry::Effect { key, life, at, honours });
             id
         });
         match end {

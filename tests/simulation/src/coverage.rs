@@ -1,0 +1,96 @@
+//! What the runs met, as a table, and what they have to meet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By kind: what a thousand seeds have to meet. What is never met is a defect of the simulator.
+const MET: &[(&str, &[&str])] = &[
+    (
+        "decision",
+        &[
+            "Create",
+            "Mismatch",
+            "Replay",
+            "InProgress",
+            "TakeOver",
+            "Recover",
+            "Unknown",
+            "DeadLetter",
+            "NotKnownHere",
+        ],
+    ),
+    ("plan", &["Run", "OpenIntent", "WindowPassed", "GiveUp"]),
+    (
+        "point",
+        &[
+            "before_phase",
+            "before_body",
+            "before_commit",
+            "after_commit",
+            "before_intent",
+            "after_intent",
+            "before_call",
+            "after_renewal",
+            "after_call",
+            "before_release",
+            "after_release",
+            "before_take_over",
+            "after_take_over",
+            "before_reply",
+        ],
+    ),
+    (
+        "row",
+        &[
+            "none -> pending",
+            "none -> in_progress",
+            "none -> completed",
+            "pending -> in_progress",
+            "in_progress -> in_progress",
+            "in_progress -> completed",
+            "in_progress -> failed_retryable",
+            "in_progress -> unknown",
+            "in_progress -> dead_letter",
+            "failed_retryable -> in_progress",
+            "unknown -> in_progress",
+        ],
+    ),
+    (
+        "told",
+        &[
+            "finished",
+            "replayed",
+            "in progress",
+            "mismatch",
+            "unknown",
+            "dead letter",
+            "failed",
+            "accepted",
+            "error",
+            "nothing",
+        ],
+    ),
+    (
+        "fault",
+        &["delay", "cut Before", "cut Inside", "cut After", "cut SilentBefore", "cut SilentAfter"],
+    ),
+    ("event", &["Freeze", "Kill", "Drain", "Deploy", "DatabaseAway", "FailOver", "ClockJump"]),
+    ("stop", &["freeze", "kill", "drain"]),
+];
+
+/// How often each was met, and which never were.
+pub fn table(coverage: &BTreeMap<String, u64>) -> (String, Vec<String>) {
+    let (mut text, mut unmet) = (String::new(), Vec::new());
+    for (kind, names) in MET {
+        let prefix = format!("{kind}: ");
+        let met = coverage.keys().filter_map(|name| name.strip_prefix(&prefix));
+        let all: BTreeSet<&str> = names.iter().copied().chain(met).collect();
+        for name in all {
+            let times = coverage.get(&format!("{prefix}{name}")).copied().unwrap_or(0);
+            text += &format!("{kind:<10}{name:<36}{times:>10}\n");
+            if times == 0 {
+                unmet.push(format!("{prefix}{name}"));
+            }
+        }
+    }
+    (text, unmet)
+}

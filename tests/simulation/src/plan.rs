@@ -1,0 +1,334 @@
+//! [`Plan`]: everything that is to happen in one run, drawn from a seed before it begins (`draw`). What
+//! a regression test keeps is the plan and not the seed, so that it survives changes of the drawing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use atomic_phases::simulation::{Cut, Passage};
+use serde::{Deserialize, Serialize};
+
+/// From here on everything is well: no fault begins.
+pub const HEALED: Duration = Duration::from_secs(90);
+
+/// The scope of those who flood the workers.
+pub const HOSTILE: u8 = 9;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    pub seed: u64,
+    pub nodes: usize,
+    /// Milliseconds.
+    pub lease: u64,
+    /// How often the workers look, in milliseconds.
+    pub poll: u64,
+    pub max_attempts: u32,
+    /// Whether the at-most-once provider tells what became of a call.
+    pub searchable: bool,
+    /// Whether the providers take seconds for a call, and not a fraction of one.
+    pub slow_provider: bool,
+    /// What each node runs at first; where there is nothing, the first build.
+    pub builds: Vec<Build>,
+    pub calls: Vec<Call>,
+    pub events: Vec<Event>,
+    /// By the number of the statement.
+    pub statements: BTreeMap<u64, Fault>,
+    /// By what the statement does, and its number among those.
+    pub aimed: BTreeMap<String, BTreeMap<u64, Fault>>,
+    /// By the number of the call at the provider.
+    pub provider: BTreeMap<u64, Trouble>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            nodes: 1,
+            lease: 10_000,
+            poll: 1_000,
+            max_attempts: 1_000,
+            searchable: true,
+            slow_provider: false,
+            builds: Vec::new(),
+            calls: Vec::new(),
+            events: Vec::new(),
+            statements: BTreeMap::new(),
+            aimed: BTreeMap::new(),
+            provider: BTreeMap::new(),
+        }
+    }
+}
+
+/// Which definitions a node knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Build {
+    /// Rides in version 1.
+    #[default]
+    First,
+    /// The same with a phase more.
+    Longer,
+    /// Rides in version 2, and no other.
+    Second,
+    /// `Longer` and version 2: what everybody runs in the end.
+    Both,
+}
+
+/// A client's request, with its retries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Call {
+    /// Milliseconds from the beginning.
+    pub at: u64,
+    pub node: usize,
+    pub scope: u8,
+    pub key: u8,
+    pub kind: Kind,
+    /// Another amount is another request.
+    pub amount: i64,
+    /// How long the client waits before it hangs up, in milliseconds.
+    pub patience: u64,
+    pub tries: u8,
+    pub pause: u64,
+    pub manner: Manner,
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Self {
+            at: 0,
+            node: 0,
+            scope: 0,
+            key: 0,
+            kind: Kind::Ride,
+            amount: 20,
+            patience: 60_000,
+            tries: 1,
+            pause: 1_000,
+            manner: Manner::Plain,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Transaction, idempotent call, transaction with a job.
+    #[default]
+    Ride,
+    /// Transaction, at-most-once call, transaction.
+    Note,
+    /// The same as a ride, with statements that are handed over.
+    Parcel,
+    /// Two serializable transactions.
+    Transfer,
+    /// As a note; at its first attempt it leaves its call behind in a task.
+    Stray,
+    /// An idempotent call that hangs, or a job whose delivery takes long.
+    Flood,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Manner {
+    #[default]
+    Plain,
+    /// Leaves it to the workers.
+    Accept,
+    /// Waits for whoever runs it.
+    Wait,
+    /// Wrongly or rightly says that the key is new.
+    ExpectNew,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Milliseconds from the beginning.
+    pub at: u64,
+    /// How long it lasts.
+    #[serde(default)]
+    pub lasts: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    Freeze(usize),
+    Kill(usize),
+    Drain(usize),
+    /// Drained, and started with another build.
+    Deploy(usize, Build),
+    DatabaseAway,
+    /// To a standby that lacks the last commits: beyond what is promised, but for G1.
+    FailOver {
+        losing: usize,
+    },
+    /// The database's clock is set forward, by milliseconds.
+    ClockJump(u64),
+}
+
+impl What {
+    pub fn node(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Freeze(node) | Self::Kill(node) | Self::Drain(node) | Self::Deploy(node, _) => {
+                Some(node)
+            }
+            Self::DatabaseAway | Self::FailOver { .. } | Self::ClockJump(_) => None,
+        }
+    }
+}
+
+/// What becomes of a statement; delays in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fault {
+    pub there: u64,
+    pub commit: u64,
+    pub back: u64,
+    pub cut: Option<Where>,
+    /// What becomes of the node that sent it.
+    pub stop: Option<Stop>,
+}
+
+/// A node stands still, or dies; in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stop {
+    pub after: u64,
+    pub lasts: u64,
+    pub kill: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Where {
+    Before,
+    Inside(u32),
+    After,
+    SilentBefore,
+    SilentAfter,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let does = if self.kill { "dies" } else { "stands still" };
+        let [after, lasts] = [self.after, self.lasts].map(Duration::from_millis);
+        write!(f, "the node {does} after {after:?}, for {lasts:?}")
+    }
+}
+
+/// As a story tells it.
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let delay = |what: &str, micros: u64| {
+            (micros > 0).then(|| format!("{what} takes {:?}", Duration::from_micros(micros)))
+        };
+        let parts = [
+            delay("the way there", self.there),
+            delay("the commit", self.commit),
+            delay("the way back", self.back),
+            self.cut.map(|cut| format!("the connection is cut: {cut:?}")),
+            self.stop.map(|stop| stop.to_string()),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl Fault {
+    pub fn passage(&self) -> Passage {
+        Passage {
+            there: Duration::from_micros(self.there),
+            commit: Duration::from_micros(self.commit),
+            back: Duration::from_micros(self.back),
+            cut: self.cut.map(|at| match at {
+                Where::Before => Cut::Before,
+                Where::Inside(statements) => Cut::Inside { statements },
+                Where::After => Cut::After,
+                Where::SilentBefore => Cut::SilentBefore,
+                Where::SilentAfter => Cut::SilentAfter,
+            }),
+        }
+    }
+}
+
+/// What becomes of a call at the provider; delays in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trouble {
+    pub before: u64,
+    pub after: u64,
+    pub end: End,
+    /// What becomes of the node that called.
+    pub stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    #[default]
+    Answered,
+    /// The provider says that it did nothing.
+    Refused,
+    /// The business answer no: stored and replayed.
+    Declined,
+    /// It is done, and the connection is reset.
+    Reset,
+    /// It is done, and no answer comes.
+    Hangs,
+    /// The request is lost on its way, and no answer comes.
+    Lost,
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [before, after] = [self.before, self.after].map(Duration::from_millis);
+        write!(f, "{:?}, {before:?} there and {after:?} back", self.end)?;
+        self.stop.map_or(Ok(()), |stop| write!(f, "; {stop}"))
+    }
+}
+
+impl Plan {
+    pub fn is_calm(&self) -> bool {
+        let nothing = self.events.is_empty() && self.statements.is_empty();
+        nothing && self.aimed.is_empty() && self.provider.is_empty() && !self.has_other_builds()
+    }
+
+    /// Whether each statement and each answer arrives.
+    pub fn is_well_connected(&self) -> bool {
+        self.events.is_empty() && self.statements.is_empty() && self.aimed.is_empty()
+    }
+
+    /// Whether something happens that no promise holds under, but for that of idempotent calls (G1).
+    pub fn is_beyond_promises(&self) -> bool {
+        let is_beyond =
+            |event: &Event| matches!(event.what, What::FailOver { .. } | What::ClockJump(_));
+        self.events.iter().any(is_beyond)
+    }
+
+    pub fn loses_commits(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.what, What::FailOver { .. }))
+    }
+
+    /// Whether one scope floods the workers, and nothing else is wrong.
+    pub fn is_flooded(&self) -> bool {
+        self.is_calm() && self.calls.iter().any(|call| call.scope == HOSTILE)
+    }
+
+    pub fn has_other_builds(&self) -> bool {
+        let other = |build: &Build| *build != Build::First;
+        self.builds.iter().any(other)
+            || self.events.iter().any(|event| matches!(event.what, What::Deploy(..)))
+    }
+
+    pub fn build_of(&self, node: usize) -> Build {
+        self.builds.get(node).copied().unwrap_or_default()
+    }
+
+    /// The same with every node one that there is.
+    pub fn on_its_nodes(mut self) -> Self {
+        self.nodes = self.nodes.max(1);
+        let nodes = self.nodes;
+        self.calls.iter_mut().for_each(|call| call.node %= nodes);
+        for event in &mut self.events {
+            if let Some(node) = event.what.node() {
+                *node %= nodes;
+            }
+        }
+        self
+    }
+}

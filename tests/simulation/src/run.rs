@@ -1,0 +1,612 @@
+//! One run of a plan: nodes with engines and workers, clients, faults; then a healthy time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atomic_phases::fault::Mutant;
+use atomic_phases::simulation::{
+    Database, KeyChange, KeyState, Memory, Network, Node, Passage, passed_points, simulate_with,
+};
+use atomic_phases::*;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::judge::{self, Delivered, History, Op, Told, Watched};
+use super::plan::{Build, Call, Event, HEALED, HOSTILE, Kind, Manner, Plan, Stop, What};
+use super::provider::{Provider, Stops};
+use super::requests::{App, Flood, LongRide, NextRide, Note, Parcel, Ride, Stray, Transfer};
+use super::trace::{self, Trace};
+
+/// How long after the last fault every key has to be settled (G17): the longest delay of a statement that
+/// was sent before (60 s), the server's patience with a client that fell silent (60 s), then lease,
+/// sweep, back-off and the phases' own time.
+const SETTLED_BY: Duration = Duration::from_secs(90 + 60 + 60 + 120);
+
+/// How many statements a node sends within one second at most (G17): no loop runs without a pause. A
+/// statement takes a millisecond; a flood of twenty requests at one instant needs three hundred.
+const STATEMENTS: u64 = 800;
+
+/// What a run came to.
+pub struct Report {
+    pub violations: Vec<String>,
+    pub trace: String,
+    pub hash: u64,
+    pub simulated: Duration,
+    pub requests: usize,
+    pub statements: u64,
+    /// The most that one node sent within one second.
+    pub busiest: u64,
+    pub coverage: BTreeMap<String, u64>,
+}
+
+/// What was sent so far, by all nodes.
+#[derive(Default)]
+struct Sent {
+    statements: u64,
+    by_kind: BTreeMap<&'static str, u64>,
+    /// The second, and how many statements each node has sent in it.
+    second: (u64, BTreeMap<String, u64>),
+    busiest: u64,
+}
+
+/// How a node's statements travel.
+struct Wire {
+    node: String,
+    plan: Arc<Plan>,
+    sent: Arc<Mutex<Sent>>,
+    trace: Trace,
+    watched: Arc<Mutex<Watched>>,
+    stops: Stops,
+}
+
+impl Wire {
+    /// The statement's number, that among those of its kind, and how many this second has seen.
+    fn count(&self, what: &'static str) -> (u64, u64, u64) {
+        let mut sent = self.sent.lock().unwrap();
+        let second = self.trace.elapsed().as_secs();
+        if sent.second.0 != second {
+            sent.second = (second, BTreeMap::new());
+        }
+        let in_second = sent.second.1.entry(self.node.clone()).or_default();
+        *in_second += 1;
+        let in_second = *in_second;
+        sent.busiest = sent.busiest.max(in_second);
+        let of_kind = sent.by_kind.entry(what).or_default();
+        *of_kind += 1;
+        let of_kind = *of_kind - 1;
+        sent.statements += 1;
+        (sent.statements - 1, of_kind, in_second)
+    }
+}
+
+impl Network for Wire {
+    fn passage(&self, what: &'static str) -> Passage {
+        let (number, of_kind, in_second) = self.count(what);
+        let usual = Passage { there: Duration::from_micros(200), ..Passage::default() };
+        if in_second >= STATEMENTS {
+            if in_second == STATEMENTS {
+                let violation = format!("G17: {} spins: {what}", self.node);
+                self.trace.note(|| format!("VIOLATION {violation}"));
+                self.watched.lock().unwrap().violations.push(violation);
+            }
+            return Passage { there: Duration::from_secs(1), ..usual };
+        }
+        if self.trace.elapsed() >= HEALED {
+            return usual;
+        }
+        let aimed =
+            self.plan.aimed.get(what).and_then(|of_kind_faults| of_kind_faults.get(&of_kind));
+        let Some(fault) = aimed.or(self.plan.statements.get(&number)) else { return usual };
+        self.trace.note(|| format!("{}: statement {number}, {what}: {fault}", self.node));
+        let mut watched = self.watched.lock().unwrap();
+        match fault.cut {
+            Some(cut) => {
+                let name = format!("{cut:?}");
+                let name = name.split('(').next().unwrap_or_default();
+                watched.covers(format!("fault: cut {name}"));
+            }
+            None => watched.covers("fault: delay".to_owned()),
+        }
+        if let Some(stop) = fault.stop {
+            let _ = self.stops.send((self.node.clone(), stop));
+        }
+        fault.passage()
+    }
+
+    fn client(&self) -> &str {
+        &self.node
+    }
+}
+
+/// A node that runs.
+struct Host {
+    node: Node,
+    engine: Engine<Memory, App>,
+    build: Build,
+}
+
+/// Everything of one run.
+#[derive(Clone)]
+struct Scene {
+    plan: Arc<Plan>,
+    database: Database,
+    trace: Trace,
+    provider: Provider,
+    stops: Stops,
+    sent: Arc<Mutex<Sent>>,
+    hosts: Arc<Mutex<Vec<Option<Host>>>>,
+    /// What each node runs when it is started.
+    builds: Arc<Mutex<Vec<Build>>>,
+    jobs: Arc<Mutex<Vec<Delivered>>>,
+    history: Arc<Mutex<History>>,
+    watched: Arc<Mutex<Watched>>,
+}
+
+pub fn run(plan: &Plan, mutant: Option<Mutant>, told: trace::Told) -> Report {
+    let plan = Arc::new(plan.clone());
+    simulate_with(plan.seed, mutant, || Scene::play(plan, told))
+}
+
+impl Scene {
+    async fn play(plan: Arc<Plan>, told: trace::Told) -> Report {
+        let trace = Trace::new(told);
+        // With digits that no store keeps, and some that not each keeps.
+        let began = chrono::DateTime::from_timestamp(1_800_000_000, 123_456_789).unwrap();
+        let database = Database::starting_at(began);
+        let (stops, stopped) = mpsc::unbounded_channel();
+        let scene = Self {
+            provider: Provider::new(&plan, &database, &trace, stops.clone()),
+            database,
+            stops,
+            sent: Arc::default(),
+            hosts: Arc::default(),
+            builds: Arc::new(Mutex::new((0..plan.nodes).map(|node| plan.build_of(node)).collect())),
+            jobs: Arc::default(),
+            history: Arc::default(),
+            watched: Arc::new(Mutex::new(Watched::new(&plan))),
+            trace,
+            plan,
+        };
+        scene.watch();
+        scene.database.put("totals", "rides", 0);
+        scene.database.put("totals", "parcels", 0);
+        scene.database.put("totals", "from", 0);
+        scene.database.put("totals", "to", 0);
+        for index in 0..scene.plan.nodes {
+            scene.hosts.lock().unwrap().push(None);
+            scene.start(index);
+        }
+        tokio::spawn(scene.clone().stop_nodes(stopped));
+        if scene.plan.has_other_builds() {
+            tokio::spawn(scene.clone().deploy_everywhere());
+        }
+        let clients: Vec<_> =
+            scene.plan.calls.iter().map(|call| tokio::spawn(scene.clone().client(*call))).collect();
+        for event in &scene.plan.events {
+            tokio::spawn(scene.clone().event(*event));
+        }
+        for client in clients {
+            client.await.expect("a client");
+        }
+        scene.settle(SETTLED_BY).await;
+        // Some of these keys never came to be, and do now.
+        scene.replay_all().await;
+        scene.settle(scene.trace.elapsed() + Duration::from_secs(60)).await;
+        scene.judged()
+    }
+
+    fn complain(&self, what: String) {
+        self.trace.note(|| format!("VIOLATION {what}"));
+        self.watched.lock().unwrap().violations.push(what);
+    }
+
+    fn covers(&self, what: String) {
+        self.watched.lock().unwrap().covers(what);
+    }
+
+    async fn settle(&self, until: Duration) {
+        while !self.is_settled() && self.trace.elapsed() < until {
+            sleep(Duration::from_secs(1)).await;
+        }
+        if !self.is_settled() {
+            self.complain(format!("G17: not settled by then: {}", self.unsettled().join(", ")));
+        }
+    }
+
+    /// Each commit that changes a key's row is judged where it happens.
+    fn watch(&self) {
+        let (watched, trace) = (self.watched.clone(), self.trace.clone());
+        self.database.on_commit(move |change: &KeyChange<'_>| {
+            let state = |state: &KeyState<'_>| {
+                let (status, point) = (state.status(), state.recovery_point());
+                let held = state.locked_until().is_some_and(|until| until > change.at);
+                let held = if held { ", leased" } else { "" };
+                let intent = state.open_intent().map(|to| format!(", about to call {to}"));
+                let intent = intent.unwrap_or_default();
+                format!("{status} at {point}, token {}{held}{intent}", state.lease_token())
+            };
+            trace.note(|| {
+                let row = change.after.as_ref().or(change.before.as_ref());
+                let row = row.map_or(String::new(), |row| format!("{} {}", row.scope(), row.key()));
+                let text = |of: Option<KeyState<'_>>| of.as_ref().map_or("nothing".into(), state);
+                match (text(change.before), text(change.after)) {
+                    (before, after) if before == after => {
+                        format!("{}: {row} is renewed", change.by)
+                    }
+                    (before, after) => format!("{}: {row} was {before}; is {after}", change.by),
+                }
+            });
+            let mut watched = watched.lock().unwrap();
+            let found = watched.violations.len();
+            watched.transition(change, trace.elapsed());
+            for violation in &watched.violations[found..] {
+                trace.note(|| format!("VIOLATION {violation}"));
+            }
+        });
+    }
+
+    /// Starts, or starts again, what runs on a node.
+    fn start(&self, index: usize) {
+        let name = format!("node {index}");
+        let wire = Wire {
+            node: name.clone(),
+            plan: self.plan.clone(),
+            sent: self.sent.clone(),
+            trace: self.trace.clone(),
+            watched: self.watched.clone(),
+            stops: self.stops.clone(),
+        };
+        let store = Memory::connect_through(&self.database, wire, 8);
+        let app = App { provider: self.provider.clone(), store: store.clone() };
+        let build = self.builds.lock().unwrap()[index];
+        let engine = Engine::builder(store).app(app);
+        let engine = match build {
+            Build::First => engine.register::<Ride>(),
+            Build::Longer => engine.register::<LongRide>(),
+            Build::Second => engine.register::<NextRide>(),
+            Build::Both => engine.register::<LongRide>().register::<NextRide>(),
+        };
+        let engine = engine
+            .register::<Note>()
+            .register::<Parcel>()
+            .register::<Transfer>()
+            .register::<Stray>()
+            .register::<Flood>()
+            .lease(Duration::from_millis(self.plan.lease))
+            .retention(Duration::from_secs(24 * 3600))
+            .back_off(Duration::from_secs(1), Duration::from_secs(10))
+            .reconcile_after(Duration::from_secs(5))
+            .max_attempts(self.plan.max_attempts)
+            .max_reconciles(1000)
+            .build()
+            .expect("an engine");
+        let node = Node::new(name);
+        let (scene, workers) = (self.clone(), engine.clone());
+        let poll = Duration::from_millis(self.plan.poll);
+        node.spawn(async move {
+            let sink =
+                ["receipt", "thanks", "slow"].into_iter().fold(Handlers::new(), |sink, name| {
+                    let scene = scene.clone();
+                    sink.on(name, move |life: serde_json::Value, job| {
+                        scene.clone().deliver(life, job)
+                    })
+                });
+            let config = WorkerConfig::default()
+                .poll(poll)
+                .concurrency(4)
+                .full_sweep(Duration::from_secs(120))
+                .delivery(Duration::from_secs(20))
+                .sink(sink);
+            let _workers = workers.spawn_workers(config).unwrap();
+            std::future::pending::<()>().await;
+        });
+        self.trace.note(|| format!("event: {} is started as {build:?}", node.name()));
+        self.hosts.lock().unwrap()[index] = Some(Host { node, engine, build });
+    }
+
+    async fn deliver(self, life: serde_json::Value, job: Job) -> Result<(), DeliveryError> {
+        self.trace.note(|| format!("sink: {} of {}", job.name, job.key.as_str()));
+        if job.name == "slow" && self.trace.elapsed() < HEALED {
+            sleep(Duration::from_secs(12)).await;
+        }
+        self.jobs.lock().unwrap().push(Delivered {
+            row: (job.scope.as_str().to_owned(), job.key.as_str().to_owned()),
+            life: life.as_str().unwrap_or_default().to_owned(),
+            name: job.name.clone(),
+            id: job.id.to_string(),
+            at: self.trace.elapsed(),
+        });
+        Ok(())
+    }
+
+    async fn event(self, event: Event) {
+        sleep(Duration::from_millis(event.at)).await;
+        self.trace.note(|| format!("event: {:?} for {} ms", event.what, event.lasts));
+        let name = format!("{:?}", event.what);
+        let name = name.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+        self.covers(format!("event: {name}"));
+        let lasts = Duration::from_millis(event.lasts);
+        match event.what {
+            What::Freeze(index) => self.freeze(index, lasts).await,
+            What::Kill(index) => self.kill(index, lasts).await,
+            What::Drain(index) => self.drain(index).await,
+            What::Deploy(index, build) => {
+                self.builds.lock().unwrap()[index] = build;
+                self.drain(index).await;
+            }
+            What::DatabaseAway => {
+                self.database.stop();
+                sleep(self.until_healed(lasts).min(Duration::from_secs(10))).await;
+                self.database.start();
+                self.trace.note(|| "event: the database is back".to_owned());
+            }
+            What::FailOver { losing } => {
+                // The tables were there before.
+                let mut watched = self.watched.lock().unwrap();
+                let lost = losing.min(watched.commits);
+                watched.commits -= lost;
+                drop(watched);
+                self.database.fail_over_losing(lost);
+            }
+            What::ClockJump(by) => self.database.set_clock_forward(Duration::from_millis(by)),
+        }
+    }
+
+    fn until_healed(&self, lasts: Duration) -> Duration {
+        lasts.min(HEALED.saturating_sub(self.trace.elapsed()))
+    }
+
+    /// What faults of statements and of calls do to nodes.
+    async fn stop_nodes(self, mut stopped: mpsc::UnboundedReceiver<(String, Stop)>) {
+        while let Some((name, stop)) = stopped.recv().await {
+            let scene = self.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(stop.after)).await;
+                let is_it = |host: &Option<Host>| {
+                    host.as_ref().is_some_and(|host| host.node.name() == name)
+                };
+                let index = scene.hosts.lock().unwrap().iter().position(is_it);
+                let Some(index) = index.filter(|_| scene.trace.elapsed() < HEALED) else { return };
+                let lasts = Duration::from_millis(stop.lasts);
+                match stop.kill {
+                    true => scene.kill(index, lasts).await,
+                    false => scene.freeze(index, lasts).await,
+                }
+            });
+        }
+    }
+
+    async fn freeze(&self, index: usize, lasts: Duration) {
+        let node = {
+            let hosts = self.hosts.lock().unwrap();
+            let Some(host) = &hosts[index] else { return };
+            host.node.clone()
+        };
+        self.covers("stop: freeze".to_owned());
+        self.trace.note(|| format!("event: {} stands still for {lasts:?}", node.name()));
+        node.freeze();
+        sleep(self.until_healed(lasts)).await;
+        node.thaw();
+        self.trace.note(|| format!("event: {} goes on", node.name()));
+    }
+
+    async fn kill(&self, index: usize, lasts: Duration) {
+        let Some(host) = self.hosts.lock().unwrap()[index].take() else { return };
+        self.covers("stop: kill".to_owned());
+        self.trace.note(|| format!("event: {} dies for {lasts:?}", host.node.name()));
+        host.node.kill();
+        sleep(self.until_healed(lasts)).await;
+        self.start(index);
+    }
+
+    async fn drain(&self, index: usize) {
+        let Some(Host { node, engine, .. }) = self.hosts.lock().unwrap()[index].take() else {
+            return;
+        };
+        self.covers("stop: drain".to_owned());
+        let drain = node.spawn(async move { engine.shutdown(Duration::from_secs(15)).await });
+        let _ = tokio::time::timeout(Duration::from_secs(20), drain).await;
+        node.kill();
+        self.start(index);
+    }
+
+    /// A roll-out that was half done is ended.
+    async fn deploy_everywhere(self) {
+        sleep(HEALED).await;
+        self.builds.lock().unwrap().fill(Build::Both);
+        for index in 0..self.plan.nodes {
+            self.drain(index).await;
+        }
+    }
+
+    /// A client with its retries.
+    async fn client(self, call: Call) {
+        sleep(Duration::from_millis(call.at)).await;
+        for attempt in 0..call.tries {
+            let node = (call.node + usize::from(attempt)) % self.plan.nodes;
+            let told = self.ask(&call, node, Duration::from_millis(call.patience)).await;
+            match told {
+                Told::Finished { .. } | Told::Mismatch | Told::Unknown | Told::DeadLetter => return,
+                _ => sleep(Duration::from_millis(call.pause.max(1))).await,
+            }
+        }
+    }
+
+    /// One request, through a node, until its answer or until the client hangs up.
+    async fn ask(&self, call: &Call, node: usize, patience: Duration) -> Told {
+        let number = self.history.lock().unwrap().ops.len();
+        let invoked = self.trace.elapsed();
+        let stored = self.fingerprint_of(call);
+        let (told, returned, of_nothing) = (Told::Nothing, None, false);
+        let op = Op { call: *call, invoked, returned, told, stored, of_nothing };
+        self.history.lock().unwrap().ops.push(op);
+        self.trace.note(|| {
+            let Call { kind, amount, scope, key, manner, .. } = call;
+            let (scope, key) = (judge::scope_name(*scope), judge::key_name(*key));
+            format!(
+                "client {number} asks node {node}: {kind:?} of {amount}, {scope} {key}, {manner:?}"
+            )
+        });
+        let (told, of_nothing) = match self.through(call, node) {
+            None => (Told::Error, false),
+            Some(running) => {
+                let abort = running.abort_handle();
+                match tokio::time::timeout(patience, running).await {
+                    Ok(Ok(told)) => told,
+                    Ok(Err(_)) => (Told::Error, false),
+                    Err(_) => {
+                        abort.abort();
+                        (Told::Nothing, false)
+                    }
+                }
+            }
+        };
+        self.trace.note(|| format!("client {number} is told {told:?}"));
+        self.covers(format!("told: {}", told.name()));
+        let returned = Some(self.trace.elapsed());
+        let mut history = self.history.lock().unwrap();
+        let op = &mut history.ops[number];
+        (op.returned, op.told, op.of_nothing) = (returned, told.clone(), of_nothing);
+        told
+    }
+
+    fn through(&self, call: &Call, index: usize) -> Option<tokio::task::JoinHandle<(Told, bool)>> {
+        let hosts = self.hosts.lock().unwrap();
+        let host = hosts[index].as_ref()?;
+        let (engine, scene, call, build) = (host.engine.clone(), self.clone(), *call, host.build);
+        Some(host.node.spawn(async move {
+            let amount = call.amount;
+            let outcome = match (call.kind, build) {
+                (Kind::Ride, Build::First) => execute(&engine, &call, Ride { amount }).await,
+                (Kind::Ride, Build::Longer) => execute(&engine, &call, LongRide { amount }).await,
+                (Kind::Ride, _) => execute(&engine, &call, NextRide { amount }).await,
+                (Kind::Note, _) => execute(&engine, &call, Note { amount }).await,
+                (Kind::Parcel, _) => execute(&engine, &call, Parcel { amount }).await,
+                (Kind::Transfer, _) => execute(&engine, &call, Transfer { amount }).await,
+                (Kind::Stray, _) => execute(&engine, &call, Stray { amount }).await,
+                (Kind::Flood, _) => execute(&engine, &call, Flood { amount }).await,
+            };
+            let told = Told::of(outcome);
+            // In the same breath: what is told is durable (G8).
+            scene.is_durable(&call, &told);
+            let of_nothing = told == Told::InProgress && scene.is_nothing(&call);
+            (told, of_nothing)
+        }))
+    }
+
+    fn is_durable(&self, call: &Call, told: &Told) {
+        let Told::Finished { status, body, .. } = told else { return };
+        let mut found = false;
+        self.database.each_key(|key| {
+            if is_of(&key, call) {
+                let stored = key.response();
+                found = stored == Some((*status as i16, Some(body.as_slice())));
+            }
+        });
+        if !found && !self.plan.loses_commits() {
+            self.complain(format!("G8: {told:?} was told, and the row does not say so: {call:?}"));
+        }
+    }
+
+    /// Whether the key has no row, and none is about to be created.
+    fn is_nothing(&self, call: &Call) -> bool {
+        let (scope, key) = (judge::scope_name(call.scope), judge::key_name(call.key));
+        self.fingerprint_of(call).is_none() && !self.database.is_locked(&scope, &key)
+    }
+
+    /// The fingerprint that the key's row has, if it has one.
+    fn fingerprint_of(&self, call: &Call) -> Option<String> {
+        let mut found = None;
+        self.database.each_key(|key| {
+            if is_of(&key, call) {
+                found = Some(key.fingerprint().to_owned());
+            }
+        });
+        found
+    }
+
+    fn unsettled(&self) -> Vec<String> {
+        let mut open = Vec::new();
+        self.database.each_key(|key| {
+            if !matches!(key.status(), "completed" | "unknown" | "dead_letter") {
+                open.push(format!("{} {}@{}", key.key(), key.status(), key.recovery_point()));
+            }
+        });
+        open.extend(self.database.staged_jobs().iter().map(|id| format!("job {id}")));
+        open
+    }
+
+    /// Once the healthy time has begun and everything is up: whether nothing is left to be done.
+    fn is_settled(&self) -> bool {
+        let last = self.plan.events.iter().map(|event| event.at + event.lasts).max().unwrap_or(0);
+        let calm = match self.plan.is_calm() {
+            true => Duration::ZERO,
+            false => HEALED.max(Duration::from_millis(last)),
+        };
+        let is_up = self.hosts.lock().unwrap().iter().all(Option::is_some);
+        self.trace.elapsed() > calm && is_up && self.unsettled().is_empty()
+    }
+
+    /// Each key once more, in a healthy world: what was told once is told again.
+    async fn replay_all(&self) {
+        let mut asked = BTreeSet::new();
+        for call in self.plan.calls.iter().filter(|call| call.scope != HOSTILE) {
+            if asked.insert((call.key, call.amount)) {
+                let call = Call { manner: Manner::Plain, ..*call };
+                for node in 0..self.plan.nodes {
+                    self.ask(&call, node, Duration::from_secs(60)).await;
+                }
+            }
+        }
+    }
+
+    fn judged(&self) -> Report {
+        // Each holds the engine, whose store holds what is ours.
+        self.hosts.lock().unwrap().clear();
+        let jobs = self.jobs.lock().unwrap().clone();
+        let history = self.history.lock().unwrap();
+        let ledger = self.provider.ledger();
+        let mut found = judge::at_the_end(&self.plan, &self.database, &ledger, &jobs, &history);
+        found.extend(self.watched.lock().unwrap().deliveries(&jobs));
+        for violation in found {
+            self.complain(violation);
+        }
+        let watched = self.watched.lock().unwrap();
+        let sent = self.sent.lock().unwrap();
+        let mut coverage = watched.coverage.clone();
+        coverage.extend(passed_points());
+        Report {
+            violations: watched.violations.clone(),
+            trace: self.trace.text(),
+            hash: self.trace.hash(),
+            simulated: self.trace.elapsed(),
+            requests: history.ops.len(),
+            statements: sent.statements,
+            busiest: sent.busiest,
+            coverage,
+        }
+    }
+}
+
+fn is_of(key: &KeyState<'_>, call: &Call) -> bool {
+    key.scope() == judge::scope_name(call.scope) && key.key() == judge::key_name(call.key)
+}
+
+async fn execute<R: RequestDefinition<Memory, App>>(
+    engine: &Engine<Memory, App>,
+    call: &Call,
+    request: R,
+) -> Result<Outcome, ExecuteError> {
+    let scope = Scope::new(judge::scope_name(call.scope)).unwrap();
+    let key = IdempotencyKey::new(judge::key_name(call.key)).unwrap();
+    let asked = engine.call(&scope, &key, request);
+    match call.manner {
+        Manner::Plain => asked.execute().await,
+        Manner::Accept => asked.accept().await,
+        Manner::Wait => {
+            asked.on_duplicate(OnDuplicate::Wait(Duration::from_secs(5))).execute().await
+        }
+        Manner::ExpectNew => asked.expect_new().execute().await,
+    }
+}
