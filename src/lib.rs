@@ -96,6 +96,12 @@
 //! rather than charged twice. `at_most_once`: it honours none; the engine commits the intent before
 //! the call, and whoever finds an open intent after a crash leaves the request *unknown*.
 //!
+//! # What the compiler does not see
+//!
+//! A member that serde skips, a set, a clock in a request's construction, an effect behind the framework's
+//! back: [the macro's page](macro@atomic_phases#what-the-compiler-does-not-see) lists what compiles and goes
+//! wrong, with its remedy. [`assert_sound`] finds most of it in a test of the request type.
+//!
 //! # Time
 //!
 //! Leases, back-offs and expiry are the database's clock. The application's clock is never compared

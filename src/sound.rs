@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::fingerprint::{RequestOrigin, Step, fingerprint};
+use crate::fingerprint::{FingerprintRule, RequestOrigin, Step, fingerprint};
 use crate::roundtrip::{self, Because, Loss, Order, difference};
 
 /// How often the stored form is read: a set of two has the same order twice in half of the cases.
@@ -62,26 +62,32 @@ where
 
     let again = request();
     if taken(&again)? != fingerprint {
-        let loss = difference(&made, &again, Order::Counts);
-        return Err(match loss.as_ref().map(|loss| loss.because) {
-            Some(Because::Order) => unordered(loss),
-            _ => format!(
+        return Err(match difference(&made, &again, Order::Counts) {
+            Some(Loss { path, because: Because::Order }) => told(&path, FingerprintRule::Unordered),
+            loss => format!(
                 "{} is another value each time that the request is made, so that a retry would look like \
                  another request; take a time or an id in a phase, by `ctx.created_at()` and `ctx.uuid(n)`",
-                place(loss)
+                place(&path_of(loss))
             ),
         });
     }
 
-    let stored = roundtrip::stored(&made)
-        .map_err(|loss| format!("{} {}", place(Some(loss)), "comes back from its stored form as another \
-            value, or not at all; give a skipped member `#[serde(default)]`, and write no nested `Option` \
-            and no untagged enum whose variants look alike"))?;
+    let stored = roundtrip::stored(&made).map_err(|loss| {
+        let rule = match loss.because {
+            Because::NotRead => FingerprintRule::NotRead,
+            _ => FingerprintRule::NotStable,
+        };
+        told(&loss.path, rule)
+    })?;
     for _ in 0..READINGS {
         let read: R = serde_json::from_str(stored.get()).map_err(|_| "it cannot be read back")?;
         if taken(&read)? != fingerprint {
-            let loss = difference(&made, &read, Order::Counts);
-            return Err(unordered(loss));
+            return Err(match difference(&made, &read, Order::Counts) {
+                Some(Loss { path, because: Because::Order }) => {
+                    told(&path, FingerprintRule::Unordered)
+                }
+                loss => told(&path_of(loss), FingerprintRule::NotStable),
+            });
         }
         if read != made {
             return Err("what is read back from its stored form is written alike and is not equal: a \
@@ -93,17 +99,17 @@ where
     Ok(())
 }
 
-fn unordered(loss: Option<Loss>) -> String {
-    format!(
-        "the elements of {} have another order each time that it is read, so that a retry would look like \
-         another request; use a `BTreeSet`, or a `Vec` that is sorted where the request is parsed",
-        place(loss)
-    )
+fn told(path: &[Step], rule: FingerprintRule) -> String {
+    format!("{}: {rule}", place(path))
 }
 
-fn place(loss: Option<Loss>) -> String {
-    match loss.map(|loss| Step::path(loss.path.iter())) {
-        Some(path) if !path.is_empty() => format!("`{path}`"),
-        _ => "the request".to_owned(),
+fn path_of(loss: Option<Loss>) -> Vec<Step> {
+    loss.map_or_else(Vec::new, |loss| loss.path)
+}
+
+fn place(path: &[Step]) -> String {
+    match Step::path(path.iter()) {
+        path if path.is_empty() => "the request".to_owned(),
+        path => format!("`{path}`"),
     }
 }

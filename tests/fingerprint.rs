@@ -402,6 +402,7 @@ tagged!("tagged.sets", HashSet<String>);
 tagged!("tagged.sorted", BTreeSet<String>);
 tagged!("tagged.maps", HashMap<String, u8>);
 tagged!("tagged.skipped", Skipped);
+tagged!("tagged.unread", Unread);
 
 fn yes() -> bool {
     true
@@ -413,6 +414,13 @@ struct Skipped {
     wanted: bool,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Unread {
+    #[serde(skip_serializing)]
+    #[allow(dead_code)]
+    code: u8,
+}
+
 async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request<
     S: TestDb,
 >(
@@ -420,7 +428,8 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
 ) {
     let builder = Engine::builder(db.clone()).register::<Tagged<HashSet<String>>>();
     let builder = builder.register::<Tagged<BTreeSet<String>>>().register::<Tagged<Skipped>>();
-    let engine = builder.register::<Tagged<HashMap<String, u8>>>().build().unwrap();
+    let builder = builder.register::<Tagged<HashMap<String, u8>>>();
+    let engine = builder.register::<Tagged<Unread>>().build().unwrap();
     let body = r#"{"ride": 1, "tags": [["canary", "b", "c", "d", "e", "f", "g", "h"]]}"#;
 
     let set: Tagged<HashSet<String>> = serde_json::from_str(body).unwrap();
@@ -435,6 +444,11 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
     let error = engine.execute(&scope(), &key("skipped"), skipped).await.unwrap_err();
     let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
     assert_eq!((found.path().as_str(), found.rule()), ("tags[1]", FingerprintRule::NotStable));
+
+    let unread = Tagged { ride: 1, tags: vec![Unread { code: 1 }] };
+    let error = engine.execute(&scope(), &key("unread"), unread).await.unwrap_err();
+    let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+    assert_eq!((found.path().as_str(), found.rule()), ("tags[0]", FingerprintRule::NotRead));
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0, "nothing ran");
 
     // What has an order of its own, or is put in order, is one request each time.
@@ -527,7 +541,7 @@ fn what_a_request_loses_on_its_way_through_the_store_is_found() {
     let why = unsound(|| traps(Amount::Whole(1)));
     assert!(why.contains("`rides[0]`") && why.contains("untagged"), "{why}");
     let why = unsound(|| traps(Some(None::<u8>)));
-    assert!(why.contains("`rides[0]`") && why.contains("nested `Option`"), "{why}");
+    assert!(why.contains("`rides[0]`") && why.contains("`Option`"), "{why}");
     let why = unsound(|| traps(f64::NAN));
     assert!(why.contains("`rides[0]`") && why.contains("NaN"), "{why}");
     let why = unsound(|| traps(HashMap::from([((1, 2), 3)])));

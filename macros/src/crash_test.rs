@@ -89,3 +89,19 @@ fn expand(function: &ItemFn, library: Option<&Path>) -> TokenStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_another_path_it_runs_by_that() {
+        let test = quote!(
+            async fn a_ride_survives() -> impl Explore {}
+        );
+        let expanded = crash_test(quote!(crate = my::phases), test.clone()).to_string();
+        assert!(expanded.contains("my :: phases :: fault :: __crash_test"), "{expanded}");
+        let expanded = crash_test(TokenStream::new(), test).to_string();
+        assert!(expanded.contains(":: atomic_phases :: fault :: __crash_test"), "{expanded}");
+    }
+}

@@ -26,7 +26,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::{Outputs, Reply, RequestContext};
-use crate::roundtrip::{Because, Loss, Order, difference};
+use crate::roundtrip::{self, Because, Loss, Order, difference};
 #[cfg(not(feature = "fault-injection"))]
 use crate::store::whole_millis;
 use crate::store::{
@@ -164,8 +164,11 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         params: &[u8],
         given: &Fingerprint,
     ) -> Result<Box<dyn Phases<S, A>>, ExecuteError> {
-        let read: R = serde_json::from_slice(params)
-            .map_err(|_| ExecuteError::NotStorable { what: "parameters" })?;
+        let Ok(read) = serde_json::from_slice::<R>(params) else {
+            let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
+            let rule = FingerprintRule::NotRead;
+            return Err(FingerprintError::at(path.unwrap_or_default(), rule).into());
+        };
         // What has another fingerprint each time that it is read would make a mismatch of each retry.
         if fingerprint(&self.origin, &read)? != *given {
             let loss = difference(&self.request, &read, Order::Counts);

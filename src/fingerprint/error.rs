@@ -70,10 +70,17 @@ pub enum FingerprintRule {
          another request; use a `BTreeSet`, or a `Vec` that is sorted where the request is parsed"
     )]
     Unordered,
+    /// The value does not come back from its stored form at all.
+    #[error(
+        "it does not deserialise from what it serialises to, so that no later attempt could read it; \
+         give a member that is skipped `#[serde(default)]`, and both halves of serde the same form"
+    )]
+    NotRead,
     /// The value comes back from its stored form as another one.
     #[error(
         "another value comes back from its stored form, so that a retry would look like another \
-         request; a member that is skipped needs `#[serde(default)]` with the value that was skipped"
+         request; a member that is skipped needs `#[serde(default)]` with the value that was skipped, an \
+         untagged enum variants that differ, and an `Option` none inside of it"
     )]
     NotStable,
     /// The value's own `Serialize` implementation reported an error. Its text is not kept.
