@@ -1,9 +1,16 @@
 //! [`Codec`]: how parameters, outputs, staged arguments and replies look at rest.
 //!
-//! Plain JSON and bytes by default. An application that must encrypt implements this trait; the
-//! engine calls it on everything that a user gave, and on nothing else.
+//! Plain JSON and bytes by default. An application that must encrypt takes `EncryptingCodec` (feature
+//! `encryption`) or implements this trait; the engine calls it on everything that a user gave, and on nothing
+//! else.
+
+#[cfg(feature = "encryption")]
+mod encrypting;
 
 use std::borrow::Cow;
+
+#[cfg(feature = "encryption")]
+pub use encrypting::EncryptingCodec;
 
 use crate::key::{IdempotencyKey, Scope};
 

@@ -166,6 +166,7 @@
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
 //! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
@@ -211,6 +212,8 @@ mod task;
 mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
+#[cfg(feature = "encryption")]
+pub use codec::EncryptingCodec;
 pub use codec::{Codec, CodecError, Place, PlainCodec};
 pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};

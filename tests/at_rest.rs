@@ -1,27 +1,37 @@
-//! Encryption at rest: with a sealing codec no plaintext is in any table, and no stored value can be
+//! Encryption at rest: with `EncryptingCodec` no plaintext is in any table, and no stored value can be
 //! read, moved or altered without being found out, before anything runs.
+
+#![cfg(feature = "encryption")]
 
 mod support;
 
 use atomic_phases::*;
-use support::sealed::Sealed;
 use support::*;
 
 on_both_stores! {
     no_plaintext_is_in_any_table,
     a_sealed_request_resumes_and_replays,
+    a_key_is_replaced_while_requests_are_under_way,
+    plain_rows_are_read_while_encryption_is_introduced,
     g14_with_another_key_the_row_is_left_alone,
     values_that_were_swapped_or_altered_are_found_out_and_have_no_effect,
     a_staged_job_that_was_moved_or_altered_is_not_delivered,
 }
 
-fn sealing<S: TestDb>(db: &S, app: &App, secret: &[u8]) -> TestEngine<S> {
-    engine_with(db, app, |builder| builder.codec(Sealed::with(secret)).max_attempts(100))
+const ONE: [u8; 32] = [1; 32];
+const ANOTHER: [u8; 32] = [2; 32];
+
+fn sealing<S: TestDb>(db: &S, app: &App, secret: &[u8; 32]) -> TestEngine<S> {
+    sealing_with(db, app, EncryptingCodec::new(1, secret))
+}
+
+fn sealing_with<S: TestDb>(db: &S, app: &App, codec: EncryptingCodec) -> TestEngine<S> {
+    engine_with(db, app, |builder| builder.codec(codec).max_attempts(100))
 }
 
 async fn no_plaintext_is_in_any_table<S: TestDb>(db: S) {
     let app = App::default();
-    let engine = sealing(&db, &app, b"one secret");
+    let engine = sealing(&db, &app, &ONE);
     let call = engine.call(
         &scope(),
         &key("k"),
@@ -41,9 +51,9 @@ async fn no_plaintext_is_in_any_table<S: TestDb>(db: S) {
 
 async fn a_sealed_request_resumes_and_replays<S: TestDb>(db: S) {
     let app = App::default();
-    let engine = sealing(&db, &app, b"one secret");
+    let engine = sealing(&db, &app, &ONE);
     failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
-    let other_node = sealing(&db.another().await, &app, b"one secret");
+    let other_node = sealing(&db.another().await, &app, &ONE);
     let first = finished(other_node.execute(&scope(), &key("k"), book(20)).await);
     let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
     assert!(again.replayed);
@@ -57,6 +67,40 @@ async fn a_sealed_request_resumes_and_replays<S: TestDb>(db: S) {
     let mut enqueuer = Enqueuer::new(&engine, jobs, WorkerConfig::default());
     assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
     assert_eq!(app.provider.effects(), 1);
+}
+
+async fn a_key_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) {
+    let app = App::default();
+    let old = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE));
+    failed(old.execute(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
+    finished(old.execute(&scope(), &key("done"), book(20)).await);
+    // Nodes of the second and the third step run side by side.
+    let reads = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read(2, &ANOTHER));
+    let writes = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER).also_read(1, &ONE));
+    assert!(finished(writes.execute(&scope(), &key("done"), book(20)).await).replayed);
+    finished(writes.execute(&scope(), &key("open"), book(20)).await);
+    finished(writes.execute(&scope(), &key("new"), book(20)).await);
+    for name in ["done", "open", "new"] {
+        assert!(finished(reads.execute(&scope(), &key(name), book(20)).await).replayed, "{name}");
+    }
+    // Without the old key, what was written with it is left alone, and the rest goes on.
+    let after = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER));
+    assert!(finished(after.execute(&scope(), &key("new"), book(20)).await).replayed);
+    unreadable(after.execute(&scope(), &key("done"), book(20)).await, "response_headers");
+    assert_eq!(app.provider.effects(), 3);
+}
+
+async fn plain_rows_are_read_while_encryption_is_introduced<S: TestDb>(db: S) {
+    let app = App::default();
+    let plain = engine(&db, &app);
+    failed(plain.execute(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
+    finished(plain.execute(&scope(), &key("done"), book(20)).await);
+    let sealing = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read_plain());
+    assert!(finished(sealing.execute(&scope(), &key("done"), book(20)).await).replayed);
+    finished(sealing.execute(&scope(), &key("open"), book(20)).await);
+    let strict = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE));
+    unreadable(strict.execute(&scope(), &key("done"), book(20)).await, "response_headers");
+    assert_eq!(app.provider.effects(), 2);
 }
 
 #[track_caller]
@@ -76,14 +120,14 @@ async fn state<S: TestDb>(db: &S, name: &str) -> String {
 
 async fn g14_with_another_key_the_row_is_left_alone<S: TestDb>(db: S) {
     let app = App::default();
-    let engine = sealing(&db, &app, b"one secret");
+    let engine = sealing(&db, &app, &ONE);
     finished(engine.execute(&scope(), &key("done"), book(20)).await);
     failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
     db.let_time_pass().await;
     let before = [state(&db, "done").await, state(&db, "open").await];
     let calls = app.provider.calls().len();
 
-    let stranger = sealing(&db, &app, b"another secret");
+    let stranger = sealing(&db, &app, &ANOTHER);
     unreadable(stranger.execute(&scope(), &key("done"), book(20)).await, "response_headers");
     unreadable(stranger.execute(&scope(), &key("open"), book(20)).await, "params");
     let config = || WorkerConfig::default().grace(std::time::Duration::ZERO);
@@ -135,7 +179,7 @@ async fn values_that_were_swapped_or_altered_are_found_out_and_have_no_effect<S:
     };
     db.sql(drop_trigger).await;
     let app = App::default();
-    let engine = sealing(&db, &app, b"one secret");
+    let engine = sealing(&db, &app, &ONE);
     let (ours, theirs) = (scope(), Scope::new("tenant-2").unwrap());
     let stops = troubled(Trouble::RetryForeignAlways);
     let columns = [
@@ -167,7 +211,7 @@ async fn values_that_were_swapped_or_altered_are_found_out_and_have_no_effect<S:
 
 async fn a_staged_job_that_was_moved_or_altered_is_not_delivered<S: TestDb>(db: S) {
     let app = App::default();
-    let engine = sealing(&db, &app, b"one secret");
+    let engine = sealing(&db, &app, &ONE);
     for name in ["a", "b"] {
         finished(engine.execute(&scope(), &key(name), book(20)).await);
     }

@@ -23,7 +23,6 @@ pub mod proxy;
 pub mod requests;
 pub mod rides;
 pub mod script;
-pub mod sealed;
 pub mod work;
 
 pub use db::{TestDb, dump, is_memory, is_postgres};
