@@ -11,7 +11,7 @@ use std::process::Command;
 
 use atomic_phases::*;
 use support::cluster::Cluster;
-use support::db::prepare_pg;
+use support::db::{open_pg, prepare_pg};
 use support::*;
 
 #[derive(diesel::QueryableByName)]
@@ -86,17 +86,14 @@ fn encrypts_only(cluster: &Cluster, dir: &Path) {
 async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
     let dir = tempfile::tempdir().unwrap();
     let roots = certificates(dir.path(), "authority");
-    let (cluster, url) = tokio::task::block_in_place(|| {
-        let cluster = Cluster::start();
-        let url = cluster.new_database();
-        encrypts_only(&cluster, dir.path());
-        (cluster, url)
-    });
+    let cluster = tokio::task::block_in_place(Cluster::start);
+    let url = tokio::task::block_in_place(|| cluster.new_database());
+    prepare_pg(&open_pg(&url, 1).await).await;
+    tokio::task::block_in_place(|| encrypts_only(&cluster, dir.path()));
     // The server reads its configuration at its own pace.
     until(async || Postgres::connect(&url).await.is_err()).await;
 
     let db = Postgres::with_pool(postgres_tls::pool(&url, &roots).unwrap());
-    prepare_pg(&db).await;
     assert!(is_encrypted(&db).await);
     let app = App::default();
     let engine = engine(&db, &app);
