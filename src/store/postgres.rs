@@ -104,7 +104,7 @@ pub struct Postgres<P: Pool = DeadPool> {
 impl Postgres {
     /// Opens a pool of [`PoolSettings::default`] for `url` (`postgres://user:password@host/db`,
     /// without TLS). For TLS or other settings, build the pool yourself and hand it to
-    /// [`with_pool`](Self::with_pool).
+    /// [`with_pool`](Self::with_pool); `examples/postgres_tls.rs` is one with rustls.
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] where the first connection cannot be opened: names host, port,
