@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use atomic_phases::*;
 use diesel::connection::InstrumentationEvent;
+use support::db::{pg, url_of};
 use support::*;
 
 static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -178,9 +179,41 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     ] {
         assert!(ours.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {ours:#?}");
     }
+    let (mut created, mut found) = (0, 0);
+    for sql in &ours {
+        let plan = plan_of(&db, sql).await;
+        created += plan.matches("Conflict Arbiter Indexes: atomic_phases_keys_pkey").count();
+        found += plan.matches("using atomic_phases_keys_pkey on atomic_phases_keys").count();
+        assert!(!plan.contains("Seq Scan on atomic_phases_"), "{sql}\n{plan}");
+    }
+    assert!(created > 0 && found > 0, "created by the primary key {created}, found {found}");
     let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
     assert_eq!(parts.len(), ours.len() + 2, "two joined statements, a job in each");
     for sql in parts {
         assert_eq!(routed(&sql), Ok(()), "{sql}");
     }
+}
+
+/// The plan of a statement that was sent, whatever its values are, on a server that scans a table only where
+/// no index serves.
+async fn plan_of(db: &Postgres, sql: &str) -> String {
+    // In here only: it has an execute() for everything, engines included.
+    use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+    let text = sql.split("-- binds:").next().unwrap_or(sql);
+    let binds = (1..).take_while(|bind| text.contains(&format!("${bind}"))).count();
+    let values =
+        if binds == 0 { String::new() } else { format!("({})", ["NULL"].repeat(binds).join(", ")) };
+    let settings = "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan";
+    let function = format!(
+        "CREATE FUNCTION pg_temp.plan_of() RETURNS text LANGUAGE plpgsql AS $plan$ \
+         DECLARE line text; plan text := ''; BEGIN \
+         FOR line IN EXECUTE 'EXPLAIN EXECUTE sent{values}' LOOP \
+         plan := plan || line || chr(10); END LOOP; RETURN plan; END $plan$"
+    );
+    let url = url_of(db);
+    let mut conn = pg(&url).await;
+    let all = format!("BEGIN; {settings}; PREPARE sent AS {text}; {function}");
+    conn.batch_execute(&all).await.unwrap_or_else(|error| panic!("{error}: {text}"));
+    let plan = diesel::select(diesel::dsl::sql::<diesel::sql_types::Text>("pg_temp.plan_of()"));
+    RunQueryDsl::get_result::<String>(plan, &mut *conn).await.unwrap()
 }

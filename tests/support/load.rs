@@ -87,6 +87,13 @@ pub struct Booked {
     pub answer: Answer,
 }
 
+impl Booked {
+    /// By the user of [`Client::book`].
+    pub fn new(key: String, answer: Answer) -> Self {
+        Self { user: USER, key, answer }
+    }
+}
+
 /// Clients at work.
 pub struct Load {
     client: Client,

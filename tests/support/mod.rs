@@ -12,6 +12,7 @@
 
 pub mod cluster;
 pub mod db;
+pub mod faketime;
 pub mod load;
 pub mod look;
 #[cfg(feature = "simulation")]
