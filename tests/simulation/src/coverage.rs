@@ -74,7 +74,7 @@ const MET: &[(&str, &[&str])] = &[
         &["delay", "cut Before", "cut Inside", "cut After", "cut SilentBefore", "cut SilentAfter"],
     ),
     ("event", &["Freeze", "Kill", "Drain", "Deploy", "DatabaseAway", "FailOver", "ClockJump"]),
-    ("stop", &["freeze", "kill", "drain"]),
+    ("stop", &["freeze", "kill", "drain", "database"]),
 ];
 
 /// How often each was met, and which never were.

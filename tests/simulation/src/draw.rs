@@ -295,6 +295,7 @@ const AIMS: &[&str] = &[
     "commit",
     "commit the reservation",
     "commit the reservation",
+    "commit the reservation",
     "advance",
     "write the key",
     "write the key",
@@ -330,8 +331,15 @@ fn aimed(chance: &mut Chance, weather: &Weather) -> BTreeMap<String, BTreeMap<u6
             2 => fault.cut = Some(*pick(chance, &SILENT)),
             _ => {}
         }
-        if chance.happens(1, 2) {
-            fault.stop = Some(weather.stop(chance, 100));
+        match chance.below(8) {
+            0..=3 => fault.stop = Some(weather.stop(chance, 100)),
+            4 => fault.away = weather.about_a_lease(chance),
+            _ => {}
+        }
+        // Whoever accepted hears late that this is not known, when a worker has the request already.
+        if what == "commit the reservation" && chance.happens(2, 3) {
+            (fault.cut, fault.stop) = (Some(Where::After), None);
+            (fault.back, fault.commit) = (500_000 + chance.below(5_000_000), 0);
         }
         aimed.entry(what).or_default().insert(number, fault);
     }

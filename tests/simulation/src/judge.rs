@@ -220,10 +220,12 @@ impl Watched {
 }
 
 /// The least time that the attempts before the last one take: each is followed by its back-off, or by
-/// the end of its lease.
+/// the end of its lease. One that a client begins within a back-off counts only if it then loses its
+/// lease, so of two in a row one takes its time.
 fn back_offs(plan: &Plan) -> Duration {
     let of_attempt = |attempt: u32| (1_000 << attempt.min(4)).min(10_000).min(plan.lease);
-    Duration::from_millis((0..plan.max_attempts.saturating_sub(1)).map(of_attempt).sum())
+    let attempts = (0..plan.max_attempts.saturating_sub(1)).rev().step_by(2);
+    Duration::from_millis(attempts.map(of_attempt).sum())
 }
 
 pub fn scope_name(scope: u8) -> String {

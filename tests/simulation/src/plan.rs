@@ -185,6 +185,8 @@ pub struct Fault {
     pub cut: Option<Where>,
     /// What becomes of the node that sent it.
     pub stop: Option<Stop>,
+    /// For so many milliseconds the database is away, from when it was sent.
+    pub away: u64,
 }
 
 /// A node stands still, or dies; in milliseconds.
@@ -225,6 +227,9 @@ impl std::fmt::Display for Fault {
             delay("the way back", self.back),
             self.cut.map(|cut| format!("the connection is cut: {cut:?}")),
             self.stop.map(|stop| stop.to_string()),
+            (self.away > 0).then(|| {
+                format!("the database is away for {:?}", Duration::from_millis(self.away))
+            }),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
     }

@@ -27,6 +27,9 @@ const SETTLED_BY: Duration = Duration::from_secs(90 + 60 + 60 + 120);
 /// statement takes a millisecond; a flood of twenty requests at one instant needs three hundred.
 const STATEMENTS: u64 = 800;
 
+/// What is stopped where it is no node.
+const DATABASE: &str = "database";
+
 /// What a run came to.
 pub struct Report {
     pub violations: Vec<String>,
@@ -110,6 +113,10 @@ impl Network for Wire {
         }
         if let Some(stop) = fault.stop {
             let _ = self.stops.send((self.node.clone(), stop));
+        }
+        if fault.away > 0 {
+            let stop = Stop { after: 0, lasts: fault.away, kill: true };
+            let _ = self.stops.send((DATABASE.to_owned(), stop));
         }
         fault.passage()
     }
@@ -335,12 +342,7 @@ impl Scene {
                 self.builds.lock().unwrap()[index] = build;
                 self.drain(index).await;
             }
-            What::DatabaseAway => {
-                self.database.stop();
-                sleep(self.until_healed(lasts).min(Duration::from_secs(10))).await;
-                self.database.start();
-                self.trace.note(|| "event: the database is back".to_owned());
-            }
+            What::DatabaseAway => self.take_database_away(lasts).await,
             What::FailOver { losing } => {
                 // The tables were there before.
                 let mut watched = self.watched.lock().unwrap();
@@ -353,6 +355,15 @@ impl Scene {
         }
     }
 
+    async fn take_database_away(&self, lasts: Duration) {
+        self.covers("stop: database".to_owned());
+        self.trace.note(|| "event: the database is away".to_owned());
+        self.database.stop();
+        sleep(self.until_healed(lasts).min(Duration::from_secs(10))).await;
+        self.database.start();
+        self.trace.note(|| "event: the database is back".to_owned());
+    }
+
     fn until_healed(&self, lasts: Duration) -> Duration {
         lasts.min(HEALED.saturating_sub(self.trace.elapsed()))
     }
@@ -363,6 +374,9 @@ impl Scene {
             let scene = self.clone();
             tokio::spawn(async move {
                 sleep(Duration::from_millis(stop.after)).await;
+                if name == DATABASE {
+                    return scene.take_database_away(Duration::from_millis(stop.lasts)).await;
+                }
                 let is_it = |host: &Option<Host>| {
                     host.as_ref().is_some_and(|host| host.node.name() == name)
                 };
