@@ -1,0 +1,312 @@
+//! The table of changes, and random pairs of phase lists.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::lint::Level;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn phase(name: &str, effect: Effect) -> Locked {
+    let output = Output::Value { shape: Shape::Null, samples: vec!["null".into()] };
+    Locked { name: name.into(), was: Vec::new(), effect, derived: None, output }
+}
+
+fn local(name: &str) -> Locked {
+    phase(name, Effect::Local)
+}
+
+fn paid(window: Option<Duration>) -> Locked {
+    phase("paid", Effect::Idempotent { window })
+}
+
+fn once(name: &str) -> Locked {
+    phase(name, Effect::AtMostOnce)
+}
+
+fn was(phase: Locked, was: &[&str]) -> Locked {
+    Locked { was: was.iter().map(|name| (*name).to_owned()).collect(), ..phase }
+}
+
+fn named(phase: Locked, name: &str) -> Locked {
+    Locked { name: name.into(), ..phase }
+}
+
+fn output(phase: Locked, shape: &str, samples: &[&str]) -> Locked {
+    let samples = samples.iter().map(|sample| (*sample).to_owned()).collect();
+    Locked { output: Output::Value { shape: shape.parse().unwrap(), samples }, ..phase }
+}
+
+fn lock(mut phases: Vec<Locked>) -> Lock {
+    phases.last_mut().unwrap().output = Output::Reply;
+    Lock {
+        definition: "rides.create".into(),
+        version: 1,
+        state: State::Current,
+        request: Shape::Null,
+        request_samples: Vec::new(),
+        phases,
+        types: Types::new(),
+    }
+}
+
+/// `created`, `paid` at a provider with a window of an hour, `noted`, `answered`.
+fn ride() -> Vec<Locked> {
+    vec![local("created"), paid(Some(HOUR)), local("noted"), local("answered")]
+}
+
+fn with(index: usize, phase: Locked) -> Vec<Locked> {
+    let mut phases = ride();
+    phases[index] = phase;
+    phases
+}
+
+fn inserted(index: usize) -> Vec<Locked> {
+    let mut phases = ride();
+    phases.insert(index, local("new"));
+    phases
+}
+
+fn without(index: usize) -> Vec<Locked> {
+    let mut phases = ride();
+    phases.remove(index);
+    phases
+}
+
+fn locks(locks: impl IntoIterator<Item = Lock>) -> Locks {
+    locks.into_iter().collect()
+}
+
+fn found(old: Lock, new: Lock) -> Vec<Finding> {
+    compare(&locks([old]), &locks([new]))
+}
+
+/// The lints, with the recovery points of those that deny.
+fn lints(old: Vec<Locked>, new: Vec<Locked>) -> Vec<(Lint, String)> {
+    let findings = found(lock(old), lock(new));
+    findings.into_iter().map(|finding| (finding.lint, finding.points.join(" "))).collect()
+}
+
+/// Of a change of the phases of `ride()`.
+fn change(new: Vec<Locked>) -> Vec<(Lint, String)> {
+    lints(ride(), new)
+}
+
+fn one(lint: Lint, points: &str) -> Vec<(Lint, String)> {
+    vec![(lint, points.to_owned())]
+}
+
+#[test]
+fn what_is_not_changed_has_no_finding() {
+    assert_eq!(change(ride()), []);
+}
+
+#[test]
+fn a_rename_is_fine_where_it_says_the_earlier_name() {
+    use Lint::*;
+    let renamed = was(named(paid(Some(HOUR)), "charged"), &["paid"]);
+    assert_eq!(change(with(1, renamed)), one(RenamedWithWas, ""));
+    let without_was = named(paid(Some(HOUR)), "charged");
+    assert_eq!(change(with(1, without_was)), one(PhaseRenamed, "created paid noted"));
+    assert_eq!(change(with(0, local("made"))), one(PhaseRenamed, "created paid noted"));
+    assert_eq!(change(with(3, local("told"))), one(LastPhaseChanged, ""));
+}
+
+#[test]
+fn the_oldest_name_of_a_foreign_phase_is_kept_for_ever() {
+    use Lint::*;
+    let old = with(1, was(paid(None), &["charged", "charge"]));
+    let dropped = with(1, was(paid(None), &["charged"]));
+    assert_eq!(lints(old.clone(), dropped), one(ProviderKeyChanged, "created"));
+    let newer_dropped = with(1, was(paid(None), &["charge"]));
+    assert_eq!(lints(old, newer_dropped), one(WasDropped, ""));
+    let of_local = with(0, was(local("created"), &["made"]));
+    assert_eq!(lints(of_local, ride()), one(WasDropped, ""));
+}
+
+#[test]
+fn a_phase_is_inserted_where_no_row_has_passed() {
+    use Lint::*;
+    assert_eq!(change(inserted(3)), one(PhaseAdded, ""));
+    assert_eq!(change(inserted(2)), one(PhaseInserted, "noted"));
+    assert_eq!(change(inserted(1)), one(PhaseInserted, "created paid noted"));
+    assert_eq!(change(inserted(0)), one(PhaseInserted, "created paid noted"));
+    assert_eq!(change(inserted(4)), one(PhaseAdded, ""), "behind the last one");
+    // Before a call that is under way, its window would begin anew (G11).
+    let old = vec![local("created"), paid(Some(HOUR))];
+    let new = vec![local("created"), local("new"), paid(Some(HOUR))];
+    assert_eq!(lints(old, new), one(PhaseInserted, "created"));
+    let old = vec![local("created"), paid(None)];
+    let new = vec![local("created"), local("new"), paid(None)];
+    assert_eq!(lints(old, new), one(PhaseAdded, ""));
+}
+
+#[test]
+fn phases_are_removed_and_reordered_in_a_new_version() {
+    use Lint::*;
+    assert_eq!(change(without(2)), one(PhaseRemoved, "noted"));
+    assert_eq!(change(without(0)), one(PhaseRemoved, "created paid noted"));
+    assert_eq!(change(without(3)), one(PhaseRemoved, "noted"), "nobody is left to answer");
+    let swapped = vec![local("created"), local("noted"), paid(Some(HOUR)), local("answered")];
+    assert_eq!(change(swapped), one(PhasesReordered, "created paid noted"));
+}
+
+#[test]
+fn a_call_that_may_have_been_made_keeps_its_kind_and_class() {
+    use Lint::*;
+    assert_eq!(change(with(1, local("paid"))), one(KindChanged, "created"));
+    assert_eq!(change(with(2, once("noted"))), one(BecameForeign, ""));
+    assert_eq!(change(with(1, once("paid"))), one(EffectWeakened, "created"));
+    assert_eq!(lints(with(1, once("paid")), ride()), one(EffectClaimed, ""));
+    assert_eq!(change(with(1, paid(Some(2 * HOUR)))), one(WindowWidened, "created"));
+    assert_eq!(change(with(1, paid(None))), one(WindowWidened, "created"));
+    assert_eq!(change(with(1, paid(Some(HOUR / 2)))), one(WindowNarrowed, ""));
+}
+
+#[test]
+fn a_stored_output_is_read_by_what_the_phase_returns_now() {
+    use Lint::*;
+    let change = |old: &str, written: &str, new: &str, writes: &str| {
+        let (old, new) =
+            (output(local("created"), old, &[written]), output(local("created"), new, &[writes]));
+        lints(with(0, old), with(0, new))
+    };
+    let behind = "created paid noted";
+    let id = "{\"id\":1}";
+    let more = "{\"id\":1,\"at\":0}";
+    assert_eq!(change("{id: i64}", id, "{id: i64, at?: u8?}", more), []);
+    assert_eq!(change("{id: i64}", id, "{id: i64, at: u8}", more), one(OutputUnreadable, behind));
+    assert_eq!(
+        change("{id: i64, at: u8}", more, "{id: i64}", id),
+        one(OutputNotRollbackable, ""),
+        "the build before wants the field"
+    );
+    assert_eq!(
+        change("{id: i64, !}", id, "{id: i64, at?: u8?}", more),
+        one(OutputNotRollbackable, ""),
+        "the build before refuses the field"
+    );
+    let unreadable = change("{id: i64}", id, "{id: str}", "{\"id\":\"\"}");
+    let unreadable: Vec<_> = unreadable.into_iter().map(|(lint, _)| lint).collect();
+    assert_eq!(unreadable, [OutputUnreadable, OutputNotRollbackable]);
+    assert_eq!(change("enum {A, B}", "\"B\"", "enum {A}", "\"A\""), one(OutputUnreadable, behind));
+    assert_eq!(change("enum {A}", "\"A\"", "enum {A, B}", "\"B\""), one(OutputNotRollbackable, ""));
+    assert_eq!(change("i64", "1", "opaque", "1"), []);
+}
+
+#[test]
+fn stored_parameters_are_read_by_the_type_of_today() {
+    use Lint::*;
+    let request = |shape: &str, json: &str, fingerprint: &str| Lock {
+        request: shape.parse().unwrap(),
+        request_samples: vec![crate::RequestSample {
+            json: json.into(),
+            fingerprint: fingerprint.into(),
+        }],
+        ..lock(ride())
+    };
+    let lints = |old, new| {
+        let findings = found(old, new);
+        findings.into_iter().map(|finding| finding.lint).collect::<Vec<_>>()
+    };
+    let old = || request("{id: i64}", "{\"id\":1}", "v1:a");
+    let optional = request("{id: i64, note?: str?}", "{\"id\":1,\"note\":null}", "v1:b");
+    assert_eq!(lints(old(), optional), [], "an optional field: retries are the same request");
+    let required = request("{id: i64, note: str}", "{\"id\":1,\"note\":\"\"}", "v1:b");
+    assert_eq!(lints(old(), required), [RequestUnreadable]);
+    let fewer = request("{}", "{}", "v1:b");
+    assert_eq!(lints(old(), fewer), [RequestNotRollbackable]);
+    let other_print = request("{id: i64}", "{\"id\":1}", "v1:b");
+    assert_eq!(lints(old(), other_print), [FingerprintChanged]);
+    assert_eq!(lints(old(), Lock { request: Shape::Opaque, ..lock(ride()) }), [NotProbed]);
+}
+
+#[test]
+fn a_golden_key_that_changes_is_a_second_effect() {
+    let keyed = |key: &str| {
+        let sample = crate::RequestSample { json: "null".into(), fingerprint: "v1:a".into() };
+        let phases = with(1, Locked { derived: Some(key.into()), ..paid(Some(HOUR)) });
+        Lock { request_samples: vec![sample], ..lock(phases) }
+    };
+    assert_eq!(found(keyed("a"), keyed("a")), []);
+    assert_eq!(found(keyed("a"), keyed("b"))[0].lint, Lint::DerivedKeyChanged);
+}
+
+#[test]
+fn a_version_stays_registered_until_it_is_retired() {
+    use Lint::*;
+    let version = |version| Lock { version, ..lock(ride()) };
+    let retired = || version(1).in_state(State::Retired("2026-11-20".into()));
+    let lints = |old: Vec<Lock>, new: Vec<Lock>| {
+        let findings = compare(&locks(old), &locks(new));
+        findings.into_iter().map(|finding| finding.lint).collect::<Vec<_>>()
+    };
+    assert_eq!(lints(vec![version(1)], vec![version(1), version(2)]), [VersionAdded]);
+    assert_eq!(lints(vec![version(1)], vec![version(2)]), [VersionDropped, VersionAdded]);
+    assert_eq!(lints(vec![version(1), version(2)], vec![retired(), version(2)]), []);
+    assert_eq!(lints(vec![retired(), version(2)], vec![version(2)]), []);
+    assert_eq!(lints(vec![retired()], vec![version(1)]), [VersionRevived]);
+    assert_eq!(lints(vec![version(1)], vec![]), [DefinitionRemoved]);
+    let renamed = Lock { definition: "rides.book".into(), ..version(1) };
+    assert_eq!(lints(vec![version(1)], vec![renamed]), [DefinitionRenamed, DefinitionAdded]);
+}
+
+/// Lists as builds have them: of few names, so that they often share some.
+fn lists() -> impl Strategy<Value = Vec<Locked>> {
+    let effect = prop_oneof![
+        Just(Effect::Local),
+        Just(Effect::Idempotent { window: None }),
+        Just(Effect::Idempotent { window: Some(HOUR) }),
+        Just(Effect::AtMostOnce)
+    ];
+    let names = prop::sample::subsequence(vec!["a", "b", "c", "d", "e"], 1..=5).prop_shuffle();
+    let phases = (names, prop::collection::vec((effect, prop::option::of(0..4usize)), 5));
+    phases.prop_map(|(names, more)| {
+        let mut used: BTreeSet<&str> = names.iter().copied().collect();
+        let mut phases = Vec::new();
+        for (name, (effect, old_name)) in names.iter().zip(more) {
+            let old_name = old_name.map(|index| ["a", "b", "c", "d"][index]);
+            let old_names: Vec<_> = old_name.into_iter().filter(|name| used.insert(name)).collect();
+            phases.push(was(phase(name, effect), &old_names));
+        }
+        phases
+    })
+}
+
+fn shown_list(list: &[Locked]) -> String {
+    let shown = |phase: &Locked| format!("{} {:?} {:?}", phase.name, phase.was, phase.effect);
+    list.iter().map(shown).collect::<Vec<_>>().join(" | ")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// No verdict that lets a change pass strands a row; no verdict that stops one has none.
+    #[test]
+    fn a_change_is_stopped_exactly_if_a_row_shows_why(old in lists(), new in lists()) {
+        let shown = format!("{} -> {}", shown_list(&old), shown_list(&new));
+        let findings = found(lock(old.clone()), lock(new.clone()));
+        let blocking: Vec<_> = findings.iter().filter(|f| f.lint.level() >= Level::Deny).collect();
+        let stranded = stranded(&old, &new);
+        let weakened = |finding: &&&Finding| finding.lint == Lint::EffectWeakened;
+        let widened = |finding: &&&Finding| finding.lint == Lint::WindowWidened;
+        prop_assert!(stranded.is_empty() || !blocking.is_empty(), "{shown}: {stranded:?}");
+        let without_a_row = blocking.iter().filter(|f| !weakened(f) && !widened(f)).count();
+        prop_assert!(
+            !stranded.is_empty() || without_a_row == 0,
+            "{shown}: nothing is stranded, but {blocking:#?}"
+        );
+        for finding in &blocking {
+            prop_assert!(!finding.points.is_empty(), "{shown}: {finding:?}");
+        }
+    }
+
+    /// A build that is rolled out beside itself is stopped by nothing.
+    #[test]
+    fn a_list_is_compatible_with_itself(list in lists()) {
+        prop_assert_eq!(found(lock(list.clone()), lock(list)), []);
+    }
+}

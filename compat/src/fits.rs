@@ -1,0 +1,280 @@
+//! Whether a type that looks like a [`Shape`] reads a stored value, and where it does not.
+
+use serde_json::{Map, Value};
+
+use crate::shape::{Field, Shape, Types, Variant};
+
+/// Where a stored value does not fit. It names places and types, never a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// From the value inwards: `.origin.lat`, `[0]`.
+    pub path: String,
+    /// What the type reads there.
+    pub wanted: String,
+    /// What the stored value has there.
+    pub found: &'static str,
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.path.is_empty() { "the value" } else { &self.path };
+        write!(f, "{place} is {}, and has to be `{}`", self.found, self.wanted)
+    }
+}
+
+/// Whether a type of this shape reads `value`.
+///
+/// # Errors
+/// [`Misfit`]: the first place that it does not read.
+pub fn fits(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
+    let mut reader = Reader { types, path: String::new() };
+    reader.reads(value, shape)
+}
+
+struct Reader<'a> {
+    types: &'a Types,
+    path: String,
+}
+
+impl Reader<'_> {
+    fn misfit(&self, shape: &Shape, found: &'static str) -> Result<(), Misfit> {
+        Err(Misfit { path: self.path.clone(), wanted: shape.to_string(), found })
+    }
+
+    fn within(&mut self, step: &str, value: &Value, shape: &Shape) -> Result<(), Misfit> {
+        let length = self.path.len();
+        self.path.push_str(step);
+        self.reads(value, shape)?;
+        self.path.truncate(length);
+        Ok(())
+    }
+
+    fn reads(&mut self, value: &Value, shape: &Shape) -> Result<(), Misfit> {
+        let is_read = match (shape, value) {
+            (Shape::Any | Shape::Opaque, _)
+            | (Shape::Null | Shape::Option(_), Value::Null)
+            | (Shape::Bool, Value::Bool(_))
+            | (Shape::Float(_), Value::Number(_))
+            | (Shape::Bytes, Value::String(_)) => true,
+            (Shape::Int { signed, bits }, Value::Number(number)) => {
+                is_in_range(number, *signed, *bits)
+            }
+            (Shape::Char, Value::String(text)) => text.chars().count() == 1,
+            (Shape::Str(format), Value::String(text)) => format.recognises(text),
+            (Shape::Bytes, Value::Array(_)) => {
+                return self.elements(value, std::iter::repeat(&BYTE));
+            }
+            (Shape::Option(inner), _) => return self.reads(value, inner),
+            (Shape::List(element), Value::Array(_)) => {
+                return self.elements(value, std::iter::repeat(&**element));
+            }
+            (Shape::Tuple(elements), Value::Array(values)) if values.len() == elements.len() => {
+                return self.elements(value, elements.iter());
+            }
+            // serde's derive reads a struct from an array, too.
+            (Shape::Struct { fields, .. }, Value::Array(values))
+                if values.len() == fields.len() =>
+            {
+                return self.elements(value, fields.iter().map(|field| &field.shape));
+            }
+            (Shape::Map(key, element), Value::Object(members)) => {
+                for (name, member) in members {
+                    if !is_key(name, key, self.types) {
+                        return self.misfit(shape, "an object with other keys");
+                    }
+                    // The key of a map is a value.
+                    self.within("[key]", member, element)?;
+                }
+                true
+            }
+            (Shape::Struct { fields, closed }, Value::Object(members)) => {
+                return self.members(shape, members, fields, *closed);
+            }
+            (Shape::Enum(variants), _) => return self.variant(shape, value, variants),
+            (Shape::Named(name), _) => match self.types.get(name) {
+                Some(named) => return self.reads(value, named),
+                None => true,
+            },
+            _ => false,
+        };
+        match is_read {
+            true => Ok(()),
+            false => self.misfit(shape, kind(value)),
+        }
+    }
+
+    fn elements<'s>(
+        &mut self,
+        value: &Value,
+        shapes: impl Iterator<Item = &'s Shape>,
+    ) -> Result<(), Misfit> {
+        let values = value.as_array().into_iter().flatten();
+        for (index, (value, shape)) in values.zip(shapes).enumerate() {
+            self.within(&format!("[{index}]"), value, shape)?;
+        }
+        Ok(())
+    }
+
+    fn members(
+        &mut self,
+        shape: &Shape,
+        members: &Map<String, Value>,
+        fields: &[Field],
+        closed: bool,
+    ) -> Result<(), Misfit> {
+        for field in fields {
+            let step = format!(".{}", field.name);
+            let aliases = field.aliases.iter().find_map(|alias| members.get(alias));
+            match members.get(&field.name).or(aliases) {
+                Some(value) => self.within(&step, value, &field.shape)?,
+                None if field.optional => {}
+                None => {
+                    self.path.push_str(&step);
+                    return self.misfit(&field.shape, "absent");
+                }
+            }
+        }
+        let is_known = |name: &String| {
+            fields.iter().any(|field| field.name == *name || field.aliases.contains(name))
+        };
+        let unknown = members.keys().find(|name| !is_known(name));
+        match unknown {
+            Some(name) if closed => {
+                self.path.push_str(&format!(".{name}"));
+                self.misfit(shape, "a member that is refused")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn variant(
+        &mut self,
+        shape: &Shape,
+        value: &Value,
+        variants: &[Variant],
+    ) -> Result<(), Misfit> {
+        let (name, content) = match value {
+            Value::String(name) => (name, None),
+            Value::Object(members) => match members.iter().next() {
+                Some((name, content)) if members.len() == 1 => (name, Some(content)),
+                _ => return self.misfit(shape, "an object of another form"),
+            },
+            other => return self.misfit(shape, kind(other)),
+        };
+        let Some(known) = variants.iter().find(|variant| variant.name == *name) else {
+            return self.misfit(shape, "another variant");
+        };
+        match (content, &known.content) {
+            (None, None) | (Some(Value::Null), None) => Ok(()),
+            (Some(content), Some(shape)) => self.within(&format!(".{name}"), content, shape),
+            _ => self.misfit(shape, "a variant with another content"),
+        }
+    }
+}
+
+const BYTE: Shape = Shape::Int { signed: false, bits: 8 };
+
+fn is_in_range(number: &serde_json::Number, signed: bool, bits: u8) -> bool {
+    let number = match (number.as_u64(), number.as_i64()) {
+        (Some(number), _) => i128::from(number),
+        (None, Some(number)) => i128::from(number),
+        (None, None) => return false,
+    };
+    let (least, most) = match (signed, bits) {
+        (_, 128) => (if signed { i128::MIN } else { 0 }, i128::MAX),
+        (true, bits) => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        (false, bits) => (0, (1 << bits) - 1),
+    };
+    (least..=most).contains(&number)
+}
+
+/// Keys of JSON objects are strings; serde_json reads numbers, truth values and variants from them.
+fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
+    match shape {
+        Shape::Str(format) => format.recognises(name),
+        Shape::Char => name.chars().count() == 1,
+        Shape::Bool => name == "true" || name == "false",
+        Shape::Int { .. } | Shape::Float(_) => match serde_json::from_str::<Value>(name) {
+            Ok(number) => fits(&number, shape, types).is_ok(),
+            Err(_) => false,
+        },
+        Shape::Enum(variants) => variants.iter().any(|variant| variant.name == name),
+        Shape::Named(named) => types.get(named).is_none_or(|shape| is_key(name, shape, types)),
+        _ => true,
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(_) => "another integer",
+        Value::String(_) => "another string",
+        Value::Array(_) => "an array of another form",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn misfit(shape: &str, json: &str) -> Option<String> {
+        let types = Types::from([("Point".into(), "{lat: f64, lon: f64}".parse().unwrap())]);
+        let value = serde_json::from_str(json).unwrap();
+        fits(&value, &shape.parse().unwrap(), &types).err().map(|misfit| misfit.path)
+    }
+
+    #[test]
+    fn what_a_type_reads_fits() {
+        for (shape, json) in [
+            ("any", "[null]"),
+            ("u8", "255"),
+            ("i64", "-9223372036854775808"),
+            ("u64", "18446744073709551615"),
+            ("u128", "18446744073709551615"),
+            ("f64", "1"),
+            ("char", "\"ß\""),
+            ("str", "\"\""),
+            ("str(uuid)", "\"00000000-0000-4000-8000-000000000000\""),
+            ("u8?", "null"),
+            ("[u8?]", "[1, null]"),
+            ("(u8, str)", "[1, \"a\"]"),
+            ("map<i8, bool>", "{\"-1\": true}"),
+            ("{a: u8, b?: u8}", "{\"a\": 1, \"c\": null}"),
+            ("{a: u8, b|c: u8, !}", "{\"a\": 1, \"c\": 2}"),
+            ("{a: u8, b: u8}", "[1, 2]"),
+            ("enum {A, B: u8}", "\"A\""),
+            ("enum {A, B: u8}", "{\"B\": 1}"),
+            ("Point", "{\"lat\": 1, \"lon\": 0.5}"),
+        ] {
+            assert_eq!(misfit(shape, json), None, "{json} as {shape}");
+        }
+    }
+
+    #[test]
+    fn what_a_type_does_not_read_is_told_with_its_place() {
+        for (shape, json, path) in [
+            ("u8", "256", ""),
+            ("u8", "-1", ""),
+            ("u64", "1.5", ""),
+            ("i64", "18446744073709551615", ""),
+            ("char", "\"\"", ""),
+            ("str", "null", ""),
+            ("str(uuid)", "\"\"", ""),
+            ("[u8]", "[1, null]", "[1]"),
+            ("(u8, str)", "[1]", ""),
+            ("map<i8, bool>", "{\"a\": true}", ""),
+            ("map<str, bool>", "{\"a\": 1}", "[key]"),
+            ("{a: u8, b?: u8}", "{\"b\": 1}", ".a"),
+            ("{a: u8, !}", "{\"a\": 1, \"c\": null}", ".c"),
+            ("enum {A, B: u8}", "\"C\"", ""),
+            ("enum {A, B: u8}", "{\"B\": \"1\"}", ".B"),
+            ("enum {A, B: u8}", "\"B\"", ""),
+            ("{at: Point}", "{\"at\": {\"lat\": 1}}", ".at.lon"),
+        ] {
+            assert_eq!(misfit(shape, json).as_deref(), Some(path), "{json} as {shape}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What a change of a request does to the requests that are under way.
+//!
+//! Rows in flight, clients' retries and providers depend on things that a code review does not show:
+//! the names and the order of phases, their effect classes, the name that a provider's key is made of,
+//! and the stored form of parameters and outputs. A [`Lock`] records them, one file for each definition
+//! and version, in the user's repository. [`compare`] says what becomes of the rows of one build under
+//! another, as [`Finding`]s with a name ([`Lint`]) and a [`Level`].
+//!
+//! Use it through `atomic-phases` (`locked!` in a test) or `cargo atomic-phases`. Everything here is
+//! pure but [`Locks::read`] and [`Locks::write`]: no database, no build of the user's code.
+
+#![warn(unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod compare;
+mod finding;
+mod fits;
+mod folder;
+mod format;
+mod lint;
+mod lock;
+mod resume;
+mod shape;
+
+pub use compare::compare;
+pub use finding::{Finding, blocks, github, json, text};
+pub use fits::{Misfit, fits};
+pub use folder::{FolderError, Locks, file_name};
+pub use lint::{Level, LevelError, Levels, Lint};
+pub use lock::{Effect, Lock, LockError, Locked, Output, RequestSample, State};
+pub use resume::{CallState, Resumed, StopsBecause, resumed};
+pub use shape::{Field, Shape, ShapeError, StrFormat, Types, Variant};

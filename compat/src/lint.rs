@@ -1,0 +1,325 @@
+//! [`Lint`]: the names of what a change can do, each with its level, and [`Levels`], by which a
+//! repository changes them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Worth knowing.
+    Allow,
+    /// May surprise at a rollback, or at rows of some age.
+    Warn,
+    /// Strands or loses rows that are in flight.
+    Deny,
+    /// As [`Deny`](Self::Deny), and no setting changes it.
+    Never,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "note",
+            Self::Warn => "warning",
+            Self::Deny => "error",
+            Self::Never => "error (never)",
+        })
+    }
+}
+
+macro_rules! lints {
+    ($($(#[doc = $what:literal])+ $variant:ident $name:literal $level:ident
+        retries $retries:literal instead $instead:literal,)*) => {
+        /// What a change of a definition does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Lint {
+            $($(#[doc = $what])+ $variant,)*
+        }
+
+        impl Lint {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Its name, by which it is explained and configured.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Its level where the repository says nothing else.
+            #[must_use]
+            pub fn level(self) -> Level {
+                match self { $(Self::$variant => Level::$level,)* }
+            }
+
+            /// What it is.
+            #[must_use]
+            pub fn what(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($what),+).trim_ascii(),)* }
+            }
+
+            /// What happens to clients' retries and to replays.
+            #[must_use]
+            pub fn retries(self) -> &'static str {
+                match self { $(Self::$variant => $retries,)* }
+            }
+
+            /// What to write instead.
+            #[must_use]
+            pub fn instead(self) -> &'static str {
+                match self { $(Self::$variant => $instead,)* }
+            }
+        }
+    };
+}
+
+lints! {
+    /// A phase has another name, and does not say which it had: rows behind it are left alone, and a foreign
+    /// phase would call its provider under another derived key.
+    PhaseRenamed "phase_renamed" Never
+        retries "a retry of such a request is answered 503 until a build with the old name runs; finished requests replay"
+        instead "say the earlier name: #[phase(was = \"old_name\")]",
+    /// The oldest name of a foreign phase is gone from `was`, so that its derived key is another one: a call
+    /// that may have been made is not repeated, and its row is left alone.
+    ProviderKeyChanged "provider_key_changed" Never
+        retries "a retry of such a request is answered 503 until the name is back; finished requests replay"
+        instead "keep the oldest name at the end of `was`, for ever",
+    /// The same parameters under the same names have another derived key than the lock file recorded: what
+    /// makes keys has changed, not the request.
+    DerivedKeyChanged "derived_key_changed" Never
+        retries "a call that is repeated is a second effect at the provider"
+        instead "go back to the version of atomic-phases that wrote the file, and report this",
+    /// A call that was idempotent is to be made at most once: where it may have been made, there is no open
+    /// intent that says so.
+    EffectWeakened "effect_weakened" Never
+        retries "a retry of such a request is answered as unknown until it is reconciled; finished requests replay"
+        instead "declare the new class in a new version, and let the old one drain",
+    /// A definition has another name: its rows are left alone, keys that were used count as used for another
+    /// request, and every derived key changes.
+    DefinitionRenamed "definition_renamed" Never
+        retries "each retry and replay of a key that was used under the old name is a mismatch (422)"
+        instead "keep the name, only the type may be renamed; delete the old name's lock file if it was never deployed",
+    /// A definition is gone, with rows that may still be there.
+    DefinitionRemoved "definition_removed" Deny
+        retries "retries are not served; rows in flight are left alone"
+        instead "keep it registered until no row of it is in flight, then `cargo atomic-phases retire`; delete its lock file if it was never deployed",
+    /// A version is gone, with rows that may still be there.
+    VersionDropped "version_dropped" Deny
+        retries "a retry of an unfinished request of that version is answered 503; finished requests replay"
+        instead "register both versions until the old one is drained, then `cargo atomic-phases retire`; delete its lock file if it was never deployed",
+    /// A version that is retired is registered again.
+    VersionRevived "version_revived" Warn
+        retries "none is affected"
+        instead "write a new version, or remove the lock file of the retired one",
+    /// A version comes beside the one before it.
+    VersionAdded "version_added" Allow
+        retries "a retry runs its request in the version that it began in, where that is registered"
+        instead "deploy it to each node before the old version goes",
+    /// A definition is new.
+    DefinitionAdded "definition_added" Allow
+        retries "none is affected"
+        instead "nothing",
+    /// A phase is gone: rows beyond it are left alone, and rows before it skip it.
+    PhaseRemoved "phase_removed" Deny
+        retries "a retry of a request beyond it is answered 503 until an old build runs; finished requests replay"
+        instead "remove it in a new version, and let the old one drain",
+    /// A phase stands before others that rows may have passed: such rows are left alone.
+    PhaseInserted "phase_inserted" Deny
+        retries "a retry of a request beyond it is answered 503 until an old build runs; finished requests replay"
+        instead "insert it in a new version, or directly before the last phase",
+    /// A phase was put where no row in flight has passed.
+    PhaseAdded "phase_added" Allow
+        retries "none is affected"
+        instead "nothing; a rollback leaves the rows that have passed it to the newer build",
+    /// The same phases in another order: rows that have passed some of them are left alone.
+    PhasesReordered "phases_reordered" Deny
+        retries "a retry of such a request is answered 503 until an old build runs; finished requests replay"
+        instead "order them anew in a new version, and let the old one drain",
+    /// A phase that was foreign is local, or the other way round.
+    KindChanged "kind_changed" Deny
+        retries "a retry of a request whose call may have been made is answered 503; finished requests replay"
+        instead "give it a new name in a new version",
+    /// A local phase is foreign now. No row in flight minds, but a rollback leaves rows alone whose call may have
+    /// been made.
+    BecameForeign "became_foreign" Warn
+        retries "none is affected"
+        instead "nothing; do not roll back while such a call is under way",
+    /// The last phase is another one. No row stands behind it: its commit finishes the request.
+    LastPhaseChanged "last_phase_changed" Allow
+        retries "none is affected; finished requests replay what they answered"
+        instead "nothing",
+    /// Rows at some recovery point are left alone, for several changes together.
+    RowsStranded "rows_stranded" Deny
+        retries "a retry of such a request is answered 503 until an old build runs; finished requests replay"
+        instead "make the change in a new version, and let the old one drain",
+    /// A phase that was called at most once is idempotent now: an intent that is open stays unknown, and
+    /// everything from now on may be repeated.
+    EffectClaimed "effect_claimed" Warn
+        retries "none is affected"
+        instead "make sure that the provider honours the derived key, from its documentation and by a test",
+    /// A provider's window is longer, or gone: calls may be repeated that the provider has forgotten.
+    WindowWidened "window_widened" Deny
+        retries "a retry may repeat a call after the time that the provider was said to remember it"
+        instead "make sure that the provider remembers keys so long, also those of calls that were made already",
+    /// A provider's window is shorter, or there is one now: more requests become unknown.
+    WindowNarrowed "window_narrowed" Allow
+        retries "a retry after the new window is answered as unknown"
+        instead "nothing",
+    /// A phase has another name and says which it had.
+    RenamedWithWas "renamed_with_was" Allow
+        retries "none is affected"
+        instead "nothing; keep `was` for ever on a foreign phase, else until no row knows the old name",
+    /// An earlier name is gone from `was`: rows of the time before that rename are left alone.
+    WasDropped "was_dropped" Warn
+        retries "a retry of a request of that time is answered 503"
+        instead "keep the name until no row of that time is in flight",
+    /// What a phase has stored does not decode as what it returns now.
+    OutputUnreadable "output_unreadable" Deny
+        retries "each attempt fails until the attempt cap, then the request waits for an operator; finished requests replay"
+        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or make a new version",
+    /// What a phase stores now does not decode in the build before.
+    OutputNotRollbackable "output_not_rollbackable" Warn
+        retries "a node of the build before fails such a request until the attempt cap"
+        instead "deploy the reading of the new form first, and the writing of it afterwards",
+    /// Stored parameters do not decode as the request's type.
+    RequestUnreadable "request_unreadable" Deny
+        retries "no retry and no replay is served for such a request as long as its key lives: the parameters cannot be compared"
+        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or make a new version",
+    /// Parameters as they are stored now do not decode in the build before.
+    RequestNotRollbackable "request_not_rollbackable" Warn
+        retries "a node of the build before serves no retry and no replay of such a request"
+        instead "deploy the reading of the new form first, and the writing of it afterwards",
+    /// The same stored parameters have another fingerprint each time that they are decoded: a default that is
+    /// made by chance or by the clock.
+    FingerprintUnstable "fingerprint_unstable" Deny
+        retries "each retry and replay is a mismatch (422)"
+        instead "make the default a constant, or the field #[serde(default)] Unfingerprinted<..>",
+    /// The same parameters have another fingerprint than before. Retries are recognised by decoding the stored
+    /// parameters.
+    FingerprintChanged "fingerprint_changed" Allow
+        retries "a retry or replay of an earlier request costs one statement more"
+        instead "nothing; a client that already sent what the type did not know is told of a mismatch",
+    /// A type could not be probed, and no sample of it is given: its form is not checked.
+    NotProbed "not_probed" Allow
+        retries "not known"
+        instead "give a sample: Definitions::sample",
+}
+
+impl Lint {
+    /// By its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|lint| lint.name() == name)
+    }
+}
+
+impl fmt::Display for Lint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The levels of a repository: `[package.metadata.atomic-phases.lints]` in its Cargo.toml.
+///
+/// ```toml
+/// [package.metadata.atomic-phases.lints]
+/// window_widened = "warn"
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Levels(BTreeMap<Lint, Level>);
+
+/// A setting that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelError(String);
+
+impl fmt::Display for LevelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LevelError {}
+
+impl Levels {
+    /// Reads the table out of a Cargo.toml.
+    ///
+    /// # Errors
+    /// [`LevelError`] for a file that is no TOML, a lint or a level that does not exist, and a lint that
+    /// no setting changes.
+    pub fn from_manifest(manifest: &str) -> Result<Self, LevelError> {
+        let manifest: toml::Table = manifest.parse().map_err(|error: toml::de::Error| {
+            LevelError(format!("Cargo.toml: {}", error.message()))
+        })?;
+        let mut table = Some(&manifest);
+        for key in ["package", "metadata", "atomic-phases", "lints"] {
+            table = table.and_then(|table| table.get(key)?.as_table());
+        }
+        let mut levels = BTreeMap::new();
+        for (name, level) in table.into_iter().flatten() {
+            let lint = Lint::named(name).ok_or_else(|| {
+                LevelError(format!(
+                    "there is no lint `{name}`; `cargo atomic-phases explain` lists them"
+                ))
+            })?;
+            let level = match level.as_str() {
+                Some("deny") => Level::Deny,
+                Some("warn") => Level::Warn,
+                Some("allow") => Level::Allow,
+                _ => {
+                    return Err(LevelError(format!(
+                        "the level of `{name}` is \"deny\", \"warn\" or \"allow\""
+                    )));
+                }
+            };
+            if lint.level() == Level::Never {
+                return Err(LevelError(format!("no setting changes `{name}`: {}", lint.instead())));
+            }
+            levels.insert(lint, level);
+        }
+        Ok(Self(levels))
+    }
+
+    /// The level of a lint here.
+    #[must_use]
+    pub fn of(&self, lint: Lint) -> Level {
+        self.0.get(&lint).copied().unwrap_or_else(|| lint.level())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(table: &str) -> Result<Levels, LevelError> {
+        Levels::from_manifest(&format!(
+            "[package]\nname = \"a\"\n[package.metadata.atomic-phases.lints]\n{table}"
+        ))
+    }
+
+    #[test]
+    fn a_repository_sets_levels_but_not_of_what_is_never() {
+        let set = levels("window_widened = \"warn\"").unwrap();
+        assert_eq!(set.of(Lint::WindowWidened), Level::Warn);
+        assert_eq!(set.of(Lint::PhaseRemoved), Level::Deny);
+        for bad in [
+            "phase_renamed = \"allow\"",
+            "no_such = \"warn\"",
+            "was_dropped = \"never\"",
+            "was_dropped = 1",
+        ] {
+            assert!(levels(bad).is_err(), "{bad}");
+        }
+        assert_eq!(Levels::from_manifest("[workspace]"), Ok(Levels::default()));
+    }
+
+    #[test]
+    fn each_lint_is_found_by_its_name_and_says_what_to_do() {
+        for lint in Lint::ALL {
+            assert_eq!(Lint::named(lint.name()), Some(*lint));
+            assert!(!lint.instead().is_empty() && !lint.retries().is_empty());
+            assert!(lint.what().ends_with('.'), "{lint}");
+        }
+    }
+}
