@@ -390,9 +390,10 @@ async fn g2_the_next_build_knows_under_which_class_a_call_was_made<S: TestDb>(db
     let idempotent = running::<S, Old>(&db.another().await, &app);
     let call = idempotent.call(&scope(), &key("k"), Old::new(false));
     let call = tokio::spawn(call.__execute_in_place());
-    drop(gate.recv().await.unwrap());
+    let held = gate.recv().await.unwrap();
     call.abort();
     let _ = call.await;
+    drop(held);
     app.provider.stop_no_more();
     db.let_time_pass().await;
     let calls = app.provider.calls().len();
