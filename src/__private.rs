@@ -1,5 +1,6 @@
 //! The only names that generated code uses.
 
+pub use crate::compat::ValueType;
 pub use crate::definition::{
     Definition, EffectClass, Isolation, Phase, PhaseFuture, PhaseKind, Phases, RequestDefinition,
     Step,
@@ -13,6 +14,29 @@ pub use crate::store::Store;
 pub use serde_json::value::RawValue;
 
 use crate::roundtrip;
+
+/// The type of an output, for what records it. It is asked for where it may be none: then
+/// [`NotAnOutput`] answers, so that the compiler tells the mistake once, at the phase's step.
+pub struct OutputType<T>(std::marker::PhantomData<T>);
+
+impl<T: Output> OutputType<T> {
+    /// As it is.
+    #[must_use]
+    pub fn value_type() -> ValueType {
+        ValueType::of::<T>()
+    }
+}
+
+/// What is found of [`OutputType`] where the type is no output: this code does not compile.
+pub trait NotAnOutput {
+    /// Of no type.
+    #[must_use]
+    fn value_type() -> ValueType {
+        ValueType::of::<()>()
+    }
+}
+
+impl<T> NotAnOutput for OutputType<T> {}
 
 /// What a local phase or a reconcile function may fail with.
 // As `Output`, it is told of in these words.

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 pub(crate) use self::phase_list::{ListedKind, ListedPhase, PhaseList};
+use crate::compat::ValueType;
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
 use crate::store::Store;
 
@@ -201,4 +202,11 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
 pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + DeserializeOwned {
     /// Name, version and phases.
     const DEFINITION: Definition;
+
+    /// The types of the outputs, one for each phase but the last. Empty where they are not known: then
+    /// no change of them is seen.
+    #[must_use]
+    fn outputs() -> Vec<ValueType> {
+        Vec::new()
+    }
 }

@@ -189,6 +189,7 @@ pub mod fault;
 mod chance;
 pub mod client;
 mod codec;
+pub mod compat;
 mod config;
 mod definition;
 mod derived_key;

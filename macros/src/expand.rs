@@ -13,6 +13,7 @@ use syn::{Error, GenericParam, Generics, ImplItem, ItemImpl, Path, parse_quote};
 
 use crate::block;
 use crate::check::{Argument, Checked, Lent, Output, check};
+use crate::locked::compared;
 use crate::options::{DefinitionOptions, Effect};
 use crate::pages::Page;
 use crate::parse::{Function, Phase, Reconcile, Request, take_marks};
@@ -32,8 +33,12 @@ pub(crate) fn atomic_phases(options: TokenStream, item: TokenStream) -> TokenStr
     if let Some(error) = syntax {
         return in_place_of(block, error);
     }
-    let expanded = Request::parse(options, block.clone())
-        .and_then(|request| check(&request).map(|checked| expand(&request, &checked)));
+    let expanded = Request::parse(options, block.clone()).and_then(|request| {
+        let checked = check(&request)?;
+        let tracked = compared(&request)?;
+        let expanded = expand(&request, &checked);
+        Ok(quote!(#expanded #tracked))
+    });
     expanded.unwrap_or_else(|error| in_place_of(block, error))
 }
 
@@ -101,6 +106,8 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
         });
     let reads = reads(checked);
     let phases = request.phases.iter().map(phase_data);
+    let outputs = request.phases.iter().map(|phase| &phase.function.returns);
+    let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
     let (name, version) = (&request.options.name, &request.options.version);
 
     let library = library(request.options.library.as_ref());
@@ -198,6 +205,12 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     version: #version,
                     phases: &[#(#phases),*],
                 };
+
+                fn outputs() -> ::std::vec::Vec<__private::ValueType> {
+                    #[allow(unused_imports)]
+                    use __private::NotAnOutput as _;
+                    ::std::vec![#(__private::OutputType::<#outputs>::value_type()),*]
+                }
             }
         };
     }

@@ -1,7 +1,8 @@
 //! Procedural macros of `atomic-phases`; use them through that crate.
 //!
 //! `parse` and `options` read what the user wrote, `check` decides whether it is a request, `expand`
-//! quotes. What they refuse, and in which words, is in the library's `tests/ui/fail`.
+//! quotes; `locked` compares the request with its lock file. What they refuse, and in which words, is in
+//! the library's `tests/ui/fail`.
 //! Nothing here knows a database.
 
 #![warn(unreachable_pub)]
@@ -11,6 +12,7 @@ mod block;
 mod check;
 mod crash_test;
 mod expand;
+mod locked;
 mod options;
 mod pages;
 mod parse;

@@ -350,7 +350,7 @@ impl Returns {
 pub(crate) struct Errors(Option<Error>);
 
 impl Errors {
-    fn add(&mut self, error: Error) {
+    pub(crate) fn add(&mut self, error: Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
             None => self.0 = Some(error),

@@ -10,6 +10,7 @@ use super::quota::Buckets;
 use super::registry::Registry;
 use super::{Bells, Core, Engine};
 use crate::codec::{Codec, PlainCodec};
+use crate::compat::Definitions;
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
@@ -101,11 +102,21 @@ impl<S: Store> EngineBuilder<S, (), Unregistered> {
 
 impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Adds a request definition.
-    pub fn register<R: RequestDefinition<S, A>>(mut self) -> EngineBuilder<S, A> {
-        if !self.registry.add::<R>() {
+    pub fn register<R: RequestDefinition<S, A>>(self) -> EngineBuilder<S, A> {
+        let mut builder = self.registered();
+        if !builder.registry.add::<R>() {
             let definition = R::DEFINITION;
-            self.twice = Some((definition.name, definition.version));
+            builder.twice = Some((definition.name, definition.version));
         }
+        builder
+    }
+
+    /// Adds all of a list, which [`locked!`](crate::locked) checks in a test.
+    pub fn definitions(self, definitions: Definitions<S, A>) -> EngineBuilder<S, A> {
+        definitions.register(self.registered())
+    }
+
+    fn registered(self) -> EngineBuilder<S, A> {
         EngineBuilder {
             store: self.store,
             app: self.app,

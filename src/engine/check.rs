@@ -6,6 +6,7 @@ use super::Engine;
 use super::outcome::ExecuteError;
 use super::progress::{Progress, StrandedBecause};
 use super::revive::Found;
+use crate::compat::Finding;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
 
@@ -25,6 +26,8 @@ const MOST_SAMPLES: usize = 300;
 pub struct CheckReport {
     /// Rows that this process cannot continue. What to do about them says [`StrandedBecause`].
     pub stranded: Vec<Stranded>,
+    /// All unfinished rows that were looked at, by where they stand.
+    pub in_flight: Vec<Standing>,
     /// Rows whose outcome is unknown or that are dead letters, by place and reason: they wait for a
     /// reconcile function or an operator.
     pub waiting: Vec<Standing>,
@@ -57,6 +60,27 @@ impl CheckReport {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.stranded.is_empty()
+    }
+
+    /// How many of the rows stand where a finding of [`compare`](crate::compat::compare) says that rows are
+    /// affected. A change that is refused in general harms nobody where there are none, which a deploy
+    /// pipeline may ask for; new rows may come there until the old build is gone.
+    #[must_use]
+    pub fn rows_at(&self, finding: &Finding) -> u64 {
+        let is_there = |place: &&Standing| {
+            place.definition == finding.definition
+                && place.version == finding.version
+                && finding.points.contains(&place.recovery_point)
+        };
+        self.in_flight.iter().filter(is_there).map(|place| place.rows).sum()
+    }
+
+    /// Whether no row of this version was found: once no node creates any and
+    /// [`truncated`](Self::truncated) is not set, its code may go.
+    #[must_use]
+    pub fn is_drained(&self, definition: &str, version: u32) -> bool {
+        let is_of = |place: &Standing| place.definition == definition && place.version == version;
+        !self.truncated && !self.in_flight.iter().any(is_of)
     }
 }
 
@@ -118,6 +142,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         };
         let mut left = MOST_SAMPLES;
         for Group { rows, samples } in groups {
+            report.in_flight.push(rows.clone());
             let known = self.core.registry.find(&rows.definition, rows.version);
             if let Err(because) = known {
                 let rows = rows.clone();

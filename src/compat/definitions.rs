@@ -1,0 +1,245 @@
+//! [`Definitions`]: the request definitions of an application, as one list for its engine and its tests.
+
+use std::fmt;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::probe::Catalogue;
+use super::value_type::ValueType;
+use super::{Effect, Lock, Locked, Locks, Output, RequestSample, Shape, State};
+use crate::definition::{Definition, EffectClass, Phase, PhaseKind, RequestDefinition};
+use crate::derived_key::DerivedKeys;
+use crate::engine::EngineBuilder;
+use crate::fingerprint::{RequestOrigin, fingerprint};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::Store;
+
+/// The request definitions of an application: what its engine registers, and what its lock files record.
+/// With one list for both, none is forgotten.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] mod doc {
+/// # use atomic_phases::*;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize)]
+/// # struct CreateOrder { cents: u32 }
+/// # #[atomic_phases(name = "orders.create", version = 1)]
+/// # impl CreateOrder {
+/// #     #[phase]
+/// #     async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> { let _ = tx; Ok(Reply::new(200)) }
+/// # }
+/// use atomic_phases::compat::Definitions;
+///
+/// fn definitions() -> Definitions<Sqlite> {
+///     Definitions::new().with::<CreateOrder>()
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Sqlite::open(":memory:").await?;
+/// let engine = Engine::builder(store).definitions(definitions()).build()?;
+/// # let _ = engine; Ok(()) }
+/// # } #[cfg(feature = "sqlite")] fn main() { doc::main().unwrap() }
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// ```
+pub struct Definitions<S: Store, A = ()>(Vec<Listed<S, A>>);
+
+struct Listed<S: Store, A> {
+    definition: Definition,
+    request: ValueType,
+    /// One for each phase that has an output; none where the definition was written by hand.
+    outputs: Vec<ValueType>,
+    fingerprint: fn(&str) -> Option<String>,
+    register: fn(EngineBuilder<S, A>) -> EngineBuilder<S, A>,
+    /// Samples of the application, by phase; `None` for the parameters.
+    samples: Vec<(Option<&'static str>, String)>,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds a definition.
+    #[must_use]
+    pub fn with<R: RequestDefinition<S, A>>(mut self) -> Self {
+        self.0.push(Listed {
+            definition: R::DEFINITION,
+            request: ValueType::of::<R>(),
+            outputs: R::outputs(),
+            fingerprint: |json| {
+                let parameters: R = serde_json::from_str(json).ok()?;
+                let taken = fingerprint(&RequestOrigin::default(), &parameters).ok()?;
+                Some(taken.as_str().to_owned())
+            },
+            register: EngineBuilder::<S, A>::register::<R>,
+            samples: Vec::new(),
+        });
+        self
+    }
+
+    /// Gives a sample of parameters, for a type that cannot be probed: one with a `flatten`, or with an
+    /// enum that is tagged inside.
+    #[must_use]
+    pub fn sample<R: RequestDefinition<S, A>>(self, parameters: &R) -> Self {
+        self.with_sample::<R>(None, parameters)
+    }
+
+    /// As [`sample`](Self::sample), of the output of a phase.
+    #[must_use]
+    pub fn output_sample<R: RequestDefinition<S, A>>(
+        self,
+        phase: &'static str,
+        output: &impl Serialize,
+    ) -> Self {
+        self.with_sample::<R>(Some(phase), output)
+    }
+
+    fn with_sample<R: RequestDefinition<S, A>>(
+        mut self,
+        phase: Option<&'static str>,
+        value: &impl Serialize,
+    ) -> Self {
+        let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
+        let is_it = |listed: &&mut Listed<S, A>| {
+            listed.definition.name == name && listed.definition.version == version
+        };
+        if let Some(listed) = self.0.iter_mut().find(is_it)
+            && let Ok(json) = serde_json::to_string(value)
+        {
+            listed.samples.push((phase, json));
+        }
+        self
+    }
+
+    pub(crate) fn register(self, builder: EngineBuilder<S, A>) -> EngineBuilder<S, A> {
+        self.0.into_iter().fold(builder, |builder, listed| (listed.register)(builder))
+    }
+
+    /// What stored rows and providers can see of these definitions. The highest version of each is the
+    /// current one, the others are draining.
+    #[must_use]
+    pub fn locks(&self) -> Locks {
+        self.0.iter().map(|listed| self.lock(listed)).collect()
+    }
+
+    fn lock(&self, listed: &Listed<S, A>) -> Lock {
+        let definition = listed.definition;
+        let mut catalogue = Catalogue::default();
+        let samples = |phase: Option<&str>| -> Vec<String> {
+            let of_phase = listed.samples.iter().filter(|(of, _)| *of == phase);
+            of_phase.map(|(_, json)| json.clone()).collect()
+        };
+        let request = (listed.request.probe)(&mut catalogue, &samples(None));
+        let request_samples: Vec<_> = request
+            .samples
+            .into_iter()
+            .filter_map(|json| {
+                let fingerprint = (listed.fingerprint)(&json)?;
+                Some(RequestSample { json, fingerprint })
+            })
+            .collect();
+        let golden = request_samples.first().map(|sample| sample.fingerprint.clone());
+        let mut phases = Vec::new();
+        for (index, phase) in definition.phases.iter().enumerate() {
+            let output = match listed.outputs.get(index) {
+                None if index + 1 == definition.phases.len() => Output::Reply,
+                None => Output::Value { shape: Shape::Opaque, samples: samples(Some(phase.name)) },
+                Some(output) => {
+                    let probed = (output.probe)(&mut catalogue, &samples(Some(phase.name)));
+                    Output::Value { shape: probed.shape, samples: probed.samples }
+                }
+            };
+            phases.push(Locked {
+                name: phase.name.to_owned(),
+                was: phase.was.iter().map(|name| (*name).to_owned()).collect(),
+                effect: effect(phase),
+                derived: golden.as_ref().and_then(|taken| derived(&definition, phase, taken)),
+                output,
+            });
+        }
+        let outputs = phases.iter().filter_map(|phase| match &phase.output {
+            Output::Value { shape, .. } => Some(shape),
+            Output::Reply => None,
+        });
+        let types = catalogue.types_of(outputs.chain([&request.shape]));
+        let latest = self.0.iter().map(|other| other.definition);
+        let latest = latest.filter(|other| other.name == definition.name).map(|d| d.version).max();
+        let state = match latest > Some(definition.version) {
+            true => State::Draining,
+            false => State::Current,
+        };
+        Lock {
+            definition: definition.name.to_owned(),
+            version: definition.version,
+            state,
+            request: request.shape,
+            request_samples,
+            phases,
+            types,
+        }
+    }
+
+    /// Which of the locked samples this build does not read, as `(definition, version, phase)`. `None` is
+    /// the phase of the parameters.
+    pub(super) fn reads(&self, locked: &Lock, phase: Option<&str>, json: &str) -> Option<bool> {
+        let listed = self.find(locked)?;
+        let value_type = match phase {
+            None => &listed.request,
+            Some(name) => {
+                let mut phases = listed.definition.phases.iter();
+                listed.outputs.get(phases.position(|phase| phase.is_called(name))?)?
+            }
+        };
+        Some((value_type.reads)(json))
+    }
+
+    /// The fingerprint of locked parameters, as this build decodes them.
+    pub(super) fn fingerprint(&self, locked: &Lock, json: &str) -> Option<String> {
+        (self.find(locked)?.fingerprint)(json)
+    }
+
+    fn find(&self, locked: &Lock) -> Option<&Listed<S, A>> {
+        let is_it = |listed: &&Listed<S, A>| {
+            listed.definition.name == locked.definition
+                && listed.definition.version == locked.version
+        };
+        self.0.iter().find(is_it)
+    }
+}
+
+fn effect(phase: &Phase) -> Effect {
+    match phase.kind {
+        PhaseKind::Local(_) => Effect::Local,
+        PhaseKind::Foreign(EffectClass::Idempotent { window }) => Effect::Idempotent { window },
+        PhaseKind::Foreign(EffectClass::AtMostOnce) => Effect::AtMostOnce,
+    }
+}
+
+/// The key that a provider would get for the golden parameters.
+fn derived(definition: &Definition, phase: &Phase, fingerprint: &str) -> Option<String> {
+    if !effect(phase).is_foreign() {
+        return None;
+    }
+    let (scope, key) = (Scope::new("scope").ok()?, IdempotencyKey::new("key").ok()?);
+    let (name, phase) = (definition.name, phase.key_name());
+    let keys = DerivedKeys::plain();
+    let derived = keys.derive(&scope, &key, name, phase, fingerprint, Uuid::nil());
+    Some(derived.as_str().to_owned())
+}
+
+impl<S: Store, A: Send + Sync + 'static> Default for Definitions<S, A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Store, A> fmt::Debug for Definitions<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|listed| (listed.definition.name, listed.definition.version));
+        f.debug_set().entries(names).finish()
+    }
+}

@@ -1,0 +1,112 @@
+//! What a type takes beside what it was asked for: its input is changed member by member, and given to
+//! serde_json as it would be read from a row.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{Catalogue, Pass, Place};
+use crate::compat::{Field, Shape};
+
+/// No type has a member of that name.
+const UNKNOWN: &str = "$atomic_phases::private::Unknown";
+
+/// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
+/// the value that was not changed yet.
+pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue, pass: &Pass) {
+    for Place { index, variant, path, members } in &pass.places {
+        let named = &mut catalogue.0[*index];
+        let variant_name = variant.and_then(|variant| named.identity.1.get(variant));
+        let shape = match variant_name {
+            None => Some(&mut named.shape),
+            Some(name) => variant_content(&mut named.shape, name),
+        };
+        if let Some(Shape::Struct { fields, closed }) = shape
+            && !members.is_empty()
+            && named.refined.insert(*variant)
+        {
+            Members::<T>::of(pass, path).refine(fields, closed, members);
+        }
+    }
+}
+
+fn variant_content<'s>(shape: &'s mut Shape, name: &str) -> Option<&'s mut Shape> {
+    let Shape::Enum(variants) = shape else { return None };
+    variants.iter_mut().find(|variant| variant.name == name)?.content.as_mut()
+}
+
+/// An object in the input of a type.
+struct Members<'p, T> {
+    pass: &'p Pass,
+    path: &'p [String],
+    of: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
+    fn of(pass: &'p Pass, path: &'p [String]) -> Self {
+        Self { pass, path, of: std::marker::PhantomData }
+    }
+
+    fn refine(&self, fields: &mut Vec<Field>, closed: &mut bool, declared: &[&str]) {
+        *closed = self
+            .changed(|members| {
+                members.insert(UNKNOWN.to_owned(), Value::Null);
+            })
+            .is_none();
+        for field in fields.iter_mut() {
+            field.optional = self.changed(|members| drop(members.remove(&field.name))).is_some();
+        }
+        let absent = declared.iter().filter(|name| !fields.iter().any(|f| f.name == ***name));
+        let absent: Vec<&str> = absent.copied().collect();
+        for name in absent {
+            let is_alias = |field: &&mut Field| {
+                let renamed = self.changed(|members| {
+                    if let Some(value) = members.remove(&field.name) {
+                        members.insert(name.to_owned(), value);
+                    }
+                });
+                renamed.as_deref() == Some(self.pass.sample.as_str())
+            };
+            if let Some(field) = fields.iter_mut().find(|field| is_alias(field)) {
+                field.aliases.push(name.to_owned());
+            }
+        }
+        // The name that the type writes is the first.
+        let written = serde_json::from_str::<Value>(&self.pass.sample).ok();
+        let written = written.as_ref().and_then(|value| at(value, self.path)?.as_object());
+        for field in fields.iter_mut() {
+            let is_written =
+                |name: &String| written.is_some_and(|members| members.contains_key(name));
+            if let Some(index) = field.aliases.iter().position(is_written)
+                && !is_written(&field.name)
+            {
+                std::mem::swap(&mut field.name, &mut field.aliases[index]);
+            }
+            field.aliases.sort_unstable();
+        }
+    }
+
+    /// What the type writes after it has read the changed input, if it reads that.
+    fn changed(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Option<String> {
+        let mut input = self.pass.input.clone();
+        let mut place = &mut input;
+        for step in self.path {
+            place = match place {
+                Value::Array(elements) => elements.get_mut(step.parse::<usize>().ok()?)?,
+                Value::Object(members) => members.get_mut(step)?,
+                _ => return None,
+            };
+        }
+        change(place.as_object_mut()?);
+        let value: T = serde_json::from_str(&input.to_string()).ok()?;
+        serde_json::to_string(&value).ok()
+    }
+}
+
+fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, step| match value {
+        Value::Array(elements) => elements.get(step.parse::<usize>().ok()?),
+        Value::Object(members) => members.get(step),
+        _ => None,
+    })
+}

@@ -1,0 +1,167 @@
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+#[derive(Serialize, Deserialize)]
+struct Point {
+    lat: f64,
+    lon: f64,
+}
+
+fn shape<T: Serialize + DeserializeOwned>() -> String {
+    let mut catalogue = Catalogue::default();
+    let probed = probe::<T>(&mut catalogue, &[]);
+    let types = catalogue.types_of([&probed.shape]);
+    for sample in &probed.samples {
+        let value: Value = serde_json::from_str(sample).unwrap();
+        crate::compat::fits(&value, &probed.shape, &types).unwrap();
+    }
+    let types: Vec<_> = types.iter().map(|(name, shape)| format!(" {name} = {shape}")).collect();
+    format!("{}{}", probed.shape, types.concat())
+}
+
+fn samples<T: Serialize + DeserializeOwned>() -> Vec<String> {
+    probe::<T>(&mut Catalogue::default(), &[]).samples
+}
+
+#[test]
+fn plain_types_are_seen_with_their_width() {
+    assert_eq!(
+        shape::<(i64, u8, f32, bool, char, String, ())>(),
+        "(i64, u8, f32, bool, char, str, null)"
+    );
+    assert_eq!(shape::<Option<Vec<u16>>>(), "[u16]?");
+    assert_eq!(shape::<BTreeMap<i8, Option<bool>>>(), "map<i8, bool?>");
+    assert_eq!(shape::<HashMap<String, serde_json::Value>>(), "map<str, any>");
+    assert_eq!(shape::<u128>(), "u128");
+    assert_eq!(samples::<i32>(), ["2147483647", "-2147483648"]);
+    assert_eq!(samples::<u64>(), ["18446744073709551615", "0"]);
+    assert_eq!(samples::<Vec<Option<u8>>>(), ["[255]", "[]"]);
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[derive(Clone)]
+struct Id(uuid::Uuid);
+
+impl TryFrom<String> for Id {
+    type Error = uuid::Error;
+
+    fn try_from(text: String) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> Self {
+        id.0.to_string()
+    }
+}
+
+#[test]
+fn types_that_validate_are_given_what_they_take() {
+    assert_eq!(shape::<Id>(), "str(uuid)");
+    assert_eq!(shape::<chrono::DateTime<chrono::Utc>>(), "str(date-time)");
+    assert_eq!(shape::<chrono::NaiveDate>(), "str(date)");
+    assert_eq!(shape::<NonZeroU32>(), "u32");
+    assert_eq!(shape::<std::net::IpAddr>(), "str(ip)");
+    assert_eq!(shape::<Vec<Id>>(), "[str(uuid)]");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ride {
+    user_id: i64,
+    origin: Point,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    tip: Option<u8>,
+    #[serde(default)]
+    seats: u8,
+    #[serde(rename = "type")]
+    kind: Kind,
+    #[serde(alias = "a", alias = "z", rename = "m")]
+    moved: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Kind {
+    Short,
+    Long(u16),
+    Shared { with: Vec<Point>, by: Option<u8> },
+    Pair(u8, u8),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Closed {
+    a: u8,
+}
+
+#[test]
+fn a_struct_is_seen_with_its_optional_and_renamed_members() {
+    assert_eq!(
+        shape::<Ride>(),
+        "{user_id: i64, origin: Point, note?: str?, tip?: u8?, seats?: u8, type: Kind, m|a|z: bool} \
+         Kind = enum {Short, Long: u16, Shared: {with: [Point], by?: u8?}, Pair: (u8, u8)} \
+         Point = {lat: f64, lon: f64}"
+    );
+    assert_eq!(shape::<Closed>(), "{a: u8, !}");
+    let samples = samples::<Ride>();
+    assert_eq!(samples.len(), 5, "four variants, and the least: {samples:#?}");
+    assert!(samples[4].contains(r#""tip":null"#) && !samples[4].contains("note"), "{}", samples[4]);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tree {
+    leaf: u8,
+    #[serde(default)]
+    more: Vec<Tree>,
+    other: Option<Box<Tree>>,
+}
+
+#[test]
+fn a_type_that_holds_itself_is_seen_once() {
+    assert_eq!(
+        shape::<Tree>(),
+        "{leaf: u8, more?: [Tree], other?: Tree?} Tree = {leaf: u8, more?: [Tree], other?: Tree?}"
+    );
+}
+
+mod other {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct Point {
+        x: u8,
+    }
+}
+
+#[test]
+fn two_types_of_one_name_are_told_apart() {
+    assert_eq!(
+        shape::<(Point, other::Point)>(),
+        "(Point, Point_2) Point = {lat: f64, lon: f64} Point_2 = {x: u8}"
+    );
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "is")]
+enum Tagged {
+    A { a: u8 },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Flat {
+    #[serde(flatten)]
+    point: Point,
+}
+
+#[test]
+fn what_cannot_be_probed_is_opaque_and_has_the_samples_that_are_given() {
+    assert_eq!(shape::<Tagged>(), "opaque");
+    assert_eq!(shape::<Flat>(), "opaque");
+    let given = [r#"{"is":"A","a":1}"#.to_owned()];
+    let probed = probe::<Tagged>(&mut Catalogue::default(), &given);
+    assert_eq!(probed, Probed { shape: Shape::Opaque, samples: given.to_vec() });
+}

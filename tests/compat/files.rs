@@ -1,0 +1,199 @@
+//! The lock files of a folder, and the test that holds them against the code.
+
+use std::path::Path;
+
+use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
+use atomic_phases::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Paid {
+    id: String,
+}
+
+/// One definition in several forms: its parameters, the output of its first phase, and more phases.
+macro_rules! order {
+    ($name:ident { $($fields:tt)* } $output:ty, $(#[$more:meta])* $paid:ident, $($phase:tt)*) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name { $($fields)* }
+
+        #[atomic_phases(name = "orders.create", version = 1)]
+        impl $name {
+            #[phase]
+            async fn created(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<$output> {
+                let _ = (self, tx);
+                Err(PhaseError::retryable("not run"))
+            }
+
+            $($phase)*
+
+            #[phase(foreign(idempotent, window = "24h") $(, $more)*)]
+            async fn $paid(&self, call: ForeignCall, created: &$output) -> PhaseResult<Paid> {
+                let _ = (self, call, created);
+                Err(PhaseError::retryable("not run"))
+            }
+
+            #[phase]
+            async fn answered(&self, tx: &mut Tx<'_, Sqlite>, paid: &Paid) -> PhaseResult<Reply> {
+                let _ = (self, tx, paid);
+                Ok(Reply::new(201))
+            }
+        }
+    };
+}
+
+order!(Order { cents: u32 } u64, paid,);
+order!(WithNote { cents: u32, note: Option<String> } u64, paid,);
+order!(WithCurrency { cents: u32, currency: String } u64, paid,);
+order!(WithDefault { cents: u32, #[serde(default = "usd")] currency: String } u64, paid,);
+order!(ByChance { cents: u32, #[serde(default = "chance")] nonce: u64 } u64, paid,);
+order!(InText { cents: u32 } String, paid,);
+order!(Renamed { cents: u32 } u64, charged,);
+order!(RenamedWithWas { cents: u32 } u64, #[was = "paid"] charged,);
+order!(Inserted { cents: u32 } u64, paid,
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<()> {
+        let _ = (self, tx);
+        Ok(())
+    }
+);
+
+fn usd() -> String {
+    "usd".to_owned()
+}
+
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+fn only<R: RequestDefinition<Sqlite, ()>>() -> Definitions<Sqlite> {
+    Definitions::new().with::<R>()
+}
+
+fn check<R: RequestDefinition<Sqlite, ()>>(folder: &Path, mode: Mode) -> Result<(), NotLocked> {
+    check_locks(&only::<R>(), folder, Path::new("phases"), &mode)
+}
+
+/// A folder with the lock file of `Order`.
+fn locked() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    check::<Order>(dir.path(), Mode::Update).unwrap();
+    dir
+}
+
+fn told<R: RequestDefinition<Sqlite, ()>>(mode: Mode) -> String {
+    check::<R>(locked().path(), mode).unwrap_err().to_string()
+}
+
+fn file(dir: &tempfile::TempDir) -> String {
+    std::fs::read_to_string(dir.path().join("phases/orders.create@1.toml")).unwrap_or_default()
+}
+
+#[test]
+fn what_is_locked_passes_in_every_mode() {
+    let dir = locked();
+    let before = file(&dir);
+    for mode in [Mode::Check, Mode::CheckOrCreate, Mode::Update, Mode::Off] {
+        check::<Order>(dir.path(), mode).unwrap();
+    }
+    assert_eq!(file(&dir), before, "the same code has the same bytes");
+    for part in [
+        r#"shape = "{cents: u32}""#,
+        r#"json = '{"cents":4294967295}'"#,
+        "window = \"24h\"",
+        "derived = ",
+    ] {
+        assert!(before.contains(part), "{part} is not in {before}");
+    }
+}
+
+#[test]
+fn a_definition_without_a_file_gets_one_but_not_in_ci() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = check::<Order>(dir.path(), Mode::Check).unwrap_err().to_string();
+    assert!(refused.contains("ATOMIC_PHASES_LOCK=update cargo test"), "{refused}");
+    assert_eq!(file(&dir), "");
+    check::<Order>(dir.path(), Mode::CheckOrCreate).unwrap();
+    check::<Order>(dir.path(), Mode::Check).unwrap();
+}
+
+#[test]
+fn a_change_is_written_only_when_it_is_asked_for() {
+    let dir = locked();
+    let before = file(&dir);
+    check::<WithNote>(dir.path(), Mode::CheckOrCreate).unwrap_err();
+    assert_eq!(file(&dir), before);
+    check::<WithNote>(dir.path(), Mode::Update).unwrap();
+    check::<WithNote>(dir.path(), Mode::Check).unwrap();
+}
+
+#[test]
+fn an_optional_field_harms_nobody_and_a_required_one_is_told() {
+    for told in [told::<WithNote>(Mode::Check), told::<WithDefault>(Mode::Check)] {
+        assert!(!told.contains("error"), "{told}");
+        assert!(told.contains("No row is lost by this"), "{told}");
+        assert!(told.contains("+ shape = \"{cents: u32, "), "{told}");
+    }
+    let told = told::<WithCurrency>(Mode::Check);
+    assert!(told.contains("error[request_unreadable] orders.create@1"), "{told}");
+    assert!(told.contains(".currency is absent"), "{told}");
+}
+
+#[test]
+fn a_default_that_differs_each_time_is_told() {
+    assert!(told::<ByChance>(Mode::Check).contains("error[fingerprint_unstable]"));
+}
+
+#[test]
+fn an_output_of_another_type_is_told_with_its_phase() {
+    let told = told::<InText>(Mode::Check);
+    assert!(told.contains("error[output_unreadable] orders.create@1, phase created"), "{told}");
+    assert!(told.contains("rows that stand at created, paid"), "{told}");
+}
+
+#[test]
+fn a_dropped_name_and_an_inserted_phase_are_told_with_what_to_write_instead() {
+    let told_of_name = told::<Renamed>(Mode::Check);
+    assert!(told_of_name.contains("error (never)[phase_renamed]"), "{told_of_name}");
+    assert!(told_of_name.contains("#[phase(was = \"old_name\")]"), "{told_of_name}");
+    assert!(!told::<RenamedWithWas>(Mode::Check).contains("error"));
+    assert!(told::<Inserted>(Mode::Check).contains("error[phase_inserted]"));
+}
+
+#[test]
+fn a_level_of_the_manifest_is_heeded_and_one_that_is_never_refused() {
+    let dir = locked();
+    let manifest = |lint: &str| {
+        let table = "[package.metadata.atomic-phases.lints]";
+        let text = format!("[package]\nname = \"a\"\n{table}\n{lint} = \"allow\"\n");
+        std::fs::write(dir.path().join("Cargo.toml"), text).unwrap();
+    };
+    manifest("phase_inserted");
+    let told = check::<Inserted>(dir.path(), Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("note[phase_inserted]"), "{told}");
+    manifest("phase_renamed");
+    let told = check::<Order>(dir.path(), Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("no setting changes `phase_renamed`"), "{told}");
+}
+
+#[test]
+fn a_definition_that_is_forgotten_is_told_until_it_is_retired() {
+    let dir = locked();
+    let none = Definitions::<Sqlite>::new();
+    let check = |mode| check_locks(&none, dir.path(), Path::new("phases"), &mode);
+    let told = check(Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("error[definition_removed]"), "{told}");
+    let path = dir.path().join("phases/orders.create@1.toml");
+    let retired = "state = \"retired\"\nretired = \"2026-11-20\"";
+    std::fs::write(&path, file(&dir).replace("state = \"current\"", retired)).unwrap();
+    check(Mode::Check).unwrap();
+}
+
+/// The flagship keeps lock files, as an application does.
+#[test]
+fn rocket_rides_is_locked() {
+    use crate::create_ride::{App, CreateRide};
+    let definitions = Definitions::<Sqlite, App>::new().with::<CreateRide>();
+    locked!(definitions, "examples/rocket_rides/phases");
+}

@@ -1,0 +1,19 @@
+//! A change of a request is checked before it is deployed: the lock files, and what they say of a change
+//! against what the engine then does.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+#[path = "../../examples/rocket_rides/charge_api.rs"]
+mod charge_api;
+#[path = "../../examples/rocket_rides/create_ride.rs"]
+mod create_ride;
+#[path = "../../examples/rocket_rides/db.rs"]
+mod db;
+#[path = "../../examples/rocket_rides/pilot_api.rs"]
+mod pilot_api;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod files;
+mod rows;
+mod verdicts;
