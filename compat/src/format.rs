@@ -115,7 +115,7 @@ fn quoted(text: &str) -> String {
 pub(crate) fn shown(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1000, "s")] {
-        if millis > 0 && millis % unit == 0 {
+        if millis > 0 && millis.is_multiple_of(unit) {
             return format!("{}{name}", millis / unit);
         }
     }

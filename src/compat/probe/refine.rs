@@ -47,7 +47,7 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         Self { pass, path, of: std::marker::PhantomData }
     }
 
-    fn refine(&self, fields: &mut Vec<Field>, closed: &mut bool, declared: &[&str]) {
+    fn refine(&self, fields: &mut [Field], closed: &mut bool, declared: &[&str]) {
         *closed = self
             .changed(|members| {
                 members.insert(UNKNOWN.to_owned(), Value::Null);
