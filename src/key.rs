@@ -132,7 +132,7 @@ impl Scope {
     }
 
     /// The scope of an application that has no tenants. An explicit choice: with it, every caller
-    /// shares one name space of keys.
+    /// shares one name space of keys. Its text is `-`, which is what stands in the column `scope`.
     #[must_use]
     pub fn single_tenant() -> Self {
         Self("-".into())

@@ -63,20 +63,15 @@ pub fn resumed(
     if !may_have_been_called(next, call) {
         return Ok(Resumed::Continues);
     }
-    let ahead = new.iter().enumerate().skip(done);
-    let Some((index, phase)) = ahead.clone().find(|(_, phase)| is_same_call(phase, next)) else {
-        let is_new = |phase: &Locked| !old.iter().any(|known| is_same_call(phase, known));
-        return match ahead.clone().any(|(_, phase)| phase.effect.is_foreign() && is_new(phase)) {
-            true => Err(StopsBecause::ProviderKeyChanged),
-            false => Ok(Resumed::Continues),
-        };
+    let ahead = new.iter().skip(done);
+    let Some((behind, phase)) = ahead.enumerate().find(|(_, phase)| is_same_call(phase, next))
+    else {
+        return Err(StopsBecause::ProviderKeyChanged);
     };
     match phase.effect {
         Effect::Local => Err(StopsBecause::KindChanged),
         _ if phase.provider_key() != next.provider_key() => Err(StopsBecause::ProviderKeyChanged),
-        Effect::Idempotent { window: Some(_) } | Effect::AtMostOnce if index > done => {
-            Err(StopsBecause::PhasesReordered)
-        }
+        _ if behind > 0 => Err(StopsBecause::PhasesReordered),
         Effect::AtMostOnce if call != CallState::IntentOpen => Ok(Resumed::BecomesUnknown),
         Effect::AtMostOnce | Effect::Idempotent { .. } => Ok(Resumed::Continues),
     }

@@ -60,7 +60,8 @@ pub struct Finished {
     pub reply: Reply,
     /// Whether the reply was made by an earlier call.
     pub replayed: bool,
-    /// Until when the key replays it.
+    /// Until when the key replays it, at least: a request's end moves it on, so that a replay may tell a later
+    /// time than the first answer did.
     pub expires_at: DateTime<Utc>,
 }
 

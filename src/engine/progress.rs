@@ -6,7 +6,7 @@
 //! is left as it is, for a node that knows it (G14).
 
 use crate::definition::{
-    Definition, EffectClass, ListedKind, ListedPhase, Phase, PhaseKind, PhaseList, STARTED,
+    Definition, ListedKind, ListedPhase, Phase, PhaseKind, PhaseList, STARTED,
 };
 use crate::phase::Outputs;
 use crate::store::KeyRow;
@@ -17,18 +17,22 @@ use crate::store::KeyRow;
 pub enum StrandedBecause {
     /// No definition of that name is registered.
     UnknownDefinition,
-    /// The definition is registered, but not in that version.
+    /// The definition is registered, but not in that version: register that version beside the others
+    /// until its rows have ended.
     UnknownVersion,
     /// The definition has no phase of that name: keep the phase, or name it in a `was = ".."`.
     UnknownRecoveryPoint,
     /// The definition knows the row's phases, but not in this order: a phase was inserted or moved
-    /// before the row's recovery point, or before a call that may have been made and has a window.
+    /// before the row's recovery point, or before a call that may have been made. Run the build before
+    /// until these rows have moved on, or put the phase elsewhere.
     PhasesReordered,
     /// The call that may have been made went under a key that this build would not use: an oldest
-    /// `was` was dropped, or the phase was renamed without one. Called now, it would be a second
-    /// effect (G1).
+    /// `was` was dropped, the phase was renamed without one, or removed. Called now, it would be a second
+    /// effect (G1). Take the phase or its `was` back, or run the build before until these rows have moved
+    /// on.
     ProviderKeyChanged,
-    /// A phase whose call may have been made is local now.
+    /// A phase whose call may have been made is local now. Run the build before until these rows have
+    /// moved on.
     KindChanged,
     /// A call was declared idempotent when the row was run, so that it may have been made without an
     /// intent, and is to be made at most once now (G2). The row becomes `unknown` when it is resumed.
@@ -60,7 +64,7 @@ impl StrandedBecause {
                 "a phase was inserted or moved before its recovery point or before its call"
             }
             Self::ProviderKeyChanged => {
-                "a call may have been made under another provider key: restore the oldest `was`"
+                "a call may have been made under another provider key: restore its phase, or the oldest `was`"
             }
             Self::KindChanged => "a call may have been made by a phase that is local now",
             Self::CallMayHaveBeenMade => {
@@ -116,24 +120,18 @@ pub(crate) fn progress(
     if !may_be_called {
         return Ok(Progress::Continues);
     }
-    let ahead = definition.phases.iter().enumerate().skip(done);
-    let Some((index, phase)) = ahead.clone().find(|(_, phase)| is_same_call(phase, next)) else {
-        // Renamed without `was`, or removed: a foreign phase that the row's list does not have may be
-        // the same call under another key.
-        let is_new = |phase: &Phase| !written.0.iter().any(|known| is_same_call(phase, known));
-        return match ahead.clone().any(|(_, phase)| is_foreign(phase) && is_new(phase)) {
-            true => Err(StrandedBecause::ProviderKeyChanged),
-            false => Ok(Progress::Continues),
-        };
+    // It must be the next phase here, too. Behind another phase, or taken out, it would be forgotten as
+    // soon as the row is run under this build's list: the build after it could call again (G1, G2).
+    let ahead = definition.phases.iter().skip(done);
+    let Some((behind, phase)) = ahead.enumerate().find(|(_, phase)| is_same_call(phase, next))
+    else {
+        return Err(StrandedBecause::ProviderKeyChanged);
     };
     let now = ListedPhase::of(phase);
     match now.kind {
         ListedKind::Local => Err(StrandedBecause::KindChanged),
         _ if now.key_name != next.key_name => Err(StrandedBecause::ProviderKeyChanged),
-        // A phase before it would let its window begin anew (G11), or hide that it was called (G2).
-        _ if index > done && (has_window(phase) || now.kind == ListedKind::AtMostOnce) => {
-            Err(StrandedBecause::PhasesReordered)
-        }
+        _ if behind > 0 => Err(StrandedBecause::PhasesReordered),
         ListedKind::AtMostOnce if !intent_is_open => Ok(Progress::CallMayHaveBeenMade),
         ListedKind::AtMostOnce | ListedKind::Idempotent => Ok(Progress::Continues),
     }
@@ -149,10 +147,6 @@ fn is_same_call(phase: &Phase, listed: &ListedPhase) -> bool {
 
 fn is_foreign(phase: &Phase) -> bool {
     matches!(phase.kind, PhaseKind::Foreign(_))
-}
-
-fn has_window(phase: &Phase) -> bool {
-    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
 }
 
 /// How many phases are done. Phases that were renamed (`was`) or added behind its recovery point do
@@ -186,7 +180,7 @@ pub(crate) fn phases_done(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Isolation;
+    use crate::definition::{EffectClass, Isolation};
     use crate::store::Status;
     use std::time::Duration;
 
@@ -300,7 +294,8 @@ mod tests {
         const OLD: &[Phase] = &[local("a", &[]), idempotent("pay", &[]), local("c", &[])];
         assert_eq!(of(&row("a paid=i(pay) c"), OLD), Ok(Progress::Continues));
         const REMOVED: &[Phase] = &[local("a", &[]), local("c", &[])];
-        assert_eq!(of(&row("a pay=i c"), REMOVED), Ok(Progress::Continues));
+        assert_eq!(of(&row("a pay=i c"), REMOVED), Err(ProviderKeyChanged));
+        assert_eq!(of(&row("a pay=a c"), REMOVED), Ok(Progress::Continues), "no call was made");
         const LOCAL: &[Phase] = &[local("a", &[]), local("pay", &[]), local("c", &[])];
         assert_eq!(of(&row("a pay=i c"), LOCAL), Err(KindChanged));
         // A reconcile function would ask by another key.
@@ -310,14 +305,17 @@ mod tests {
     }
 
     #[test]
-    fn g11_no_phase_is_put_before_a_call_whose_window_runs() {
+    fn g1_g2_g11_no_phase_is_put_before_a_call_that_may_have_been_made() {
         const NOW: &[Phase] =
             &[local("a", &[]), local("new", &[]), windowed("pay"), local("c", &[])];
         assert_eq!(of(&row("a pay=i c"), NOW), Err(StrandedBecause::PhasesReordered));
         assert_eq!(of(&row("a c pay=i"), NOW), Ok(Progress::Continues), "it cannot be under way");
+        // Run under this list, the row would tell the next build nothing of the call.
         const UNBOUNDED: &[Phase] =
             &[local("a", &[]), local("new", &[]), idempotent("pay", &[]), local("c", &[])];
-        assert_eq!(of(&row("a pay=i c"), UNBOUNDED), Ok(Progress::Continues));
+        assert_eq!(of(&row("a pay=i c"), UNBOUNDED), Err(StrandedBecause::PhasesReordered));
+        let with_intent = KeyRow { open_intent: Some("pay".into()), ..row("a pay=i c") };
+        assert_eq!(of(&with_intent, UNBOUNDED), Err(StrandedBecause::PhasesReordered));
     }
 
     #[test]

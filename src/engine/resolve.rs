@@ -14,7 +14,7 @@ use super::resume::Refused;
 use super::revive::{Found, Revived};
 use super::run::Run;
 use super::{Core, Engine};
-use crate::definition::{Phase, PhaseKind};
+use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply};
@@ -118,6 +118,10 @@ pub enum ResolveError {
         /// Which value.
         what: &'static str,
     },
+}
+
+fn is_idempotent(phase: &Phase) -> bool {
+    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
 }
 
 impl From<StoreError> for ResolveError {
@@ -250,6 +254,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 match row.status {
                     Status::Unknown | Status::DeadLetter => Ok(None),
                     Status::Completed => conflict("the request is finished"),
+                    // Nothing is known of its call, and nothing waits to be: the same call is made again.
+                    _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
                     // Released after a failure that had no effect either.
                     _ => Ok(Some(Resolved::Already)),
                 }

@@ -120,8 +120,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         };
         let own = right == Right::Own;
         // From here on calls are made under this build's classes and provider keys. A row whose call may
-        // have been made under others keeps those until the intent that says so is written.
-        let uncertain = judged.revived.found == Found::Ready(Progress::CallMayHaveBeenMade);
+        // have been made under others keeps those until the intent that says so is written; and one that
+        // cannot be decoded is not run here, so that what it was run under stays what it was.
+        let is_run_here = judged.revived.found == Found::Ready(Progress::Continues);
         let claim = Claim {
             scope,
             key,
@@ -130,7 +131,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             status: row.status,
             // It was judged as it stood there.
             recovery_point: (!own).then_some(&row.recovery_point),
-            phases: (!own && !uncertain).then_some(&judged.phases),
+            phases: (!own && is_run_here).then_some(&judged.phases),
             right,
         };
         let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)

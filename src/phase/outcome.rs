@@ -152,6 +152,10 @@ pub(crate) enum PhaseFailure {
 impl PhaseError {
     /// A business rejection: the phase's writes are rolled back, then this reply is stored and
     /// replayed to every retry.
+    ///
+    /// What earlier phases committed stays. Where that is to be undone (the seat was taken, and then the card
+    /// is declined), let the foreign phase return the refusal as its output, and the local phase behind it
+    /// undo and answer with [`Flow::Finish`](crate::Flow::Finish).
     #[must_use]
     pub fn reject(reply: Reply) -> Self {
         Self(PhaseFailure::Reject(reply))
@@ -202,7 +206,8 @@ pub(crate) enum ForeignFailure {
 }
 
 impl ForeignError {
-    /// A business rejection (card declined): this reply is stored and replayed.
+    /// A business rejection (card declined): this reply is stored and replayed. What earlier phases
+    /// committed stays: see [`PhaseError::reject`].
     #[must_use]
     pub fn reject(reply: Reply) -> Self {
         PhaseError::reject(reply).into()

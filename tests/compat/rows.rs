@@ -29,8 +29,8 @@ async fn g14_a_deploy_counts_the_rows_that_a_change_would_strand<S: TestDb>(db: 
     assert_eq!(report.in_flight.iter().map(|place| place.rows).sum::<u64>(), report.looked_at);
     let findings = compare(&locks::<S, Plain>(), &locks::<S, Inserted>());
     let inserted = findings.iter().find(|f| f.lint == Lint::PhaseInserted).unwrap();
-    assert_eq!(inserted.points, ["b", "c"]);
-    assert_eq!(report.rows_at(inserted), 1, "the one that stands behind b, and no other");
+    assert_eq!(inserted.points, ["a", "b", "c"]);
+    assert_eq!(report.rows_at(inserted), 2, "those behind a, with a call ahead, and b; no other");
     let findings = compare(&locks::<S, Plain>(), &locks::<S, InsertedLast>());
     assert!(findings.iter().all(|finding| report.rows_at(finding) == 0));
 }
