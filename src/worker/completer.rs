@@ -89,7 +89,8 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
 
     /// Works off what is due, from where the last call stopped: up to
     /// [`batch`](WorkerConfig::batch) requests, each driven to its end or to where it stops. Requests that
-    /// are [left](Swept::left) to another node do not count, up to a hundred times as many.
+    /// are [left](Swept::left) to another node, [lost](Swept::lost) to one or [failed](Swept::failed) do not
+    /// count: however many of them there are, one call comes past them.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.

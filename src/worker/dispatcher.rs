@@ -36,10 +36,6 @@ const REST_RATIO: u32 = 4;
 /// And how long at most: a search that the store was slow to answer says nothing about the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How many batches of rows that are left alone a single pass looks at, beside its own batch: a worker
-/// that is started anew each time begins at the front, and must come past them.
-const LOOKS: u32 = 100;
-
 pub(super) type Searching<C, P> =
     Pin<Box<dyn Future<Output = Result<Page<C, P>, StoreError>> + Send>>;
 
@@ -83,7 +79,8 @@ pub(super) enum Settled {
     Failed,
 }
 
-/// Whether a piece of work counts against the batch of a single pass.
+/// Whether a piece of work counts against the batch of a single pass. What came to nothing does not: a worker
+/// that is started anew each time begins at the front, and must come past any number of such rows.
 #[derive(PartialEq, Eq)]
 enum Counts {
     Yes,
@@ -93,7 +90,7 @@ enum Counts {
 /// For how long to go on.
 enum Until {
     Shutdown,
-    /// The end of one pass, or of as many pieces of work as a batch has.
+    /// The end of one pass, or of as many pieces of work that went on as a batch has.
     PassEnds,
 }
 
@@ -180,8 +177,7 @@ impl<T: Source> Dispatcher<T> {
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;
-        // Of the batch, and of the looks at rows that were left alone.
-        let (mut begun, mut looks) = (0_u32, self.batch.saturating_mul(LOOKS));
+        let mut begun = 0_u32;
         loop {
             begun += self.fill();
             let limit = match until {
@@ -204,8 +200,7 @@ impl<T: Source> Dispatcher<T> {
                 biased;
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
-                    if self.settle(row, ended, &mut pace) == Counts::No && looks > 0 {
-                        looks -= 1;
+                    if self.settle(row, ended, &mut pace) == Counts::No {
                         begun = begun.saturating_sub(1);
                     }
                 }
@@ -282,23 +277,21 @@ impl<T: Source> Dispatcher<T> {
 
     fn settle(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> Counts {
         match self.source.settle(ended) {
-            Settled::Progress => pace.progressed(),
+            Settled::Progress => {
+                pace.progressed();
+                return Counts::Yes;
+            }
             Settled::MoreBehind => {
                 pace.progressed();
                 pace.search_again();
+                return Counts::Yes;
             }
-            Settled::Lost => pace.fruitless(self.poll),
-            Settled::Left => {
-                self.rests.leave(&(&row.0, row.1));
-                pace.fruitless(self.poll);
-                return Counts::No;
-            }
-            Settled::Failed => {
-                self.rests.fail(&(&row.0, row.1));
-                pace.fruitless(self.poll);
-            }
+            Settled::Lost => {}
+            Settled::Left => self.rests.leave(&(&row.0, row.1)),
+            Settled::Failed => self.rests.fail(&(&row.0, row.1)),
         }
-        Counts::Yes
+        pace.fruitless(self.poll);
+        Counts::No
     }
 }
 
@@ -413,6 +406,8 @@ mod tests {
         rows: u32,
         is_admitted: bool,
         ends_as: fn() -> Settled,
+        /// From this one on they come to an end.
+        known: u32,
         searches: Arc<AtomicU32>,
         looked_at: Arc<AtomicU32>,
     }
@@ -420,7 +415,7 @@ mod tests {
     impl Source for Stuck {
         type Place = u32;
         type Found = Row;
-        type Ended = ();
+        type Ended = u32;
 
         fn name(&self) -> &'static str {
             "stuck"
@@ -446,13 +441,16 @@ mod tests {
             self.is_admitted
         }
 
-        fn begin(&self, _: Row) -> impl Future<Output = ()> + Send + 'static {
+        fn begin(&self, row: Row) -> impl Future<Output = u32> + Send + 'static {
             self.looked_at.fetch_add(1, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(1))
+            async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                row.0
+            }
         }
 
-        fn settle(&mut self, (): ()) -> Settled {
-            (self.ends_as)()
+        fn settle(&mut self, row: u32) -> Settled {
+            if row < self.known { (self.ends_as)() } else { Settled::Progress }
         }
     }
 
@@ -460,7 +458,8 @@ mod tests {
     async fn in_100_seconds(rows: u32, is_admitted: bool, ends_as: fn() -> Settled) -> (u32, u32) {
         let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
         let (seen, looked) = (searches.clone(), looked_at.clone());
-        let stuck = Stuck { rows, is_admitted, ends_as, searches: seen, looked_at: looked };
+        let known = u32::MAX;
+        let stuck = Stuck { rows, is_admitted, ends_as, known, searches: seen, looked_at: looked };
         let mut dispatcher = Dispatcher::new(stuck, &WorkerConfig::default());
         dispatcher.forever(tokio::time::sleep(Duration::from_secs(100))).await;
         (searches.load(Ordering::SeqCst), looked_at.load(Ordering::SeqCst))
@@ -503,13 +502,27 @@ mod tests {
         assert!((5..=20).contains(&searches), "{searches}");
     }
 
+    /// As a cron job does, that begins at the front each time.
+    #[tokio::test(start_paused = true)]
+    async fn g17_one_pass_comes_past_any_number_of_rows_that_come_to_nothing() {
+        for ends_as in [|| Settled::Left, || Settled::Lost, || Settled::Failed] {
+            let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+            let (rows, is_admitted, known) = (15_150, true, 15_000);
+            let (seen, looked) = (searches.clone(), looked_at.clone());
+            let stuck =
+                Stuck { rows, is_admitted, ends_as, known, searches: seen, looked_at: looked };
+            Dispatcher::new(stuck, &WorkerConfig::default()).one_pass().await.unwrap();
+            assert_eq!(looked_at.load(Ordering::SeqCst), known + 100);
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_pass_begins_each_row_once_and_a_batch_at_most() {
         let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
         let (seen, looked) = (searches.clone(), looked_at.clone());
         let ends_as = || Settled::Progress;
-        let stuck =
-            Stuck { rows: 250, is_admitted: true, ends_as, searches: seen, looked_at: looked };
+        let (rows, is_admitted, known) = (250, true, 0);
+        let stuck = Stuck { rows, is_admitted, ends_as, known, searches: seen, looked_at: looked };
         let mut dispatcher = Dispatcher::new(stuck, &WorkerConfig::default());
         for expected in [100, 200, 250, 350] {
             dispatcher.one_pass().await.unwrap();

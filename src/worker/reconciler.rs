@@ -28,7 +28,7 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
     }
 
     /// Looks into what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) requests.
+    /// [`batch`](WorkerConfig::batch) requests, as [`Completer::run_once`](crate::Completer::run_once) does.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
