@@ -245,7 +245,7 @@ pub use sound::assert_sound;
 #[cfg(feature = "postgres")]
 pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::{Sqlite, SqliteConn, WatchedConnection};
+pub use store::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 pub use store::{Standing, Status, Store, StoreError};
 #[cfg(feature = "redis")]
 pub use worker::RedisStream;

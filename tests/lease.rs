@@ -881,3 +881,70 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
     in_the_call.send(()).unwrap();
     finished(first.await.unwrap());
 }
+/// An engine that two runtimes share, one of which comes to a halt. (A connection of PostgreSQL's belongs to
+/// the runtime that opened it: there each runtime needs a store of its own.)
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
+    let db = Sqlite::fresh().await;
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.lease(ms(600)));
+    let mut gate = app.provider.stop_before_the_effect();
+    let halted = {
+        let call = engine.call(&scope(), &key("halted"), book(20));
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.spawn(call.execute());
+            // Long enough for its request to begin, and then no more of it.
+            runtime.block_on(async { tokio::time::sleep(ms(300)).await });
+            std::thread::sleep(Duration::from_secs(4));
+            std::mem::forget(runtime);
+        })
+    };
+    let _its_call = gate.recv().await.unwrap();
+    tokio::time::sleep(ms(400)).await;
+    let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(600)));
+    // Several leases long; the passing of time is what this is about.
+    for _ in 0..4 {
+        tokio::time::sleep(ms(300)).await;
+        let told = other.execute(&scope(), &key("slow"), book(20)).await.unwrap();
+        assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+    }
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    assert!(!finished(slow.await.unwrap()).replayed);
+    halted.join().unwrap();
+}
+
+/// What a task of a halted runtime waits for, or has asked the store, is no other runtime's trouble.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_halted_runtime_keeps_the_connection_from_no_other() {
+    let db = Sqlite::fresh().await;
+    let engine = engine_with(&db, &App::default(), |builder| builder);
+    let held = db.connection().await.unwrap();
+    let (halted, waits) = (tokio::runtime::Builder::new_current_thread(), Arc::new(()));
+    let (mut halted, their_db, their_engine) = (halted, db.clone(), engine.clone());
+    let guard = waits.clone();
+    let runtime = std::thread::spawn(move || {
+        let runtime = halted.enable_all().build().unwrap();
+        let (one, other) = (guard.clone(), guard);
+        runtime.spawn(async move { (their_db.connection().await.map(drop), one) });
+        runtime.spawn(async move { (their_engine.status(&scope(), &key("x")).await, other) });
+        // Long enough for both to wait, and then no more of them.
+        runtime.block_on(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        });
+        runtime
+    });
+    let runtime = runtime.join().unwrap();
+    assert_eq!(Arc::strong_count(&waits), 3, "they wait");
+    drop(held);
+    // A `Tx` phase, which has the connection to itself, and single statements.
+    finished(engine.execute(&scope(), &key("alive"), book(20)).await);
+    drop(db.connection().await.unwrap());
+    runtime.shutdown_background();
+}

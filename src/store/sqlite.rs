@@ -2,13 +2,14 @@
 //! [`Postgres`](crate::Postgres).
 //!
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
-//! (`worker`), and whoever holds the lock of the connection is the writer. Whole transactions are
-//! handed over without it: the thread takes the lock for those that wait, and they share a commit
-//! (`group`). A look at a key needs neither (`reader`).
+//! (`worker`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
+//! and whole transactions are handed over without it: the thread takes the lock for those that wait,
+//! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
 
 mod group;
 mod reader;
 mod statements;
+mod turns;
 mod watched;
 mod worker;
 
@@ -23,12 +24,14 @@ use diesel::sqlite::SqliteQueryBuilder;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use self::group::{Queued, Turn, Waiting, take_turns};
+use self::group::{Queued, Start, Waiting, Work, work_off};
 use self::reader::Reader;
 use self::statements as sql;
+pub use self::turns::ConnectionGuard;
+use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{abandoned, due_jobs, due_keys, job, listed_jobs};
@@ -72,13 +75,16 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only as well as
 /// such phases are short: where tenants must not delay each other, use PostgreSQL.
 ///
+/// Several tokio runtimes may share a store. A runtime that is no longer driven while it is inside a
+/// [`Tx`](crate::Tx) phase keeps the connection until it is dropped.
+///
 /// A look at a key reads the file on the caller's thread, beside the writer: a few pages, which are in
 /// memory unless the key is an old one.
 #[derive(Clone)]
 pub struct Sqlite {
-    conn: Arc<Mutex<SqliteConn>>,
-    /// Whole transactions, to the connection's thread.
-    wholes: mpsc::UnboundedSender<Queued>,
+    lock: ConnectionLock,
+    /// To the connection's thread.
+    work: mpsc::UnboundedSender<Queued>,
     reader: Reader,
 }
 
@@ -89,8 +95,9 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError::NoConnection`] where the file cannot be opened.
     pub async fn open(path: &str) -> Result<Self, StoreError> {
-        let (wholes, queue) = mpsc::unbounded_channel();
-        let mut worker = Worker::start(take_turns(queue))
+        let (work, queue) = mpsc::unbounded_channel();
+        let turns = Arc::<Turns>::default();
+        let mut worker = Worker::start(work_off(queue), turns.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let path = path.to_owned();
         let (opened, reader) = worker
@@ -105,7 +112,7 @@ impl Sqlite {
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        Ok(Self { conn: Arc::new(Mutex::new(conn)), wholes, reader })
+        Ok(Self { lock: ConnectionLock::new(conn, turns), work, reader })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
@@ -120,7 +127,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
-    pub async fn connection(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
+    pub async fn connection(&self) -> Result<ConnectionGuard, StoreError> {
         let mut conn = self.writer().await?;
         let ended = conn.spawn_blocking(|conn| {
             conn.end_what_was_left();
@@ -131,20 +138,48 @@ impl Sqlite {
     }
 
     /// The connection, as the writer before left it.
-    async fn writer(&self) -> Result<OwnedMutexGuard<SqliteConn>, StoreError> {
-        let waiting = tokio::time::timeout(WRITER_WAIT, self.conn.clone().lock_owned());
+    async fn writer(&self) -> Result<ConnectionGuard, StoreError> {
+        let waiting = tokio::time::timeout(WRITER_WAIT, self.lock.clone().acquire());
         waiting.await.map_err(|_| too_many_before())
     }
 
-    /// Runs `work` on the connection's thread. Once it is handed over it runs to its end, whatever
-    /// becomes of this future.
+    /// Runs `work` on the connection's thread. Once it has begun it runs to its end, whatever becomes of
+    /// this future; and it does not begin where this future was dropped before.
     async fn run<R: Send + 'static>(
         &self,
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let answer = self.writer().await?.spawn_blocking(|conn| conn.outside(work)).await;
-        answer.map_err(|error| StoreError::database(doing, error))
+        let (answer, answered) = oneshot::channel();
+        let start = Start::default();
+        let begins = start.clone();
+        let statement = Work::Statement(Box::new(move |conn| {
+            if begins.take() {
+                let _ = answer.send(conn.outside(work));
+            }
+        }));
+        match self.answered(statement, start, answered).await {
+            Some(answer) => answer
+                .unwrap_or_else(|_| Err(thread_gone()))
+                .map_err(|error| StoreError::database(doing, error)),
+            None => Err(too_many_before()),
+        }
+    }
+
+    /// Hands `work` over and waits for its answer; `None` where it did not begin in time.
+    async fn answered<T>(
+        &self,
+        work: Work,
+        start: Start,
+        mut answered: oneshot::Receiver<T>,
+    ) -> Option<Result<T, oneshot::error::RecvError>> {
+        let _given_up = GivenUp(start.clone());
+        let _ = self.work.send((self.lock.clone(), work));
+        match tokio::time::timeout(WRITER_WAIT, &mut answered).await {
+            Err(_) if start.take() => None,
+            Err(_) => Some(answered.await),
+            Ok(told) => Some(told),
+        }
     }
 
     async fn begin_with<R: Send + 'static>(
@@ -652,20 +687,16 @@ impl Sqlite {
         &self,
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
-        let (answer, mut answered) = oneshot::channel();
-        let turn = Turn::default();
-        let _given_up = GivenUp(turn.clone());
-        let waiting = Waiting { work, came_to: None, turn: turn.clone(), answer };
-        let _ = self.wholes.send((self.conn.clone(), Box::new(waiting)));
-        let told = match tokio::time::timeout(WRITER_WAIT, &mut answered).await {
-            Err(_) if turn.take() => return (Commit::Failed(too_many_before()), None),
-            Err(_) => answered.await,
-            Ok(told) => told,
-        };
-        told.unwrap_or_else(|_| {
-            let gone = StoreError::NoConnection("the database thread is gone".to_owned());
-            (Commit::Unknown(gone), None)
-        })
+        let (answer, answered) = oneshot::channel();
+        let start = Start::default();
+        let waiting = Waiting { work, came_to: None, start: start.clone(), answer };
+        match self.answered(Work::Whole(Box::new(waiting)), start, answered).await {
+            Some(Ok(told)) => told,
+            Some(Err(_)) => {
+                (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)
+            }
+            None => (Commit::Failed(too_many_before()), None),
+        }
     }
 
     async fn migrations<R: Send + 'static>(
@@ -677,12 +708,17 @@ impl Sqlite {
     }
 }
 
+fn thread_gone() -> Error {
+    let message = "the database thread is gone".to_owned();
+    Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, Box::new(message))
+}
+
 fn too_many_before() -> StoreError {
     StoreError::NoConnection("the writers before this one took over ten seconds".to_owned())
 }
 
 /// Whoever drops the future before its turn has not begun (G13).
-struct GivenUp(Turn);
+struct GivenUp(Start);
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
@@ -725,7 +761,7 @@ fn writing(
 /// An open transaction. Dropped, it is rolled back by the connection's thread, before whatever the
 /// next writer sends.
 pub struct SqliteTransaction {
-    conn: Option<OwnedMutexGuard<SqliteConn>>,
+    conn: Option<ConnectionGuard>,
 }
 
 impl Transaction<Sqlite> for SqliteTransaction {
@@ -789,14 +825,14 @@ impl SqliteTransaction {
         let Some(mut conn) = self.conn.take() else {
             return Commit::Failed(StoreError::database("commit", Error::NotInTransaction));
         };
-        let answer = conn
-            .spawn_blocking(move |conn| {
-                let commit = work(conn);
-                conn.stop_watching();
-                Ok(commit)
-            })
-            .await;
-        answer.unwrap_or_else(|error| Commit::Unknown(StoreError::database("commit", error)))
+        let answer = conn.spawn_blocking(move |conn| {
+            let commit = work(conn);
+            conn.stop_watching();
+            Ok(commit)
+        });
+        // It is in the thread's queue, in front of whatever the next writer sends.
+        drop(conn);
+        answer.await.unwrap_or_else(|error| Commit::Unknown(StoreError::database("commit", error)))
     }
 }
 

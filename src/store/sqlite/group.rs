@@ -1,5 +1,8 @@
-//! Whole transactions on the connection's thread; those that wait for it at one moment share a
-//! commit.
+//! What the connection's thread does by itself: statements of the engine's that are alone, and whole
+//! transactions; those of them that wait at one moment share a commit.
+//!
+//! The thread takes the connection's lock for them. Their callers hold nothing meanwhile, so a runtime
+//! that comes to a halt keeps nothing from the others.
 //!
 //! An fsync costs as much for many as for one. So whoever waits goes into one SQLite transaction,
 //! each in a savepoint of its own, and nobody is answered before the common COMMIT. Each still
@@ -13,9 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use diesel::connection::SimpleConnection;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{QueryResult, SqliteConnection};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-use super::{RELEASE, SqliteConn, commit, end};
+use super::turns::ConnectionLock;
+use super::{RELEASE, WatchedConnection, commit, end};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
@@ -37,15 +41,15 @@ pub(super) trait Whole: Send {
 pub(super) struct Waiting<W, R> {
     pub(super) work: W,
     pub(super) came_to: Option<R>,
-    pub(super) turn: Turn,
+    pub(super) start: Start,
     pub(super) answer: oneshot::Sender<(Commit, Option<R>)>,
 }
 
 /// Who is first: the thread, that begins, or the caller, that waits no longer.
 #[derive(Clone, Default)]
-pub(super) struct Turn(Arc<AtomicBool>);
+pub(super) struct Start(Arc<AtomicBool>);
 
-impl Turn {
+impl Start {
     pub(super) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
@@ -57,7 +61,7 @@ where
     R: Send,
 {
     fn begin(&self) -> bool {
-        self.turn.take()
+        self.start.take()
     }
 
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool> {
@@ -73,28 +77,46 @@ where
     }
 }
 
-/// What waits, with the connection that it waits for.
-pub(super) type Queued = (Arc<Mutex<SqliteConn>>, Box<dyn Whole>);
+/// What waits for the connection.
+pub(super) enum Work {
+    Whole(Box<dyn Whole>),
+    /// It answers by itself, and looks whether its caller still wants it.
+    Statement(Box<dyn FnOnce(&mut WatchedConnection) + Send>),
+}
 
-/// Runs what waits, whenever nobody else has the connection.
-pub(super) async fn take_turns(mut queue: mpsc::UnboundedReceiver<Queued>) {
-    while let Some((conn, first)) = queue.recv().await {
-        let mut conn = conn.lock_owned().await;
-        let mut group = vec![first];
-        while group.len() < MOST
-            && let Ok((_, next)) = queue.try_recv()
-        {
-            group.push(next);
+pub(super) type Queued = (ConnectionLock, Work);
+
+/// Does what waits, whenever nobody else has the connection.
+pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
+    while let Some((lock, first)) = queue.recv().await {
+        let mut conn = lock.acquire().await;
+        let (mut group, mut statements, mut next) = (Vec::new(), Vec::new(), Some(first));
+        while let Some(work) = next {
+            match work {
+                Work::Whole(whole) => group.push(whole),
+                Work::Statement(statement) => statements.push(statement),
+            }
+            let is_full = group.len() + statements.len() >= MOST;
+            next = if is_full { None } else { queue.try_recv().ok().map(|(_, work)| work) };
         }
         group.retain(|whole| whole.begin());
-        let done = conn.spawn_blocking(move |conn| {
-            conn.outside(|conn| {
-                run(conn, group);
+        // On this very thread, so it cannot be gone; and each is answered by itself.
+        if !group.is_empty() {
+            let run = |conn: &mut WatchedConnection| {
+                conn.outside(|conn| {
+                    run(conn, group);
+                    Ok(())
+                })
+            };
+            let _ = conn.spawn_blocking(run).await;
+        }
+        for statement in statements {
+            let run = |conn: &mut WatchedConnection| {
+                statement(conn);
                 Ok(())
-            })
-        });
-        // On this very thread, so it cannot be gone; and each was answered by itself.
-        let _ = done.await;
+            };
+            let _ = conn.spawn_blocking(run).await;
+        }
     }
 }
 

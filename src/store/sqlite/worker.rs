@@ -17,6 +17,8 @@ use diesel_async::sync_connection_wrapper::SpawnBlocking;
 use futures_util::future::{self, BoxFuture};
 use tokio::sync::{mpsc, oneshot};
 
+use super::turns::Turns;
+
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
 #[derive(Clone, Debug)]
 pub struct Worker {
@@ -26,8 +28,11 @@ pub struct Worker {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Worker {
-    /// Starts the thread. It runs `beside`, too, in between.
-    pub(super) fn start(beside: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
+    /// Starts the thread. It runs `beside`, too, in between, and sees to it that `turns` go on.
+    pub(super) fn start(
+        beside: impl Future<Output = ()> + Send + 'static,
+        turns: Arc<Turns>,
+    ) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let serve = async move {
             while let Some(job) = queue.recv().await {
@@ -37,7 +42,7 @@ impl Worker {
         };
         thread::Builder::new()
             .name("atomic-phases-sqlite".to_owned())
-            .spawn(move || block_on(future::join(serve, beside)))?;
+            .spawn(move || block_on(future::join(serve, beside), &turns))?;
         Ok(Self { jobs: Some(jobs) })
     }
 
@@ -65,17 +70,21 @@ impl SpawnBlocking for Worker {
 
     fn get_runtime() -> Self {
         // A system that has no thread to give answers each statement with an error.
-        Self::start(future::ready(())).unwrap_or(Self { jobs: None })
+        Self::start(future::ready(()), Arc::default()).unwrap_or(Self { jobs: None })
     }
 }
 
 /// Drives `work` on this thread, which is none of a runtime's: what runs on it may block.
-fn block_on(work: impl Future) {
+fn block_on(work: impl Future, turns: &Turns) {
+    turns.watched_by(thread::current());
     let mut work = pin!(work);
     let waker = Waker::from(Arc::new(Sleeper(thread::current())));
     while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
         // Returns at once, if it was woken since the poll.
-        thread::park();
+        match turns.pass_on() {
+            Some(left) => thread::park_timeout(left),
+            None => thread::park(),
+        }
     }
 }
 
