@@ -93,8 +93,12 @@ pub struct Quota {
 impl Quota {
     /// At most `keys` keys, of those that the scope's clients sent, that are stored and not past their retention: running, waiting, or finished
     /// and still replayed. Counted in the database, by one more statement for each new key, which reads
-    /// at most so many entries of an index, and 10,000 of expired keys that the reaper has yet to delete;
-    /// two that are created at the same instant may pass together.
+    /// at most so many entries of an index, and 10,000 of expired keys that the reaper has yet to delete.
+    ///
+    /// Exact within a process: calls whose keys may or may not fit wait for those that are creating keys in
+    /// front of them, five seconds at most. Processes do not see each other's uncommitted keys. Each of them
+    /// creates a sixteenth of what is left of the quota at a time, at least two; by so many another process
+    /// may exceed it.
     pub fn keys(mut self, keys: u32) -> Self {
         self.keys = Some(keys);
         self

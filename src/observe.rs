@@ -291,6 +291,7 @@ pub(crate) fn drive_failed(subject: Subject<'_>, error: &ExecuteError) {
         ExecuteError::Unavailable(error) => error.kind(),
         // A row that the codec cannot open is met again and again.
         ExecuteError::Unreadable { .. } => return left_alone(subject, StrandedBecause::Sealed),
+        ExecuteError::TaskLost => "its task was lost",
         _ => "",
     };
     if let Some(suppressed) = REPEATS.admits(("drive", subject.definition, kind), ONE_SECOND) {
@@ -361,9 +362,20 @@ pub(crate) fn job_dead(job: &JobSeen, reason: &'static str) {
     job_event!(warn, job, { reason, }, "job is a dead letter");
 }
 
-/// The store failed around a delivery. The job is delivered again, if it has to be.
-pub(crate) fn job_unsettled(name: &str, kind: &'static str) {
-    warn!(job = name, kind, "the store failed around a delivery");
+/// The store could not say whether the job is ours to deliver. Its id and key are not known before that.
+pub(crate) fn job_not_claimed(
+    name: &str,
+    scope: &Scope,
+    request_id: uuid::Uuid,
+    kind: &'static str,
+) {
+    let scope = ShortHash(scope.as_str());
+    warn!(job = name, %request_id, %scope, kind, "the store failed in front of a delivery");
+}
+
+/// The store failed behind a delivery. The job is delivered again, if it has to be.
+pub(crate) fn job_unsettled(job: &JobSeen, kind: &'static str) {
+    job_event!(warn, job, { kind, }, "the store failed behind a delivery");
 }
 
 /// An enqueuer met a job that its sink does not handle. Once for each name.

@@ -680,6 +680,103 @@ async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
     }
 }
 
+/// The same of statements that are handed over, of which the engine's own follow in the same transaction.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct TenantBatch {
+    sql: String,
+    in_first: bool,
+    stages: bool,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Began;
+
+#[atomic_phases(name = "tenant-batch", version = 1)]
+impl TenantBatch {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Began> {
+        self.work(batch, self.in_first)?;
+        Ok(Began)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        self.work(batch, !self.in_first)?;
+        Ok(Reply::new(204))
+    }
+
+    fn work(&self, batch: &mut Batch<'_, Postgres>, is_here: bool) -> PhaseResult<()> {
+        if is_here {
+            batch.add(diesel::sql_query("INSERT INTO public.things VALUES (1)"));
+            batch.add(diesel::sql_query(self.sql.clone()));
+            if self.stages {
+                batch.stage_job("receipt", &1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// G18: a job does not stray into another schema that has a table of that name.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_batch_that_changes_role_or_path_commits_or_is_told_why_not() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE TABLE things (n int); CREATE SCHEMA bare; CREATE SCHEMA tenant;
+         CREATE TABLE tenant.atomic_phases_keys
+             (LIKE public.atomic_phases_keys INCLUDING ALL);
+         CREATE TABLE tenant.atomic_phases_staged_jobs
+             (LIKE public.atomic_phases_staged_jobs INCLUDING ALL);
+         CREATE FUNCTION to_tenant() RETURNS text LANGUAGE sql AS
+             $$ SELECT set_config('search_path', 'tenant', true) $$;
+         DO $$ BEGIN CREATE ROLE phase_batch; EXCEPTION WHEN duplicate_object THEN NULL; END $$;",
+    )
+    .await;
+    let store = open_pg(&url_of(&db), 1).await;
+    let engine = Engine::builder(store).register::<TenantBatch>().build().unwrap();
+    let cases = [
+        ("SET LOCAL search_path = bare, public", true),
+        ("SET LOCAL search_path = bare", false),
+        ("SET LOCAL search_path = tenant, public", false),
+        ("SELECT set_config('search_path', 'tenant', true)", false),
+        ("SELECT to_tenant()", false),
+        ("SET search_path = tenant", false),
+        ("SET LOCAL ROLE phase_batch", false),
+        ("SELECT 1", true),
+    ];
+    let (mut done, mut staged) = (0, 0);
+    for (number, (sql, commits)) in cases.into_iter().enumerate() {
+        for (in_first, stages) in [(true, true), (false, true), (true, false), (false, false)] {
+            // Nobody needs the role's right to the table of jobs where there is no job.
+            if !stages && sql.contains("ROLE") {
+                continue;
+            }
+            let name = key(&format!("k{number}-{in_first}-{stages}"));
+            let request = TenantBatch { sql: sql.to_owned(), in_first, stages };
+            let outcome = engine.execute(&scope(), &name, request).await;
+            match commits {
+                true => {
+                    finished(outcome);
+                    done += 1;
+                    staged += i64::from(stages);
+                }
+                false => match failed(outcome) {
+                    FailureCause::Misuse { rule, .. } => {
+                        assert!(rule.contains("search_path"), "{rule}")
+                    }
+                    cause => panic!("{sql}: {cause:?}"),
+                },
+            }
+            let things = "SELECT count(*) FROM things";
+            assert_eq!(db.number(things).await, done, "{sql}");
+            let jobs = "SELECT count(*) FROM public.atomic_phases_staged_jobs";
+            assert_eq!(db.number(jobs).await, staged, "{sql}");
+            let strayed = "SELECT count(*) FROM tenant.atomic_phases_staged_jobs";
+            assert_eq!(db.number(strayed).await, 0, "{sql}");
+        }
+    }
+}
+
 /// A phase that takes the connection's prepared statements away fails; the pool is rid of the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_its_prepared_statements_is_not_used_again() {

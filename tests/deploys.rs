@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use atomic_phases::*;
 use serde::{Deserialize, Serialize};
+use support::work::dies_in_its_call;
 use support::*;
 
 on_both_stores! {
@@ -21,6 +22,7 @@ on_both_stores! {
     g17_an_output_of_another_type_is_seen_before_a_phase_runs,
     g14_a_retry_of_a_newer_version_drives_the_row_by_its_own,
     check_looks_at_a_bounded_number_of_rows,
+    check_says_where_it_did_not_look_at_all_young_rows,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -563,4 +565,26 @@ async fn check_looks_at_a_bounded_number_of_rows<S: TestDb>(db: S) {
     assert_eq!(report.stranded.len(), 1);
     assert_eq!(report.stranded[0].rows.rows, 10_000);
     assert_eq!(report.stranded[0].rows.reason.as_deref(), Some("asked for"));
+}
+
+async fn check_says_where_it_did_not_look_at_all_young_rows<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = running::<S, Book>(&db, &app);
+    dies_in_its_call(&engine, "k", book(20)).await;
+    let report = engine.check().await.unwrap();
+    assert_eq!((report.looked_at, report.truncated), (1, false), "in no index but that of expiry");
+    let copy = "INSERT INTO atomic_phases_keys SELECT scope, idempotency_key || n, request_id, \
+        definition, definition_version, phases, fingerprint, status, recovery_point, open_intent, \
+        lease_token, locked_until, run_after, attempts, forgiven_attempts, reconciles, resolution, \
+        reason, waiting_since, advanced_at, created_at, expires_at, params, context, outputs, \
+        response_status, response_headers, response_body FROM atomic_phases_keys, \
+        (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 10100) \
+        SELECT n FROM c) AS counted";
+    db.sql(copy).await;
+    let report = engine.check().await.unwrap();
+    assert_eq!((report.looked_at, report.truncated), (10_000, true));
+    // As old as they are now, a completer would have entered them in the index of due rows.
+    let hour = if is_postgres::<S>() { "interval '1 hour'" } else { "3600000" };
+    db.sql(&format!("UPDATE atomic_phases_keys SET created_at = created_at - {hour}")).await;
+    assert!(!engine.check().await.unwrap().truncated);
 }

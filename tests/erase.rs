@@ -285,3 +285,35 @@ async fn over_http_it_is_410() {
     assert!(body.contains("response_not_retained") && body.contains("erased"), "{body}");
     assert!(body.contains(r#""retryable":false"#), "{body}");
 }
+
+/// A row that another transaction keeps locked is said to be in use, and nothing waits for it in the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
+    use diesel_async::SimpleAsyncConnection;
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for name in ["locked", "free"] {
+        booked(&engine, name).await;
+    }
+    deliver_all(&engine).await;
+    let mut holder = support::db::pg(&support::db::url_of(&db)).await;
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'locked' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock'";
+    let erasing = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.erase(&scope(), &key("locked")).await })
+    };
+    while !erasing.is_finished() {
+        assert_eq!(db.number(waiting).await, 0);
+    }
+    let told = erasing.await.unwrap();
+    assert!(matches!(told, Err(EraseError::InUse)), "{told:?}");
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (1, 1), "the other one");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    engine.erase(&scope(), &key("locked")).await.unwrap();
+    is_erased(engine.execute(&scope(), &key("locked"), book(20)).await);
+}

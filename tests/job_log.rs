@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomic_phases::*;
@@ -57,6 +58,83 @@ async fn an_operator_finds_the_job_by_its_line<S: TestDb>(db: S, log: &Log) {
     assert!(!log.contains("canary") && !log.contains("tenant-1"), "{log}");
 }
 
+static IS_BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// A request whose parameters cannot be read for a while: it panics.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Fragile {
+    #[serde(deserialize_with = "read")]
+    n: u32,
+}
+
+fn read<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    assert!(!IS_BROKEN.load(Ordering::SeqCst), "as asked for");
+    serde::Deserialize::deserialize(from)
+}
+
+#[atomic_phases(name = "fragile", version = 1)]
+impl<Db: TestDb> Fragile {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<Reply> {
+        Db::add_step(batch, "fragile", "answered");
+        Ok(Reply::new(204))
+    }
+}
+
+/// What stops a request outside of its phases is said where it happens, with definition and request.
+async fn an_operator_finds_the_request_by_its_line<S: TestDb>(db: S, log: &Log) {
+    let engine = Engine::builder(db.clone()).app(()).register::<Fragile>().build().unwrap();
+    let accepted = engine.call(&scope(), &key("canary"), Fragile { n: 1 }).accept().await;
+    assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
+    let lines = Lines(log);
+    log.take();
+    let completes = async || {
+        let swept = Completer::new(&engine, config()).run_once().await.unwrap();
+        assert_eq!(swept.failed, 1, "{swept:?}");
+    };
+    // A worker finds the row, and cannot read it.
+    let rename = |one: &str, other: &str| {
+        format!("ALTER TABLE atomic_phases_keys RENAME COLUMN {one} TO {other}")
+    };
+    db.sql(&rename("params", "hidden")).await;
+    lines.say(completes, &["a worker could not drive a request on"]).await;
+    db.sql(&rename("hidden", "params")).await;
+    // Their tasks panic.
+    IS_BROKEN.store(true, Ordering::SeqCst);
+    let call = async || {
+        let told = engine.execute(&scope(), &key("canary-2"), Fragile { n: 2 }).await;
+        assert!(matches!(told, Err(ExecuteError::TaskLost)), "{told:?}");
+    };
+    lines.say(call, &["a request could not be answered", "task"]).await;
+    lines.say(completes, &["a worker could not drive a request on", "task"]).await;
+    IS_BROKEN.store(false, Ordering::SeqCst);
+}
+
+/// The lines of a log.
+struct Lines<'l>(&'l Log);
+
+impl Lines<'_> {
+    /// One line of a request is written, with these parts in it. What repeats within a second is counted, and
+    /// said once.
+    async fn say(&self, act: impl AsyncFn(), parts: &[&str]) {
+        let log = loop {
+            act().await;
+            let log = self.0.take();
+            if log.contains("WARN") {
+                break log;
+            }
+        };
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        let all = ["definition=\"fragile\"", "request_id=", "scope=", "key="];
+        for part in parts.iter().chain(&all) {
+            assert!(lines[0].contains(part), "{part} in {}", lines[0]);
+        }
+        assert!(!log.contains("canary"), "{log}");
+        assert!(!log.contains("request_id=00000000"), "{log}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_job_that_is_not_delivered_is_logged_with_its_name_id_request_and_reason() {
     let log = Log::default();
@@ -65,4 +143,6 @@ async fn g19_a_job_that_is_not_delivered_is_logged_with_its_name_id_request_and_
     tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
     an_operator_finds_the_job_by_its_line(<Sqlite as TestDb>::fresh().await, &log).await;
     an_operator_finds_the_job_by_its_line(<Postgres as TestDb>::fresh().await, &log).await;
+    an_operator_finds_the_request_by_its_line(<Sqlite as TestDb>::fresh().await, &log).await;
+    an_operator_finds_the_request_by_its_line(<Postgres as TestDb>::fresh().await, &log).await;
 }

@@ -351,7 +351,8 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
     *cured.lock().unwrap() = true;
     db.let_time_pass().await;
     assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
-    assert_eq!(inbox.take()[0].attempt, 4, "its attempts are counted on");
+    // Two before it died, the word of the operator, and two behind it.
+    assert_eq!(inbox.take()[0].attempt, 5, "its attempts are counted on");
 
     assert!(engine.discard_job(&scope(), receipt.id).await.unwrap());
     assert!(!engine.discard_job(&scope(), receipt.id).await.unwrap());
@@ -489,4 +490,80 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     assert!(late.take().is_empty());
     let names: Vec<_> = early.take().into_iter().map(|job| job.name).collect();
     assert_eq!(names, ["receipt", "thanks"]);
+}
+
+/// A claim of a later job that began before an earlier one was revived, and a claim of that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_delivery() {
+    use diesel_async::SimpleAsyncConnection;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    #[derive(Clone, Default)]
+    struct One {
+        at_once: Arc<AtomicU32>,
+        most: Arc<AtomicU32>,
+        names: Arc<Mutex<Vec<String>>>,
+        leave: Arc<tokio::sync::Notify>,
+        dies: Arc<Mutex<bool>>,
+    }
+    impl JobSink for One {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            if std::mem::replace(&mut *self.dies.lock().unwrap(), false) {
+                return Err(DeliveryError::dead("as asked for"));
+            }
+            let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(at_once, Ordering::SeqCst);
+            self.names.lock().unwrap().push(job.name.clone());
+            self.leave.notified().await;
+            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let sink = One::default();
+    *sink.dies.lock().unwrap() = true;
+    let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config());
+    assert_eq!(enqueuer.run_once().await.unwrap().dead_letters, 1, "the first of the request");
+    let dead = engine.dead_jobs(None, 1).await.unwrap().remove(0);
+
+    // The claim of the second one has begun, and waits for its row.
+    let mut holder = support::db::pg(&support::db::url_of(&db)).await;
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let later = tokio::spawn(async move { enqueuer.run_once().await.unwrap() });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs AS j%'";
+    until(async || db.number(waiting).await == 1).await;
+    let (reviving, its_engine) = (dead.clone(), engine.clone());
+    let mut earlier = Enqueuer::new(&engine, sink.clone(), config());
+    let revived = tokio::spawn(async move {
+        // In use, for as long as that claim is not committed.
+        while !matches!(its_engine.retry_job(&reviving.scope, reviving.id).await, Ok(true)) {
+            tokio::task::yield_now().await;
+        }
+        while earlier.run_once().await.unwrap().delivered == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    // Either it was revived, and is being delivered, or it has to wait.
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs SET%'";
+    let delivered = || sink.names.lock().unwrap().len();
+    until(async || delivered() == 1 || db.number(waits).await == 1).await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let both = async {
+        later.await.unwrap();
+        revived.await.unwrap();
+    };
+    let mut both = std::pin::pin!(both);
+    for _ in 0..3000 {
+        if tokio::time::timeout(std::time::Duration::from_millis(10), &mut both).await.is_ok() {
+            break;
+        }
+        sink.leave.notify_waiters();
+    }
+    assert_eq!(sink.most.load(Ordering::SeqCst), 1, "one of a request at a time");
+    assert_eq!(sink.names.lock().unwrap().len(), 2);
 }

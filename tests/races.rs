@@ -9,7 +9,8 @@ use std::time::Duration;
 use atomic_phases::*;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
-use support::db::url_of;
+use support::db::{open_pg, url_of};
+use support::proxy::{Cut, Proxy};
 use support::*;
 use tokio::sync::Semaphore;
 
@@ -697,5 +698,127 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
         finished(call.await.unwrap());
         assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
         db.sql("TRUNCATE steps; DELETE FROM atomic_phases_keys").await;
+    }
+}
+
+/// Whose first batch waits for the test, longer than it may take.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Landing {
+    waits: bool,
+    in_order: bool,
+}
+
+#[atomic_phases(name = "landing", version = 1, app = Gate)]
+impl Landing {
+    #[phase(timeout = "1s")]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+        let lock = if self.waits { "pg_advisory_xact_lock(7)::text" } else { "''" };
+        let sql = format!("INSERT INTO steps SELECT 'begun', {lock}");
+        batch.add(diesel::sql_query(sql));
+        if self.in_order {
+            batch.add(diesel::sql_query("INSERT INTO rides VALUES ('ride', 1)"));
+        }
+        Ok(Begun)
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn charged(&self, call: ForeignCall, gate: &Gate) -> PhaseResult<u8> {
+        call.make(async |_| Ok::<_, PhaseError>(gate.bodies.fetch_add(1, Ordering::SeqCst)))
+            .await?;
+        Ok(0)
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Postgres>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Reply> {
+        Postgres::add_step(batch, "answered", "");
+        Ok(Reply::text(200, ctx.uuid(0).to_string()))
+    }
+}
+
+/// What a batch of [`Landing`] begins with, and ends with, on its way to the server.
+const LANDS: [(bool, &str, &str); 2] =
+    [(false, "WITH atomic_phases_begun", "WITH atomic_phases_begun"), (true, "BEGIN", "COMMIT")];
+
+/// An engine behind a proxy, whose one connection has prepared all statements, and that proxy.
+async fn behind_a_proxy(
+    db: &Postgres,
+    gate: &Gate,
+    in_order: bool,
+) -> (Engine<Postgres, Gate>, Proxy) {
+    let url = url_of(db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let proxy = Proxy::start(port).await;
+    let store = open_pg(&proxy.url(&url), 1).await;
+    let engine = Engine::builder(store).app(gate.clone()).register::<Landing>().build().unwrap();
+    for name in ["warm", "warmer"] {
+        let warm = Landing { waits: true, in_order };
+        finished(engine.execute(&scope(), &key(name), warm).await);
+    }
+    db.sql("DELETE FROM steps; DELETE FROM rides; DELETE FROM atomic_phases_keys").await;
+    gate.bodies.store(0, Ordering::SeqCst);
+    (engine, proxy)
+}
+
+/// The first batch took longer than it may, and its caller was told so; then it commits after all.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_the_retry() {
+    let db = Postgres::fresh().await;
+    for (in_order, _, ends) in LANDS {
+        let gate = Gate::default();
+        let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
+        let mut aside = support::db::pg(&url_of(&db)).await;
+        aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+        // The server hears of no client that is gone.
+        proxy.arm(ends, 1, Cut::Hold);
+        let request = Landing { waits: true, in_order };
+        let call = async || engine.execute(&scope(), &key("k"), request.clone()).await;
+        let limit = Duration::from_secs(1);
+        assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
+        let told = call().await;
+        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "G10, {in_order}: {told:?}");
+        aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+        let steps = "SELECT count(*) FROM steps";
+        until(async || db.number(steps).await == 1).await;
+        let told = call().await;
+        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "a lease: {told:?}");
+        db.let_leases_expire().await;
+        let done = finished(call().await);
+        assert!(finished(call().await).replayed);
+        assert_eq!(finished(call().await).reply, done.reply, "G8");
+        assert_eq!(db.number(steps).await, 2, "G4: each phase once");
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, i64::from(in_order));
+        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "G1");
+        proxy.cut_now();
+    }
+}
+
+/// The first batch comes to the server when a retry has done all.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
+    let db = Postgres::fresh().await;
+    for (in_order, begins, _) in LANDS {
+        let gate = Gate::default();
+        let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
+        proxy.arm(begins, 1, Cut::Late);
+        let request = Landing { waits: false, in_order };
+        let call = async || engine.execute(&scope(), &key("k"), request.clone()).await;
+        let limit = Duration::from_secs(1);
+        assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
+        assert_eq!(proxy.fired(), 1);
+        let done = finished(call().await);
+        assert!(!done.replayed, "{in_order}");
+        let clients = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        let before = db.number(clients).await;
+        proxy.arrive_now();
+        until(async || db.number(clients).await == before - 1).await;
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 2, "{in_order}");
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, i64::from(in_order));
+        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
+        assert_eq!(finished(call().await).reply, done.reply);
     }
 }

@@ -31,6 +31,7 @@ on_both_stores! {
     g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
     g5_the_time_of_creation_is_the_same_in_each_attempt,
     g16_an_expired_key_counts_against_no_quota,
+    g16_a_quota_is_exact_in_a_process_and_almost_between_two,
     caps_name_the_limit_and_nothing_runs,
     g11_past_the_window_no_call_is_repeated,
     g17_the_attempt_cap_ends_in_a_dead_letter,
@@ -934,6 +935,41 @@ async fn g16_an_expired_key_counts_against_no_quota<S: TestDb>(db: S) {
         db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
         assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
     }
+}
+
+async fn g16_a_quota_is_exact_in_a_process_and_almost_between_two<S: TestDb>(db: S) {
+    let app = App::default();
+    let limited = |db: &S| engine_with(db, &app, |builder| builder.quota(Quota::default().keys(5)));
+    let (one, other) = (limited(&db), limited(&db.another().await));
+    let flood = async |engines: &[&TestEngine<S>], prefix: &str| {
+        let calls: Vec<_> = (0..40)
+            .map(|n| {
+                let engine = engines[n % engines.len()].clone();
+                let name = key(&format!("{prefix}-{n}"));
+                tokio::spawn(async move { engine.execute(&scope(), &name, book(20)).await })
+            })
+            .collect();
+        let mut created = 0;
+        for call in calls {
+            match call.await.unwrap() {
+                Err(ExecuteError::TooManyKeys { limit: 5 }) => {}
+                outcome => {
+                    finished(outcome);
+                    created += 1;
+                }
+            }
+        }
+        created
+    };
+    let rows = "SELECT count(*) FROM atomic_phases_keys";
+    assert_eq!(flood(&[&one], "one").await, 5);
+    assert_eq!(db.number(rows).await, 5);
+    assert_eq!(flood(&[&one, &other], "none").await, 0);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    // Each may be creating two where the other counts.
+    let created = flood(&[&one, &other], "both").await;
+    assert!((5..=7).contains(&created), "{created}");
+    assert_eq!(db.number(rows).await, 5 + created);
 }
 
 #[tokio::test]

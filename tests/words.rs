@@ -116,3 +116,41 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
         strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
     assert!(matches!(refused, Err(ResolveError::NotKnownHere(_))), "{refused:?}");
 }
+
+/// A row that another transaction keeps locked is said to be in use; a holder's own write of such a row waits
+/// for nothing in the database either.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database() {
+    use diesel_async::SimpleAsyncConnection;
+    let db = Postgres::fresh().await;
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), notify(Trouble::None)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let mut holder = support::db::pg(&support::db::url_of(&db)).await;
+    let lock = "BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock'";
+    while !call.is_finished() {
+        assert_eq!(db.number(waiting).await, 0);
+    }
+    let told = call.await.unwrap();
+    assert!(matches!(told, Err(ExecuteError::Unavailable(StoreError::Locked))), "{told:?}");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1, "its outcome was not written");
+    holder.batch_execute(lock).await.unwrap();
+    for word in [Resolution::finish(Reply::new(204)), Resolution::not_executed("notified", 2)] {
+        let told = engine.resolve(&scope(), &key("k"), word).await;
+        assert!(matches!(told, Err(ResolveError::InProgress { .. })), "{told:?}");
+        assert_eq!(db.number(waiting).await, 0);
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let word = Resolution::finish(Reply::new(204));
+    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
+    assert_eq!(app.provider.effects(), 1);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::lease::{Heartbeats, Running};
-use super::quota::Buckets;
+use super::quota::{Buckets, Creating};
 use super::registry::Registry;
 use super::{Bells, Core, Engine};
 use crate::codec::{Codec, PlainCodec};
@@ -239,6 +239,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             running: Running::default(),
             bells: Bells::default(),
             buckets: Buckets::default(),
+            creating: Creating::default(),
             clock: Clock::default(),
             heartbeats: Heartbeats::default(),
         };

@@ -1,6 +1,7 @@
 //! [`Engine::check`]: which stored rows can this process not continue, and what waits for an operator?
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::Engine;
 use super::outcome::ExecuteError;
@@ -12,6 +13,10 @@ use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
 
 /// How many rows each of the three searches of [`Engine::check`] returns at most.
 const MOST_ROWS: u32 = 10_000;
+
+/// How long after the end of its first lease a row whose holder died young is in the index of due rows, where
+/// a completer runs.
+const ENROLLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Of each group of rows that stand at one place, so many are read and decoded, and all that can be
 /// wrong with a row is looked for in them.
@@ -36,7 +41,9 @@ pub struct CheckReport {
     /// How many unfinished rows were looked at.
     pub looked_at: u64,
     /// Whether there may be more: a search came to its bound of ten thousand rows, or there were more
-    /// places than the three hundred rows that are decoded at most.
+    /// places than the three hundred rows that are decoded at most. Of the search of those that were
+    /// created last this counts where the oldest that it looked at is younger than a lease and a minute:
+    /// older ones are found by the others, where a completer runs.
     pub truncated: bool,
 }
 
@@ -128,11 +135,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             self.core.store.read(&scope, &key).await.map(drop)?;
         }
         let dead_jobs = self.core.store.dead_jobs().await?;
-        let surveyed = self.core.store.survey(MOST_ROWS).await?;
-        let truncated = [FoundBy::Due, FoundBy::Waiting].iter().any(|found_by| {
-            let found = surveyed.iter().filter(|row| row.found_by == *found_by);
-            found.count() >= MOST_ROWS as usize
-        });
+        let youth = self.core.settings.lease + ENROLLED_WITHIN;
+        let mut surveyed = self.core.store.survey(MOST_ROWS, youth).await?;
+        let found = |by| surveyed.iter().filter(|row| row.found_by == by).count();
+        let truncated = found(FoundBy::OldestOfYouth) > 0
+            || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MOST_ROWS as usize));
+        surveyed.retain(|row| row.found_by != FoundBy::OldestOfYouth);
         let groups = grouped(surveyed);
         let mut report = CheckReport {
             dead_jobs,

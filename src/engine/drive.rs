@@ -8,7 +8,7 @@ use super::{Bells, Core, Engine};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
-use crate::store::{KeyRow, Right, Status, Store};
+use crate::store::{DueKey, KeyRow, Right, Status, Store};
 
 /// What became of a request that a worker drove on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +28,24 @@ pub(crate) enum Driven {
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
     /// is stopped cancels no phase.
-    pub(crate) async fn drive(&self, scope: Scope, key: IdempotencyKey, right: Right) -> Driven {
-        let span = observe::driven(&scope, &key);
+    pub(crate) async fn drive(&self, found: DueKey, right: Right) -> Driven {
+        let span = observe::driven(&found.scope, &found.key);
         let engine = self.clone();
-        let driving = async move { engine.drive_in_place(scope, key, right).await };
+        let driving = async move {
+            let mut task = Task { found, has_ended: false };
+            let driven = engine.drive_in_place(subject(&task.found), right).await;
+            task.has_ended = true;
+            driven
+        };
         let task = crate::task::spawn(carried!(tracing::Instrument::instrument(driving, span)));
         task.await.unwrap_or(Driven::Failed)
     }
 
     /// As [`drive`](Self::drive), on the caller's own task.
-    pub(crate) async fn drive_in_place(
-        &self,
-        scope: Scope,
-        key: IdempotencyKey,
-        right: Right,
-    ) -> Driven {
+    /// `found`: the row as far as it is known.
+    pub(crate) async fn drive_in_place(&self, found: Subject<'_>, right: Right) -> Driven {
         let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
-        match self.core.drive(&scope, &key, right).await {
+        match self.core.drive(found, right).await {
             Ok(driven) => driven,
             Err(ExecuteError::Unreadable { .. }) => Driven::Left,
             Err(_) => Driven::Failed,
@@ -78,15 +79,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     async fn drive(
         self: &Arc<Self>,
-        scope: &Scope,
-        key: &IdempotencyKey,
+        found: Subject<'_>,
         right: Right,
     ) -> Result<Driven, ExecuteError> {
+        let Subject { scope, key, .. } = found;
         let row = self.store.read(scope, key).await.map_err(|error| {
             let error = error.into();
-            // Which request it is, no row has said.
-            let (definition, request_id) = ("", uuid::Uuid::nil());
-            observe::drive_failed(Subject { definition, request_id, scope, key }, &error);
+            observe::drive_failed(found, &error);
             error
         })?;
         let Some(row) = row else { return Ok(Driven::Lost) };
@@ -115,6 +114,26 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
             Looked::Restart { .. } => Driven::Failed,
         })
+    }
+}
+
+/// What a log may know of a row that was found.
+fn subject(found: &DueKey) -> Subject<'_> {
+    let DueKey { definition, request_id, scope, key, .. } = found;
+    Subject { definition, request_id: *request_id, scope, key }
+}
+
+/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
+struct Task {
+    found: DueKey,
+    has_ended: bool,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            observe::drive_failed(subject(&self.found), &ExecuteError::TaskLost);
+        }
     }
 }
 

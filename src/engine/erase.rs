@@ -36,9 +36,21 @@ pub enum EraseError {
     /// Jobs that it staged are still to be delivered. Erased, they would be lost (G18).
     #[error("jobs of the request are still to be delivered: erase it once they are")]
     JobsWaiting,
+    /// Another transaction holds the lock of its row, or of one of its staged jobs.
+    #[error("the request is in use: try again")]
+    InUse,
     /// The store could not be asked or written.
     #[error("the store is unavailable: {0}")]
-    Unavailable(#[from] StoreError),
+    Unavailable(#[source] StoreError),
+}
+
+impl From<StoreError> for EraseError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Locked => Self::InUse,
+            error => Self::Unavailable(error),
+        }
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {

@@ -12,6 +12,8 @@ use super::decide::{Asked, Decision, decide, is_held_by_its_creator};
 use super::lease::{Entered, Holder, Lease};
 use super::outcome::{ExecuteError, FailureCause, Finished, Outcome};
 use super::progress::StrandedBecause;
+use super::quota::Admission;
+use super::registry::Entry;
 use super::run::{Ended, Run, jitter, timed_out};
 use super::stored::unreadable;
 use super::{Call, Core};
@@ -134,12 +136,13 @@ trait Asking<S: Store, A>: Send + Sync {
     /// The parameters as they are stored.
     fn params(&self) -> serde_json::Result<Vec<u8>>;
 
-    /// The parameters as each attempt sees them: read from their stored form. `given` is the
-    /// fingerprint of what the caller gave.
+    /// The parameters as each attempt sees them: read from their stored form, so many times. `given` is
+    /// the fingerprint of what the caller gave.
     fn read_params(
         &self,
         params: &[u8],
         given: &Fingerprint,
+        readings: u32,
     ) -> Result<Box<dyn Phases<S, A>>, ExecuteError>;
 
     /// The fingerprint in another version than that of this process.
@@ -148,6 +151,23 @@ trait Asking<S: Store, A>: Send + Sync {
     /// The fingerprint of stored parameters, read by the caller's type; `None` where they are not of
     /// that type.
     fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint>;
+}
+
+impl<R: serde::Serialize> Given<R> {
+    /// Whether the parameters have their fingerprint still, once they were stored and read.
+    fn compare(&self, read: &R, given: &Fingerprint) -> Result<(), ExecuteError> {
+        if fingerprint(&self.origin, read)? != *given {
+            let loss = difference(&self.request, read, Order::Counts);
+            let Loss { path, because } =
+                loss.unwrap_or(Loss { path: Vec::new(), because: Because::Differs });
+            let rule = match because {
+                Because::Order => FingerprintRule::Unordered,
+                _ => FingerprintRule::NotStable,
+            };
+            return Err(FingerprintError::at(path, rule).into());
+        }
+        Ok(())
+    }
 }
 
 impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
@@ -163,23 +183,20 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         &self,
         params: &[u8],
         given: &Fingerprint,
+        readings: u32,
     ) -> Result<Box<dyn Phases<S, A>>, ExecuteError> {
-        let Ok(read) = serde_json::from_slice::<R>(params) else {
-            let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
-            let rule = FingerprintRule::NotRead;
-            return Err(FingerprintError::at(path.unwrap_or_default(), rule).into());
+        let read = || {
+            serde_json::from_slice::<R>(params).map_err(|_| {
+                let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
+                FingerprintError::at(path.unwrap_or_default(), FingerprintRule::NotRead)
+            })
         };
         // What has another fingerprint each time that it is read would make a mismatch of each retry.
-        if fingerprint(&self.origin, &read)? != *given {
-            let loss = difference(&self.request, &read, Order::Counts);
-            let Loss { path, because } =
-                loss.unwrap_or(Loss { path: Vec::new(), because: Because::Differs });
-            let rule = match because {
-                Because::Order => FingerprintRule::Unordered,
-                _ => FingerprintRule::NotStable,
-            };
-            return Err(FingerprintError::at(path, rule).into());
+        for _ in 1..readings {
+            self.compare(&read()?, given)?;
         }
+        let read = read()?;
+        self.compare(&read, given)?;
         Ok(Box::new(read))
     }
 
@@ -229,6 +246,20 @@ struct Attempt<S: Store, A> {
     _entered: Entered,
 }
 
+/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
+struct Task<'a, S: Store, A: Send + Sync + 'static> {
+    attempt: &'a Attempt<S, A>,
+    has_ended: bool,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Drop for Task<'_, S, A> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            observe::call_failed(self.attempt.subject(), &ExecuteError::TaskLost);
+        }
+    }
+}
+
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const LOOKS: u32 = 16;
 
@@ -253,7 +284,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
             Err(error) => return span.in_scope(|| self.answered(Err(error))),
         };
-        let settling = tracing::Instrument::instrument(self.settle(Some(row)), span);
+        let settling = async move {
+            let mut task = Task { attempt: &self, has_ended: false };
+            let settled = self.settle(Some(row)).await;
+            task.has_ended = true;
+            settled
+        };
+        let settling = tracing::Instrument::instrument(settling, span);
         // Boxed, because tokio moves a task's future about several times, and this one is large.
         task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
     }
@@ -310,13 +347,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    async fn settle(self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
+    async fn settle(&self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
         self.answered(self.settled(seen).await)
     }
 
     /// `seen`: the key's row, where somebody has just looked.
     async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
-        let mut admitted = false;
+        let mut admitted = None;
         let mut rejected = None;
         let mut restarts = 0;
         let mut too_slow = None;
@@ -350,10 +387,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     return Err(ExecuteError::RowDeleted);
                 }
                 (Decision::Create { replaces }, _) => {
-                    if !std::mem::replace(&mut admitted, true) {
-                        self.core.admit(&self.scope, &self.key).await?;
-                    }
-                    self.create(replaces, &mut rejected).await?
+                    let admission = match &admitted {
+                        Some(admission) => admission,
+                        None => admitted.insert(self.core.admit(&self.scope, &self.key).await?),
+                    };
+                    self.create(replaces, admission.clone(), &mut rejected).await?
                 }
                 #[cfg(feature = "fault-injection")]
                 (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
@@ -605,6 +643,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     async fn create(
         &self,
         replaces: Option<Uuid>,
+        admission: Option<Arc<Admission>>,
         rejected: &mut Option<Reply>,
     ) -> Result<Looked, ExecuteError> {
         let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
@@ -612,7 +651,9 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         within("parameters", plain.len(), self.core.settings.limits.params)?;
         // Each attempt runs what was stored (G5), the first one too: what does not come back from its
         // stored form is refused here, and not found out after a crash.
-        let request = self.given.read_params(&plain, &self.fingerprint)?;
+        let entry = self.core.registry.get(self.definition.name, self.definition.version);
+        let readings = entry.map_or(1, Entry::readings);
+        let request = self.given.read_params(&plain, &self.fingerprint, readings)?;
         let fingerprint = self.fingerprint.stored(self.given.origin());
         let encode = |column, bytes| {
             self.core
@@ -649,6 +690,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         {
             let created_at = self.core.now().await?;
             let run = self.start(request, created_at, created_at, Moment::now());
+            let run = Run { admission, ..run };
             return match run.fresh_batch(phase, &row).await? {
                 Ended::Busy => self.busy().await,
                 ended => Ok(ended.into()),
@@ -677,6 +719,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
         self.core.clock.heard(created_at);
         let run = self.start(request, created_at, expires_at, sent);
+        let run = Run { admission, ..run };
         let ended = match rejected.take() {
             Some(reply) => run.finish_fresh(tx, reply).await?,
             None => run.fresh(tx).await?,
@@ -725,6 +768,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             forgiven_attempts: 0,
             back_off_ends: None,
             reruns: 0,
+            admission: None,
         }
     }
 }

@@ -49,7 +49,7 @@ pub use self::status::RequestStatus;
 
 use self::clock::Clock;
 use self::lease::{Heartbeats, Running};
-use self::quota::Buckets;
+use self::quota::{Buckets, Creating};
 use self::registry::Registry;
 use crate::codec::Codec;
 use crate::config::{OnDuplicate, Settings};
@@ -76,6 +76,7 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) running: Running,
     pub(crate) bells: Bells,
     pub(crate) buckets: Buckets,
+    pub(crate) creating: Creating,
     pub(crate) clock: Clock,
     pub(crate) heartbeats: Heartbeats,
 }

@@ -3,15 +3,19 @@
 //! Only the creation of a key is counted. A replay, a retry and a resume are always answered.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::Core;
 use super::outcome::ExecuteError;
 use crate::config::Quota;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// How many more keys each scope may create at the moment.
 #[derive(Default)]
@@ -48,25 +52,147 @@ impl Buckets {
     }
 }
 
+/// How long a call waits for others of its process that are creating keys in front of it.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The keys that this process is creating, by scope: a count in the database may see them or not.
+#[derive(Clone, Default)]
+pub(crate) struct Creating(Arc<Mutex<HashMap<Scope, Creations>>>);
+
+#[derive(Default)]
+struct Creations {
+    begun: u64,
+    ended: u64,
+    /// Rung when one ends.
+    ended_one: Arc<Notify>,
+    /// How many calls look at this.
+    users: usize,
+}
+
+impl Creations {
+    /// How many may not be among those that a count saw which began when `ended` had ended.
+    fn uncounted(&self, ended: u64) -> u64 {
+        self.begun - ended
+    }
+}
+
+/// A key that is being created: until it is committed, or is not. Ends by itself when it is dropped.
+pub(super) struct Admission {
+    creating: Creating,
+    scope: Scope,
+    ended: AtomicBool,
+}
+
+impl Admission {
+    /// The key has its row.
+    pub(super) fn end(&self) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.creating.change(&self.scope, |creations| {
+                creations.ended += 1;
+                creations.ended_one.notify_waiters();
+                creations.users -= 1;
+            });
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A look at a scope's creations, which are remembered while somebody looks or creates.
+struct Looking<'a>(&'a Creating, &'a Scope);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.change(self.1, |creations| creations.users -= 1);
+    }
+}
+
+impl Creating {
+    fn change<R>(&self, scope: &Scope, change: impl FnOnce(&mut Creations) -> R) -> R {
+        let mut scopes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let creations = scopes.entry(scope.clone()).or_default();
+        let changed = change(creations);
+        if creations.users == 0 {
+            scopes.remove(scope);
+        }
+        changed
+    }
+
+    /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
+    /// seen. `None`: there is no room for it.
+    ///
+    /// Other processes count for themselves. So that they cannot exceed the limit by much, each of them
+    /// creates no more than a sixteenth of what is left at a time, but two.
+    async fn admit<F>(
+        &self,
+        scope: &Scope,
+        limit: u32,
+        count: impl Fn() -> F,
+    ) -> Result<Option<Admission>, StoreError>
+    where
+        F: Future<Output = Result<u32, StoreError>>,
+    {
+        let until = tokio::time::Instant::now() + WAIT;
+        self.change(scope, |creations| creations.users += 1);
+        let _looking = Looking(self, scope);
+        loop {
+            let ended = self.change(scope, |creations| creations.ended);
+            let left = u64::from(limit.saturating_sub(count().await?));
+            if left == 0 {
+                return Ok(None);
+            }
+            let most = (left / 16).max(2).min(left);
+            let waiting = self.change(scope, |creations| {
+                if creations.uncounted(ended) < most {
+                    creations.begun += 1;
+                    creations.users += 1;
+                    return None;
+                }
+                // Listens from here on: who ends later is heard.
+                let is_counted = creations.begun == creations.ended;
+                Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
+            });
+            match waiting {
+                None => {
+                    let (creating, scope) = (self.clone(), scope.clone());
+                    return Ok(Some(Admission { creating, scope, ended: AtomicBool::new(false) }));
+                }
+                // All of them ended while it counted.
+                Some(None) if tokio::time::Instant::now() < until => {}
+                Some(None) => return Ok(None),
+                Some(Some(ended_one)) => {
+                    if tokio::time::timeout_at(until, ended_one).await.is_err() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl<S: Store, A> Core<S, A> {
-    /// Whether the scope may create another key.
+    /// Whether the scope may create another key. The admission is to be held until that key has its row.
     pub(super) async fn admit(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<(), ExecuteError> {
+    ) -> Result<Option<Arc<Admission>>, ExecuteError> {
         let Quota { keys, rate } = self.settings.quota;
         if let Some(rate) = rate
             && let Err(retry_after) = self.buckets.take(scope, rate)
         {
             return Err(ExecuteError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
         }
-        if let Some(limit) = keys.filter(|_| !key.is_keyless())
-            && self.store.count_keys(scope, limit).await? >= limit
-        {
-            return Err(ExecuteError::TooManyKeys { limit });
+        let Some(limit) = keys.filter(|_| !key.is_keyless()) else { return Ok(None) };
+        let count = || self.store.count_keys(scope, limit);
+        match self.creating.admit(scope, limit, count).await? {
+            Some(admission) => Ok(Some(Arc::new(admission))),
+            None => Err(ExecuteError::TooManyKeys { limit }),
         }
-        Ok(())
     }
 }
 

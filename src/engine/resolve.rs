@@ -20,6 +20,9 @@ use crate::observe;
 use crate::phase::{Outputs, Reply};
 use crate::store::{KeyRow, Right, Settles, Status, Store, StoreError};
 
+/// After how long to say a word again, where no lease tells.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What somebody knows about a request whose outcome is unknown, or about a dead letter.
 #[derive(Debug)]
 pub struct Resolution(Word);
@@ -90,10 +93,11 @@ pub enum ResolveError {
     /// The request's definition has no such phase, or it is not the one that waits for a word.
     #[error("the request does not wait for a word about this phase; see Engine::status")]
     NotThatPhase,
-    /// Somebody runs it right now, the call that the word is about included: say it again later.
-    #[error("the request is being run; say it again in {retry_after:?}")]
+    /// It is in use: a holder runs it right now, the call that the word is about included, or another
+    /// transaction has locked its row. Say it again later.
+    #[error("the request is in use; say it again in {retry_after:?}")]
     InProgress {
-        /// What is left of the holder's lease.
+        /// What is left of the holder's lease; a second where the row is locked.
         retry_after: Duration,
     },
     /// This process does not go on with the request (G14), so that a word about one of its calls is for
@@ -133,6 +137,9 @@ impl From<StoreError> for ResolveError {
 impl From<ExecuteError> for ResolveError {
     fn from(error: ExecuteError) -> Self {
         match error {
+            ExecuteError::Unavailable(StoreError::Locked) => {
+                Self::InProgress { retry_after: AGAIN }
+            }
             ExecuteError::Unavailable(error) => Self::Unavailable(error),
             ExecuteError::Unreadable { what, .. } => Self::Unreadable { what },
             _ => Self::NotKnownHere(StrandedBecause::NewerForm),
@@ -165,7 +172,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
                 return Ok(Resolved::Applied);
             }
         }
-        Err(ResolveError::InProgress { retry_after: Duration::from_secs(1) })
+        Err(ResolveError::InProgress { retry_after: AGAIN })
     }
 }
 
@@ -186,9 +193,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         match self.take_over(scope, key, row, Right::Resolve).await? {
             Ok(taken) => Ok(Some(taken.run)),
             Err(Refused::Changed) => Ok(None),
-            Err(Refused::Locked) => {
-                Err(ResolveError::InProgress { retry_after: self.settings.lock_wait })
-            }
+            Err(Refused::Locked) => Err(ResolveError::InProgress { retry_after: AGAIN }),
             Err(Refused::Stranded(because)) => Err(ResolveError::NotKnownHere(because)),
         }
     }

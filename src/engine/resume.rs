@@ -218,6 +218,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             forgiven_attempts: row.forgiven_attempts,
             back_off_ends: None,
             reruns: 0,
+            admission: None,
         }
     }
 

@@ -14,6 +14,7 @@ use super::Core;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::moved::{Fate, Moved};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::quota::Admission;
 use crate::definition::{
     BATCH_TIME_LIMIT, Definition, EffectClass, Isolation, Phase, PhaseKind, Phases, STARTED, Step,
 };
@@ -52,6 +53,8 @@ pub(super) struct Run<S: Store, A> {
     pub(super) back_off_ends: Option<Moment>,
     /// How often a phase was run again by itself.
     pub(super) reruns: u32,
+    /// Of a request that has no row yet, where its scope has a quota.
+    pub(super) admission: Option<Arc<Admission>>,
 }
 
 /// How a local phase writes: into an open transaction, or by statements that travel with its commit.
@@ -199,6 +202,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// Runs a request whose row is committed, from its recovery point on.
     pub(super) async fn resumed(mut self) -> Result<Ended, ExecuteError> {
+        if let Some(admission) = self.admission.take() {
+            admission.end();
+        }
         self.heartbeat = Some(self.core.heartbeats.start(
             &self.core.store,
             self.holder.clone(),

@@ -22,6 +22,7 @@ use super::points::Point;
 use crate::definition::RequestDefinition;
 use crate::engine::{Call, Engine, ExecuteError, Outcome};
 use crate::key::{IdempotencyKey, Scope};
+use crate::observe::Subject;
 use crate::phase::Reply;
 use crate::store::{KeyRow, Right, Status, Store};
 
@@ -163,7 +164,9 @@ where
         };
         let task = match right {
             Some(right) => tokio::spawn(plan.clone().around(async move {
-                engine.drive_in_place(scope, key, right).await;
+                let (definition, request_id) = ("", Uuid::nil());
+                let found = Subject { definition, request_id, scope: &scope, key: &key };
+                engine.drive_in_place(found, right).await;
                 Ended::ByWorker
             })),
             None => {

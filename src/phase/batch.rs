@@ -36,6 +36,9 @@ use crate::store::Store;
 /// connection is closed; if nothing was committed, the request is released with
 /// [`FailureCause::TimeLimit`](crate::FailureCause::TimeLimit).
 ///
+/// The rule of [`Tx`](crate::Tx) about role and search path holds for the statements together: behind them the
+/// engine's tables are within reach, and the same.
+///
 /// The first 256 different texts that an engine sees are prepared once for each connection, those of an
 /// `UPDATE` or of an insert of several rows, which diesel itself prepares anew each time, too.
 ///

@@ -22,8 +22,8 @@ use crate::store::{ByText, Store};
 /// at no answer is faster with a [`Batch`](crate::Batch).
 ///
 /// The engine writes last, with the phase's role and search path. A phase that changes them
-/// (`SET LOCAL ROLE`, `SET LOCAL search_path`) either leaves the engine's tables within reach or changes
-/// them back before it returns; it is refused otherwise, and so is one that forgets all settings
+/// (`SET LOCAL ROLE`, `SET LOCAL search_path`) either leaves the engine's tables within reach, in front of
+/// any others of those names, or changes them back before it returns; it is refused otherwise, and so is one that forgets all settings
 /// (`RESET ALL`). With an `isolation` of its own the phase keeps the key's row locked until it ends.
 ///
 /// On PostgreSQL a statement that is [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is

@@ -37,6 +37,7 @@ impl Default for KeyPlace {
 pub struct DueKey {
     pub(crate) scope: Scope,
     pub(crate) key: IdempotencyKey,
+    pub(crate) request_id: Uuid,
     pub(crate) status: Status,
     /// Tells whether the row was taken over since it was found.
     pub(crate) lease_token: i64,
@@ -148,7 +149,7 @@ pub struct StagedJobRow {
     pub(crate) staged_at: DateTime<Utc>,
 }
 
-pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool);
+pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool, Uuid);
 pub(super) type AbandonedRow = (DateTime<Utc>, String, String, Uuid, i64);
 /// An expired row, by its place in the index and its identity.
 #[cfg(feature = "postgres")]
@@ -166,10 +167,12 @@ pub(super) fn due_keys(rows: Vec<DueKeyRow>, is_full: bool) -> Page<DueKey, KeyP
         key: key.clone(),
     });
     let due_key = |row: DueKeyRow| {
-        let (_, scope_text, key_text, status, lease_token, definition, version, past_grace) = row;
+        let (_, scope_text, key_text, status, lease_token, definition, version, past_grace, id) =
+            row;
         Some(DueKey {
             scope: scope(scope_text).ok()?,
             key: key(key_text).ok()?,
+            request_id: id,
             status: Status::parse(&status)?,
             lease_token,
             definition,

@@ -359,11 +359,13 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
 
     /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
-    /// at most. A row may come twice.
+    /// at most. A row may come twice. Where there may be more that were created within `youth`, the
+    /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
     #[doc(hidden)]
     fn survey(
         &self,
         limit: u32,
+        youth: Duration,
     ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
 }
 
@@ -808,6 +810,8 @@ pub(crate) enum FoundBy {
     Waiting,
     /// It was created lately, and is in progress.
     Youth,
+    /// It was created lately, and is the last that the search for such rows looked at.
+    OldestOfYouth,
 }
 
 /// Unfinished rows that stand at one place.

@@ -29,7 +29,7 @@ use futures_util::future::{OptionFuture, join, join_all, join3, join4, join5};
 use uuid::Uuid;
 
 use self::error::{
-    Mark, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
+    Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
     is_refused_by_server,
 };
 use self::handed::{Statement, Texts};
@@ -148,6 +148,29 @@ macro_rules! ask_again {
             answer => answer,
         }
     };
+}
+
+/// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
+macro_rules! ask_within {
+    ($bound:expr, $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent = Lent::of(&$store.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let answer = answered(async {
+            let mut $conn = &*conn;
+            let (begun, set, answer, committed) = join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::Settings::new(Some($bound)).execute(&mut &*conn),
+                $query,
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let answer = answer?;
+            committed.map(|_| answer)
+        });
+        let answer = answer.await;
+        lent.settle($doing, answer).await
+    }};
 }
 
 /// How long the entry of an abandoned row waits for its lock: it is tried again later.
@@ -304,28 +327,47 @@ impl<P: Pool> Postgres<P> {
 
     /// One guarded update, with a short bound for the row's lock: the rows behind it wait as long.
     async fn try_enrol(&self, abandoned: &Abandoned) -> Result<usize, StoreError> {
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
         let enrol = sql::Enrol {
             scope: abandoned.scope.as_str(),
             key: abandoned.key.as_str(),
             request_id: abandoned.request_id,
             token: abandoned.lease_token,
         };
-        let answer = answered(async {
-            let (begun, set, enrolled, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(ENROL_WAIT)).execute(&mut &*conn),
-                enrol.execute(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let enrolled = enrolled?;
-            committed.map(|_| enrolled)
-        });
-        let answer = answer.await;
-        lent.settle("enter an abandoned key among the due ones", answer).await
+        ask_within!(ENROL_WAIT, self, "enter an abandoned key among the due ones", |conn| {
+            enrol.execute(&mut conn)
+        })
+    }
+
+    /// One guarded update. `false` where the row is not as the guard says.
+    async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
+        if self.write_once(guard, change).await? == 1 {
+            return Ok(true);
+        }
+        let stands = ask_again!(self, "look at the key", |conn| {
+            sql::StandsGuarded { guarded: sql::Guarded::new(guard) }.load::<bool>(&mut conn)
+        })?;
+        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
+    }
+
+    /// One settled row. What is locked beside it is waited for, a second at most.
+    async fn try_erase(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        retention_ms: i64,
+    ) -> Result<Vec<i64>, StoreError> {
+        let (scope_text, key_text) = (scope.as_str(), key.as_str());
+        let not_locked = sql::NotLocked::new(scope, key);
+        let erase = sql::EraseKey { retention_ms, scope: scope_text, key: key_text, not_locked };
+        let rows =
+            ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?;
+        if rows.iter().any(|erased| *erased > 0) {
+            return Ok(rows);
+        }
+        let stands = ask_again!(self, "look at the key", |conn| {
+            sql::StandsSettled { scope: scope_text, key: key_text }.load::<bool>(&mut conn)
+        })?;
+        if stands == [true] { Err(StoreError::Locked) } else { Ok(rows) }
     }
 
     /// Deletes these rows, but for those that another transaction has locked: in one round trip.
@@ -358,7 +400,11 @@ impl<P: Pool> Postgres<P> {
 
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
     /// transaction open: in a pool of the application's that may be, and then only COMMIT commits it.
-    async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<usize, StoreError> {
+    async fn write_once(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+    ) -> Result<usize, StoreError> {
         let write = moves::Write::new(guard, change);
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
@@ -601,12 +647,18 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
-        match self.try_write(guard, change).await {
-            Ok(0) => Commit::Fenced,
-            Ok(_) => Commit::Done,
-            Err(error) if error.is_from_server() => Commit::Failed(error),
-            Err(error @ StoreError::NoConnection(_)) => Commit::Failed(error),
-            Err(error) => Commit::Unknown(error),
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            return match self.try_write(guard, change).await {
+                Ok(true) => Commit::Done,
+                Ok(false) => Commit::Fenced,
+                Err(StoreError::Locked) if patience.pause().await => continue,
+                Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
+                    Commit::Failed(error)
+                }
+                Err(error) if error.is_from_server() => Commit::Failed(error),
+                Err(error) => Commit::Unknown(error),
+            };
         }
     }
 
@@ -797,16 +849,21 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
-        let rows = match erase.key {
-            Some(key) => ask_again!(self, "erase a key", |conn| {
-                sql::EraseKey { retention_ms, scope, key: key.as_str() }.load::<i64>(&mut conn)
-            }),
-            None => ask_again!(self, "erase a scope", |conn| {
-                sql::EraseScope { retention_ms, scope, again: scope, limit: erase.limit.into() }
-                    .load::<i64>(&mut conn)
-            }),
+        let Some(key) = erase.key else {
+            let (again, limit) = (scope, erase.limit.into());
+            let erase = sql::EraseScope { retention_ms, scope, again, limit };
+            let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
+                erase.load::<i64>(&mut conn)
+            });
+            return Ok(count(rows?));
         };
-        Ok(count(rows?))
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.try_erase(erase.scope, key, retention_ms).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                rows => return Ok(count(rows?)),
+            }
+        }
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
@@ -824,7 +881,7 @@ impl<P: Pool> Store for Postgres<P> {
     ) -> Result<u32, StoreError> {
         let (scope, limit) = (scope.as_str(), limit.into());
         let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
-        let erased = ask_again!(self, "erase the jobs of reaped keys", |conn| {
+        let erased = ask_within!(LOCKED_WAIT, self, "erase the jobs of reaped keys", |conn| {
             sql::EraseOrphanedJobs { scope, again: scope, is_any, key, limit }.execute(&mut conn)
         })?;
         Ok(u32::try_from(erased).unwrap_or(u32::MAX))
@@ -874,22 +931,23 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = ask_again!(self, "revive a dead job", |conn| {
+        let revived = ask_within!(LOCKED_WAIT, self, "revive a dead job", |conn| {
             sql::ReviveJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
         })?;
         Ok(revived == 1)
     }
 
     async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = ask_again!(self, "discard a dead job", |conn| {
+        let discarded = ask_within!(LOCKED_WAIT, self, "discard a dead job", |conn| {
             sql::DiscardJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
         })?;
         Ok(discarded == 1)
     }
 
     async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived =
-            ask_again!(self, "revive dead jobs", |conn| { sql::ReviveJobs {}.execute(&mut conn) })?;
+        let revived = ask_within!(LOCKED_WAIT, self, "revive dead jobs", |conn| {
+            sql::ReviveJobs {}.execute(&mut conn)
+        })?;
         Ok(revived as u64)
     }
 
@@ -911,9 +969,9 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit).load::<SurveyRow>(&mut conn)
+            sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
         })?;
         rows.into_iter().map(surveyed).collect()
     }
@@ -1082,6 +1140,7 @@ fn refused(error: Error) -> Commit {
     match Mark::of(&error) {
         Some(Mark::Fenced) => Commit::Fenced,
         Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
+        _ if cannot_stage(&error) => Commit::Refused(Refusal::OutOfReach),
         _ => Commit::Failed(StoreError::database("write the recovery point", error)),
     }
 }

@@ -125,7 +125,8 @@ pub(super) fn surveyed(row: SurveyRow) -> Result<SurveyedRow, StoreError> {
     let found_by = match found_by {
         0 => FoundBy::Due,
         1 => FoundBy::Waiting,
-        _ => FoundBy::Youth,
+        2 => FoundBy::Youth,
+        _ => FoundBy::OldestOfYouth,
     };
     Ok(SurveyedRow { found_by, scope, key, standing })
 }

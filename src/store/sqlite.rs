@@ -673,8 +673,8 @@ impl Store for Sqlite {
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, _: &mut SqliteTransaction) {}
 
-    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
-        let survey = sql::Survey::of(limit);
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let survey = sql::Survey::of(limit, youth);
         let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
         rows.into_iter().map(surveyed).collect()
     }

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::key::Scope;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen};
-use crate::store::{DueJob, JobAt, JobPlace, JobRow, Store, StoreError};
+use crate::store::{DueJob, JobPlace, JobRow, Store, StoreError};
 
 /// The longest back-off, also where a sink asks for more.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
@@ -81,7 +81,8 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
     }
 
     /// Works off what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) jobs, of each request one.
+    /// [`batch`](WorkerConfig::batch) jobs, of each request one. What is left to another node, lost to one,
+    /// or could not be settled does not count.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
@@ -156,11 +157,8 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     fn begin(&self, found: DueJob) -> impl Future<Output = Ended> + Send + 'static {
         let delivery = self.delivery.clone();
         async move {
-            let ended = delivery.deliver(&found.at).await;
-            ended.unwrap_or_else(|error| {
-                observe::job_unsettled(&found.name, error.kind());
-                Ended::Failed
-            })
+            let ended = delivery.deliver(&found).await;
+            ended.unwrap_or(Ended::Failed)
         }
     }
 
@@ -201,10 +199,19 @@ enum Ended {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
-    async fn deliver(&self, at: &JobAt) -> Result<Ended, StoreError> {
+    async fn deliver(&self, found: &DueJob) -> Result<Ended, StoreError> {
         let store = self.engine.store();
         let sent = Moment::now();
-        let Some(row) = store.claim_job(at, self.lease).await? else {
+        let not_claimed = |error: &StoreError| {
+            observe::job_not_claimed(
+                &found.name,
+                &found.at.scope,
+                found.at.request_id,
+                error.kind(),
+            );
+        };
+        let claimed = store.claim_job(&found.at, self.lease).await.inspect_err(not_claimed);
+        let Some(row) = claimed? else {
             return Ok(Ended::Lost);
         };
         let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
@@ -216,6 +223,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             key: row.key.clone(),
             attempt: at.attempts,
         };
+        let unsettled = |error: &StoreError| observe::job_unsettled(&seen, error.kind());
         let tries = at.attempts.saturating_sub(forgiven);
         let delivered = if tries > self.max_deliveries {
             // Its last delivery ended with its process, which left no word of that.
@@ -235,11 +243,12 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         };
         let Err(error) = delivered else {
             observe::job_delivered(&seen, lag);
-            let ours = store.job_delivered(&at).await?;
+            let ours = store.job_delivered(&at).await.inspect_err(unsettled)?;
             return Ok(if ours { Ended::Delivered } else { Ended::Lost });
         };
         let back_off = self.back_off(error.then, tries);
-        if !store.job_failed(&at, back_off, error.reason).await? {
+        let put_back = store.job_failed(&at, back_off, error.reason).await;
+        if !put_back.inspect_err(unsettled)? {
             return Ok(Ended::Lost);
         }
         Ok(match back_off {

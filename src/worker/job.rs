@@ -24,7 +24,8 @@ pub struct Job {
     pub key: IdempotencyKey,
     /// Its arguments, as JSON.
     pub args: Vec<u8>,
-    /// Which delivery this is; 1 for the first.
+    /// Which delivery this is; 1 for the first. It grows with each, and by one more where an operator lets the job
+    /// try again.
     pub attempt: u32,
 }
 

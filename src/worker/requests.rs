@@ -95,7 +95,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueRequests<S, A> {
 
     fn begin(&self, found: DueKey) -> impl Future<Output = Driven> + Send + 'static {
         let (engine, right) = (self.engine.clone(), self.right);
-        async move { engine.drive(found.scope, found.key, right).await }
+        async move { engine.drive(found, right).await }
     }
 
     fn settle(&mut self, driven: Driven) -> Settled {

@@ -22,6 +22,8 @@ pub enum Cut {
     Shutdown,
     /// The server gets it; the connection is cut when the test says so.
     Hold,
+    /// It waits, with all that is behind it, until the test says so, and arrives then: most likely late.
+    Late,
     /// The server refuses it: it never heard of that prepared statement. Nothing is cut.
     Spoil,
 }
@@ -90,6 +92,11 @@ impl Proxy {
     /// Round trips so far: exact where answers are slow.
     pub fn turns(&self) -> usize {
         self.shared.turns.load(Ordering::SeqCst)
+    }
+
+    /// Lets the statement go that is late.
+    pub fn arrive_now(&self) {
+        self.shared.held.notify_one();
     }
 
     /// Cuts the connection that is held.
@@ -193,6 +200,7 @@ async fn forward(
             match cut {
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
+                Cut::Late => shared.held.notified().await,
                 // A joined statement is a transaction by itself: the next answer is that of its end.
                 Cut::Answer | Cut::Shutdown if sql.starts_with("WITH atomic_phases_") => {
                     mute.store(b'Z', Ordering::SeqCst);
@@ -201,7 +209,7 @@ async fn forward(
                 Cut::Spoil => body[words[0].len() + 1] = b'x',
             }
             ending.store(cut == Cut::Shutdown, Ordering::SeqCst);
-            cutting = Some(cut).filter(|cut| *cut != Cut::Spoil);
+            cutting = Some(cut).filter(|cut| !matches!(cut, Cut::Spoil | Cut::Late));
         }
         let delay = shared.delay_ms.load(Ordering::SeqCst);
         if delay > 0 && kind == b'S' {

@@ -335,7 +335,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();
         log.push(std::mem::take(line));
     }
-    let survey = store.survey(100).await.unwrap();
+    let survey = store.survey(100, Duration::from_secs(60)).await.unwrap();
     let survey = survey
         .iter()
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));

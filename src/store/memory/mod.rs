@@ -251,6 +251,22 @@ impl Memory {
         }
     }
 
+    async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
+        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
+        let write = self.ask("write the key", move |session| write(session, guarded, next).boxed());
+        if write.await? {
+            return Ok(true);
+        }
+        let guarded = Guarded::by(guard);
+        let place = guarded.place.clone();
+        let seen =
+            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+        match seen.is_some_and(|(row, _)| guarded.matches(&row)) {
+            true => Err(StoreError::Locked),
+            false => Ok(false),
+        }
+    }
+
     async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         let guarded = Guarded::by(guard);
         let renewed = self.ask_again("renew the lease", move |session| {
@@ -474,15 +490,18 @@ impl Store for Memory {
     }
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
-        let (guarded, next) = (Guarded::by(guard), NextState::of(change));
-        let write =
-            self.ask("write the key", move |session| write(session, guarded, next).boxed()).await;
-        match write {
-            Ok(false) => Commit::Fenced,
-            Ok(true) => Commit::Done,
-            Err(error) if error.is_from_server() => Commit::Failed(error),
-            Err(error @ StoreError::NoConnection(_)) => Commit::Failed(error),
-            Err(error) => Commit::Unknown(error),
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            return match self.try_write(guard, change).await {
+                Ok(true) => Commit::Done,
+                Ok(false) => Commit::Fenced,
+                Err(StoreError::Locked) if pauses.pause().await => continue,
+                Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
+                    Commit::Failed(error)
+                }
+                Err(error) if error.is_from_server() => Commit::Failed(error),
+                Err(error) => Commit::Unknown(error),
+            };
         }
     }
 
@@ -558,6 +577,7 @@ impl Store for Memory {
                 key.definition.clone(),
                 key.definition_version,
                 after(due, grace).0 <= now,
+                key.request_id.uuid(),
             ))
         };
         let mut rows: Vec<DueKeyRow> = keys.iter().filter_map(row).collect();
@@ -690,13 +710,20 @@ impl Store for Memory {
     }
 
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        let scope = erase.scope.as_str().to_owned();
-        let key = erase.key.map(|key| key.as_str().to_owned());
         let (limit, retention) = (erase.limit, erase.retention);
-        self.ask_again("erase", move |session| {
-            erase_keys(session, scope, key, limit, retention).boxed()
-        })
-        .await
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            let scope = erase.scope.as_str().to_owned();
+            let key = erase.key.map(|key| key.as_str().to_owned());
+            let erased = self.ask_again("erase", move |session| {
+                erase_keys(session, scope, key, limit, retention).boxed()
+            });
+            match erased.await? {
+                Erased::Locked if pauses.pause().await => {}
+                Erased::Locked => return Err(StoreError::Locked),
+                Erased::Rows(erased) => return Ok(erased),
+            }
+        }
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
@@ -831,7 +858,7 @@ impl Store for Memory {
                 .await;
     }
 
-    async fn survey(&self, limit: u32) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
         let keys = self.ask_again("survey the keys", |session| read_keys(session).boxed()).await?;
         let found = |by: i32, mut keys: Vec<&KeyRecord>, place: fn(&KeyRecord) -> Option<Time>| {
             keys.retain(|key| place(key).is_some());
@@ -857,6 +884,12 @@ impl Store for Memory {
         let mut youngest: Vec<&KeyRecord> = all();
         youngest.sort_by_key(|key| std::cmp::Reverse(key.expires_at));
         youngest.truncate(limit as usize);
+        let oldest = youngest.get((limit as usize).wrapping_sub(1)).copied();
+        let now = self.database().now();
+        let is_young = |key: &&KeyRecord| after(key.created_at.0, youth).0 > now;
+        rows.extend(found(3, oldest.into_iter().filter(is_young).collect(), |key| {
+            Some(key.expires_at)
+        }));
         youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
         rows.extend(found(2, youngest, |key| Some(key.expires_at)));
         rows.into_iter().map(surveyed).collect()
@@ -929,7 +962,7 @@ async fn take_over(
 
 async fn write(session: &mut Session, guarded: Guarded, next: NextState) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let written = session.advance(&guarded, next).await;
+    let written = session.advance(&guarded, next, Wait::No).await;
     session.conclude(written).await
 }
 
@@ -965,23 +998,30 @@ async fn claim_job(
     lease: Duration,
 ) -> QueryResult<Option<(JobRecord, DateTime<Utc>)>> {
     session.begin(Isolation::ReadCommitted)?;
-    let jobs = session.read_jobs();
-    let claimed = match jobs {
-        Ok(jobs) => {
-            let is_due = move |job: &JobRecord, now| {
-                job.attempts == attempts
-                    && job.run_after.is_some_and(|due| due.0 <= now)
-                    && Session::is_next(&jobs, job, now)
-            };
-            let claim = |job: JobRecord, now| {
-                let run_after = Some(after(now, lease));
-                Some(JobRecord { attempts: job.attempts + 1, reason: None, run_after, ..job })
-            };
-            session.update_job(&place, is_due, claim).await
-        }
-        Err(error) => Err(error),
-    };
+    let claimed = claim_next(session, place, attempts, lease).await;
     session.conclude(claimed).await
+}
+
+async fn claim_next(
+    session: &mut Session,
+    place: Place,
+    attempts: i32,
+    lease: Duration,
+) -> QueryResult<Option<(JobRecord, DateTime<Utc>)>> {
+    if !session.lock_dead_before(&place)? {
+        return Ok(None);
+    }
+    let jobs = session.read_jobs()?;
+    let is_due = move |job: &JobRecord, now| {
+        job.attempts == attempts
+            && job.run_after.is_some_and(|due| due.0 <= now)
+            && Session::is_next(&jobs, job, now)
+    };
+    let claim = |job: JobRecord, now| {
+        let run_after = Some(after(now, lease));
+        Some(JobRecord { attempts: job.attempts + 1, reason: None, run_after, ..job })
+    };
+    session.update_job(&place, is_due, claim).await
 }
 
 async fn change_job(
@@ -996,13 +1036,20 @@ async fn change_job(
     Ok(session.conclude(changed).await?.is_some())
 }
 
+/// What an erasure came to.
+enum Erased {
+    Rows(u32),
+    /// The one row has the lock of another transaction on it.
+    Locked,
+}
+
 async fn erase_keys(
     session: &mut Session,
     scope: String,
     key: Option<String>,
     limit: u32,
     retention: Duration,
-) -> QueryResult<u32> {
+) -> QueryResult<Erased> {
     session.begin(Isolation::ReadCommitted)?;
     let erased = erase_batch(session, scope, key, limit, retention).await;
     session.conclude(erased).await
@@ -1014,9 +1061,14 @@ async fn erase_batch(
     key: Option<String>,
     limit: u32,
     retention: Duration,
-) -> QueryResult<u32> {
+) -> QueryResult<Erased> {
     if let Some(key) = key {
-        return Ok(session.erase(&Place::Key(scope, key), retention, Lives::All).await?.into());
+        let place = Place::Key(scope, key);
+        let erased = session.erase(&place, retention, Lives::All).await?;
+        return Ok(match !erased && session.is_settled(&place, Lives::All)? {
+            true => Erased::Locked,
+            false => Erased::Rows(erased.into()),
+        });
     }
     let mut erased = 0;
     for key in session.read_keys()? {
@@ -1028,7 +1080,7 @@ async fn erase_batch(
             erased += u32::from(session.erase(&place, retention, Lives::This).await?);
         }
     }
-    Ok(erased)
+    Ok(Erased::Rows(erased))
 }
 
 fn listed(job: &JobRecord) -> JobListRow {
@@ -1046,7 +1098,8 @@ fn listed(job: &JobRecord) -> JobListRow {
 /// An operator's word: a dead letter is delivered again, with a new count of attempts.
 fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
     let run_after = Some(record::Time(now));
-    Some(JobRecord { run_after, forgiven_attempts: job.attempts, ..job })
+    let attempts = job.attempts + 1;
+    Some(JobRecord { run_after, attempts, forgiven_attempts: attempts, ..job })
 }
 
 async fn change_dead_jobs(

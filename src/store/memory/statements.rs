@@ -124,7 +124,7 @@ impl Guarded {
         }
     }
 
-    fn matches(&self, row: &KeyRecord) -> bool {
+    pub(super) fn matches(&self, row: &KeyRecord) -> bool {
         self.holds(row) && row.recovery_point == self.from
     }
 
@@ -418,10 +418,15 @@ impl Session {
     }
 
     /// The next state of a row, guarded.
-    pub(super) async fn advance(&mut self, guard: &Guarded, next: NextState) -> QueryResult<bool> {
+    pub(super) async fn advance(
+        &mut self,
+        guard: &Guarded,
+        next: NextState,
+        wait: Wait,
+    ) -> QueryResult<bool> {
         let matches = |row: &KeyRecord, _| guard.matches(row);
         let change = |row: &mut KeyRecord, now| next.apply(row, now);
-        Ok(self.update_key(&guard.place, Wait::ForTheLock, matches, change).await?.is_some())
+        Ok(self.update_key(&guard.place, wait, matches, change).await?.is_some())
     }
 
     /// The same in a phase's transaction, where no row is an error.
@@ -433,7 +438,7 @@ impl Session {
         if !self.ours {
             return Err(mark(MARK_LEFT));
         }
-        let advanced = self.advance(guard, next).await;
+        let advanced = self.advance(guard, next, Wait::ForTheLock).await;
         match self.noted(advanced)? {
             true => Ok(()),
             false => self.noted(Err(mark(MARK_FENCED))),
@@ -564,17 +569,7 @@ impl Session {
         lives: Lives,
     ) -> QueryResult<bool> {
         let jobs = self.read_jobs()?;
-        let of_key = |job: &JobRecord, row: &KeyRecord| {
-            job.scope == row.scope && job.idempotency_key == row.idempotency_key
-        };
-        let of = |job: &JobRecord, row: &KeyRecord| match lives {
-            Lives::All => of_key(job, row),
-            Lives::This => job.scope == row.scope && job.request_id == row.request_id,
-        };
-        let settled = |row: &KeyRecord, _: DateTime<Utc>| {
-            (row.is(Status::Completed) || row.is(Status::DeadLetter))
-                && !jobs.iter().any(|job| of(job, row) && job.run_after.is_some())
-        };
+        let settled = |row: &KeyRecord, _: DateTime<Utc>| lives.are_settled(row, &jobs);
         let change = |row: &mut KeyRecord, now: DateTime<Utc>| {
             if !row.is(Status::Completed) {
                 row.expires_at = row.expires_at.max(after(now, retention));
@@ -589,13 +584,34 @@ impl Session {
             row.response_status = row.response_status.or(Some(410));
             (row.response_headers, row.response_body) = (None, None);
         };
-        let updated = self.update_key(place, Wait::ForTheLock, settled, change).await?;
+        let updated = self.update_key(place, Wait::No, settled, change).await?;
         let Some((row, _)) = updated else { return Ok(false) };
-        for job in jobs.iter().filter(|job| of_key(job, &row)) {
+        for job in jobs.iter().filter(|job| is_of_key(job, &row)) {
             let dead = |job: &JobRecord, _: DateTime<Utc>| job.run_after.is_none();
             self.update_job(&job.place(), dead, |_, _| None).await?;
         }
         Ok(true)
+    }
+
+    /// Locks the dead jobs in front of this one: none of them is revived until its claim is committed. `false`
+    /// where one of them is about to be.
+    pub(super) fn lock_dead_before(&mut self, place: &Place) -> QueryResult<bool> {
+        let jobs = self.read_jobs()?;
+        let Place::Job(scope, request_id, position) = place else { return Ok(true) };
+        let mut dead = jobs.iter().filter(|job| {
+            (&job.scope, job.request_id.uuid()) == (scope, *request_id)
+                && job.position < *position
+                && job.run_after.is_none()
+        });
+        dead.try_fold(true, |all, job| Ok(all && self.open()?.try_lock(&job.place())?))
+    }
+
+    /// Whether a row that was not erased could have been.
+    pub(super) fn is_settled(&mut self, place: &Place, lives: Lives) -> QueryResult<bool> {
+        let jobs = self.read_jobs()?;
+        let seen = self.statement()?.see(place);
+        let row = seen.as_deref().and_then(Record::key);
+        Ok(row.is_some_and(|row| lives.are_settled(row, &jobs)))
     }
 
     /// Deletes a batch of the dead jobs whose key has no row but an erased one.
@@ -649,6 +665,21 @@ impl Session {
 pub(super) enum Lives {
     This,
     All,
+}
+
+impl Lives {
+    fn are_settled(self, row: &KeyRecord, jobs: &[JobRecord]) -> bool {
+        let of = |job: &&JobRecord| match self {
+            Self::All => is_of_key(job, row),
+            Self::This => job.scope == row.scope && job.request_id == row.request_id,
+        };
+        (row.is(Status::Completed) || row.is(Status::DeadLetter))
+            && !jobs.iter().filter(of).any(|job| job.run_after.is_some())
+    }
+}
+
+fn is_of_key(job: &JobRecord, row: &KeyRecord) -> bool {
+    job.scope == row.scope && job.idempotency_key == row.idempotency_key
 }
 
 /// A job to be staged.

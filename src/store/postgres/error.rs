@@ -27,6 +27,8 @@ pub(super) enum Mark {
     Left,
     /// A staged job was not inserted, without an error: a trigger or a rule of the database.
     Unstaged,
+    /// The engine's tables are those of another schema by now, or of none.
+    Strayed,
     /// The application left a transaction open on a connection of its pool.
     LeftOpen,
 }
@@ -45,7 +47,8 @@ static TEXTS: LazyLock<[Texts; Mark::ALL.len()]> = LazyLock::new(|| {
 });
 
 impl Mark {
-    const ALL: [Self; 5] = [Self::Exists, Self::Fenced, Self::Left, Self::Unstaged, Self::LeftOpen];
+    const ALL: [Self; 6] =
+        [Self::Exists, Self::Fenced, Self::Left, Self::Unstaged, Self::Strayed, Self::LeftOpen];
 
     /// The mark of an error, if it is one that the engine raised.
     pub(super) fn of(error: &Error) -> Option<Self> {
@@ -68,6 +71,7 @@ impl Mark {
             Self::Fenced => "fenced",
             Self::Left => "left",
             Self::Unstaged => "unstaged",
+            Self::Strayed => "strayed",
             Self::LeftOpen => "left_open",
         }
     }
@@ -156,11 +160,14 @@ pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
 /// Whether a statement of the engine's could not reach the engine's tables: they are not in the
 /// `search_path`, or the role may not write them. The server names the table in any language.
 pub(super) fn is_out_of_reach(error: &Error) -> bool {
-    unknown(error).is_some_and(|about| {
-        ["atomic_phases_keys", "atomic_phases_staged_jobs"]
-            .iter()
-            .any(|table| about.message().contains(table))
-    })
+    cannot_stage(error)
+        || unknown(error).is_some_and(|about| about.message().contains("atomic_phases_keys"))
+}
+
+/// The same of the table of staged jobs, which statements of a phase stand in front of in each case.
+pub(super) fn cannot_stage(error: &Error) -> bool {
+    Mark::of(error) == Some(Mark::Strayed)
+        || unknown(error).is_some_and(|about| about.message().contains("atomic_phases_staged_jobs"))
 }
 
 /// Whether the connection lacks a statement that the client believes to have prepared on it: it must not

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::error::Mark;
 use super::joined::JoinedWrites;
-use super::statements::{Guarded, OURS};
+use super::statements::{Guarded, NotLocked, OURS, SAME_JOBS};
 use super::twin::ROW_LOCK_WAIT;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
@@ -304,11 +304,12 @@ impl QueryFragment<Pg> for NextState<'_> {
 
 statement! {
     /// Between phases, in a transaction of its own: the number of rows tells. The recovery point may
-    /// stay, and there may be a word about an outcome that was unknown.
+    /// stay, and there may be a word about an outcome that was unknown. Never waits for the row's lock.
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, window: bool, outcome: bool, attempts: bool,
         forgiven: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
+        not_locked: NotLocked<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
@@ -316,7 +317,7 @@ statement! {
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", attempts,
     " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven, ") END, reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
-    " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}
+    " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}, " AND ", {not_locked}
 }
 
 impl<'a> Write<'a> {
@@ -332,6 +333,7 @@ impl<'a> Write<'a> {
             reason: change.reason,
             waits: change.waits(),
             guarded: Guarded::new(guard),
+            not_locked: NotLocked::new(guard.scope, guard.key),
         }
     }
 }
@@ -354,8 +356,9 @@ statement! {
     /// our mark through a server of any language.
     Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
     "WITH advanced AS (", {moved}, " AND ", [OURS], " RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
-    " ELSE ", (Mark::Left.sql()), " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
+    " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE ", (Mark::Fenced.sql()),
+    " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
 statement! {
@@ -400,7 +403,8 @@ impl QueryFragment<Pg> for AdvanceJoined<'_> {
 
 statement! {
     /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
-    /// COMMIT of the phase it would be committed by itself (G18). As in [`Advance`], that there is no
+    /// COMMIT of the phase it would be committed by itself (G18). In the table that stands beside the
+    /// keys', and in no other: no enqueuer would find it there. As in [`Advance`], that there is no
     /// row is an error, which also undoes a row that is in the wrong transaction.
     InsertJob<'a> for Pg, rows Integer,
     {
@@ -411,6 +415,7 @@ statement! {
      position, name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ",
     request_id, ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
      RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
+    " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()),
     " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
      FROM (SELECT 1) AS one LEFT JOIN staged ON true"
 }

@@ -86,14 +86,21 @@ pub(super) const OURS: &str =
     "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
 
 /// Settings of this transaction only, so that they pass through any pooler: a bound for row locks, two
-/// bounds for a client that is gone (H13), and what [`OURS`] compares. A shorter bound of the session's
+/// bounds for a client that is gone (H13), and what [`OURS`] and [`SAME_JOBS`] compare. A shorter bound of the session's
 /// own for a client that is idle stays, and its bound for locks is kept for [`RestoreLockTimeout`].
 const SETTINGS: &str = "set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
     set_config('idle_in_transaction_session_timeout', CASE WHEN \
     current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
     THEN current_setting('idle_in_transaction_session_timeout') ELSE '60s' END, true), \
     set_config('client_connection_check_interval', '500', true), \
+    set_config('atomic_phases.jobs', coalesce(to_regclass('atomic_phases_staged_jobs')::oid::text, ''), true), \
     set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)";
+
+/// Whether the table of staged jobs is the one that it was when the transaction began: a phase may have
+/// changed the `search_path` since, also for those who use the connection next, and to a schema that has
+/// such a table, too.
+pub(super) const SAME_JOBS: &str = "to_regclass('atomic_phases_staged_jobs')::oid::text \
+    = current_setting('atomic_phases.jobs', true)";
 
 statement! {
     /// [`SETTINGS`], and a bound for row locks.
@@ -110,10 +117,11 @@ statement! {
 
 statement! {
     /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
-    /// where they left the transaction, which turns that `COMMIT` into a rollback. A staged job says
-    /// the same, so this is for phases without one.
+    /// where they left the transaction, or put the engine's tables out of reach, which turns that `COMMIT`
+    /// into a rollback. A staged job says the same, so this is for phases without one.
     StillOurs for Pg, rows Integer, {},
-    "SELECT CASE WHEN ", [OURS], " THEN '1' ELSE ", (Mark::Left.sql()), " END::integer"
+    "SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()), " WHEN (", [SAME_JOBS],
+    ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE '1' END::integer"
 }
 
 impl Settings {
@@ -450,6 +458,12 @@ impl<'a> StandsHeld<'a> {
     }
 }
 
+statement! {
+    /// The same of a guarded write.
+    StandsGuarded<'a> for Pg, rows Bool, { guarded: Guarded<'a> },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, ")"
+}
+
 /// Where a row stands, and what a process must know to go on with it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
     recovery_point, open_intent, reason";
@@ -460,20 +474,27 @@ type SurveySql =
 statement! {
     /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
     /// last, those that are in progress and that no partial index has yet.
-    Survey for Pg, rows SurveySql, { limit: i64, again: i64, once_more: i64 },
+    ///
+    /// The last part is there where the youngest rows are more than were looked at: the oldest of those was
+    /// created a moment ago.
+    Survey for Pg, rows SurveySql,
+    { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
      ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
-     WHERE status = 'in_progress' AND run_after IS NULL"
+     WHERE status = 'in_progress' AND run_after IS NULL \
+     UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
+     ORDER BY expires_at DESC OFFSET ", behind, " LIMIT 1) AS oldest \
+     WHERE created_at > statement_timestamp() - ", youth_ms, " * interval '1 millisecond'"
 }
 
 impl Survey {
-    pub(super) fn of(limit: u32) -> Self {
-        let limit = limit.into();
-        Self { limit, again: limit, once_more: limit }
+    pub(super) fn of(limit: u32, youth: Duration) -> Self {
+        let (limit, youth_ms) = (i64::from(limit), millis(youth));
+        Self { limit, again: limit, once_more: limit, behind: limit - 1, youth_ms }
     }
 }
 
@@ -509,11 +530,11 @@ statement! {
 statement! {
     /// A bounded part of the index of due rows, from one place on: rows of every status that a worker
     /// looks for, so that none of them can stand in another's way.
-    DueKeys<'a> for Pg, rows (Timestamptz, Text, Text, Text, BigInt, Text, Integer, Bool),
+    DueKeys<'a> for Pg, rows (Timestamptz, Text, Text, Text, BigInt, Text, Integer, Bool, SqlUuid),
     { grace_ms: i64, run_after: DateTime<Utc>, scope: &'a str, key: &'a str, limit: i64 },
     "SELECT run_after, scope, idempotency_key, status::text, lease_token, definition, \
-     definition_version, run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
-     FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
+     definition_version, run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond', \
+     request_id FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
      AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key, ") \
      ORDER BY run_after, scope, idempotency_key LIMIT ", limit
 }
@@ -586,6 +607,15 @@ statement! {
     ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
+/// None of the dead jobs in front of it is about to be revived, or is until this is committed: each of them
+/// is locked. [`IS_NEXT`] sees only what was committed when the statement began.
+const DEAD_STAY_DEAD: &str = "(SELECT count(*) FROM atomic_phases_staged_jobs AS dead \
+    WHERE dead.scope = j.scope AND dead.request_id = j.request_id \
+    AND dead.position < j.position AND dead.run_after IS NULL) \
+    = (SELECT count(*) FROM (SELECT FROM atomic_phases_staged_jobs AS dead \
+    WHERE dead.scope = j.scope AND dead.request_id = j.request_id \
+    AND dead.position < j.position AND dead.run_after IS NULL FOR SHARE SKIP LOCKED) AS locked)";
+
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
     ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
@@ -593,8 +623,8 @@ statement! {
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
      reason = NULL, run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
-    " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT],
-    " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
+    " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT], " AND ",
+    [DEAD_STAY_DEAD], " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
      (extract(epoch FROM clock_timestamp() - staged_at) * 1000)::bigint"
 }
 
@@ -659,15 +689,25 @@ const ERASED_JOBS: &str = ") RETURNING k.scope, k.idempotency_key), \
     AND j.idempotency_key = e.idempotency_key AND j.run_after IS NULL) SELECT count(*) FROM erased";
 
 statement! {
-    /// Erases one settled row. A second time finds what was not there the first time.
+    /// Erases one settled row, unless another transaction has it locked. A second time finds what was not
+    /// there the first time.
     EraseKey<'a> for Pg, rows BigInt,
-    { retention_ms: i64, scope: &'a str, key: &'a str },
+    { retention_ms: i64, scope: &'a str, key: &'a str, not_locked: NotLocked<'a> },
     [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
-    " AND k.idempotency_key = ", key, [SETTLED], "idempotency_key = k.idempotency_key", [ERASED_JOBS]
+    " AND k.idempotency_key = ", key, " AND ", {not_locked}, [SETTLED],
+    "idempotency_key = k.idempotency_key", [ERASED_JOBS]
 }
 
 statement! {
-    /// Erases a bounded batch of a scope's settled rows.
+    /// Whether a row that was not erased could have been: then its lock was held.
+    StandsSettled<'a> for Pg, rows Bool,
+    { scope: &'a str, key: &'a str },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys AS k WHERE k.scope = ", scope,
+    " AND k.idempotency_key = ", key, [SETTLED], "idempotency_key = k.idempotency_key))"
+}
+
+statement! {
+    /// Erases a bounded batch of a scope's settled rows, but for those that another transaction has locked.
     EraseScope<'a> for Pg, rows BigInt,
     { retention_ms: i64, scope: &'a str, again: &'a str, limit: i64 },
     [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
@@ -675,7 +715,7 @@ statement! {
      WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
      WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
-    limit, ")", [SETTLED], "request_id = k.request_id", [ERASED_JOBS]
+    limit, " FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS]
 }
 
 statement! {
@@ -716,8 +756,9 @@ statement! {
     "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
 }
 
+/// The fencing token grows: what an earlier holder says of the job, late or once more, is of another life.
 const REVIVE: &str = "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp(), \
-    forgiven_attempts = attempts WHERE run_after IS NULL";
+    attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL";
 
 statement! {
     /// An operator's word: all dead letters are delivered again, with a new count of attempts.

@@ -21,7 +21,7 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
-use super::error::{Mark, is_of_the_client, is_of_the_server};
+use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
 use super::joined::{self, JoinedWrites};
 use super::twin::ROW_LOCK_WAIT;
 use super::{PgTransaction, Pool, Postgres, answered_within, moves, refused, sql};
@@ -271,6 +271,7 @@ impl<P: Pool> PgTransaction<P> {
                 match Mark::of(&error) {
                     Some(Mark::Exists) => Creation::Exists,
                     Some(Mark::Left) => Creation::Refused(Refusal::LeftTransaction),
+                    _ if cannot_stage(&error) => Creation::Refused(Refusal::OutOfReach),
                     _ => Creation::Failed(failed(error)),
                 }
             }

@@ -3,6 +3,8 @@
 //!
 //! `unixepoch('subsec')` is the clock; it stands still within one statement.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 use diesel::sqlite::Sqlite as Db;
@@ -440,20 +442,26 @@ type SurveySql =
 statement! {
     /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
     /// last, those that are in progress and that no partial index has yet.
-    Survey for Db, rows SurveySql, { limit: i64, again: i64, once_more: i64 },
+    ///
+    /// The last part is there where the youngest rows are more than were looked at.
+    Survey for Db, rows SurveySql,
+    { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
      ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
-     WHERE status = 'in_progress' AND run_after IS NULL"
+     WHERE status = 'in_progress' AND run_after IS NULL \
+     UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
+     ORDER BY expires_at DESC LIMIT 1 OFFSET ", behind, ") AS oldest WHERE created_at > ", [NOW], " - ",
+    youth_ms
 }
 
 impl Survey {
-    pub(super) fn of(limit: u32) -> Self {
-        let limit = limit.into();
-        Self { limit, again: limit, once_more: limit }
+    pub(super) fn of(limit: u32, youth: Duration) -> Self {
+        let (limit, youth_ms) = (i64::from(limit), millis(youth));
+        Self { limit, again: limit, once_more: limit, behind: limit - 1, youth_ms }
     }
 }
 
@@ -483,10 +491,10 @@ statement! {
 
 statement! {
     /// A bounded part of the index of due rows, from one place on.
-    DueKeys for Db, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool),
+    DueKeys for Db, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool, Binary),
     { grace_ms: i64, run_after: i64, scope: String, key: String, limit: i64 },
     "SELECT run_after, scope, idempotency_key, status, lease_token, definition, definition_version, \
-     run_after <= ", [NOW], " - ", grace_ms, " FROM atomic_phases_keys WHERE run_after <= ", [NOW],
+     run_after <= ", [NOW], " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", [NOW],
     " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
     ") ORDER BY run_after, scope, idempotency_key LIMIT ", limit
 }
@@ -672,10 +680,11 @@ statement! {
 }
 
 statement! {
-    /// An operator's word: all dead letters are delivered again, with a new count of attempts.
+    /// An operator's word: all dead letters are delivered again, with a new count of attempts. The fencing
+    /// token grows: what an earlier holder says of a job, late or once more, is of another life.
     ReviveJobs for Db, rows sql_types::Untyped, {},
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW],
-    ", forgiven_attempts = attempts WHERE run_after IS NULL"
+    ", attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL"
 }
 
 statement! {
@@ -683,7 +692,7 @@ statement! {
     ReviveJob for Db, rows sql_types::Untyped,
     { scope: String, job_id: Vec<u8> },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW],
-    ", forgiven_attempts = attempts WHERE run_after IS NULL AND scope = ", scope,
+    ", attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL AND scope = ", scope,
     " AND job_id = ", job_id
 }
 
@@ -709,15 +718,15 @@ statement! {
 // Rows of the workers' and operators' searches as SQLite holds them. One with a value that no row of
 // ours has was written by hand, and is passed over.
 
-pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool);
+pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool, Vec<u8>);
 pub(super) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
 pub(super) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
 
 pub(super) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {
-    let (run_after, scope, key, status, token, definition, version, past_grace) = row;
+    let (run_after, scope, key, status, token, definition, version, past_grace, id) = row;
     let run_after = DateTime::from_timestamp_millis(run_after)?;
-    let version = i32::try_from(version).ok()?;
-    Some((run_after, scope, key, status, token, definition, version, past_grace))
+    let (version, id) = (i32::try_from(version).ok()?, Uuid::from_slice(&id).ok()?);
+    Some((run_after, scope, key, status, token, definition, version, past_grace, id))
 }
 
 pub(super) fn due_job(row: DueJobRow) -> Option<due::DueJobRow> {
