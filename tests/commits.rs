@@ -85,6 +85,23 @@ async fn g7_h4_a_lost_commit_is_resolved_and_never_guessed() {
     }
 }
 
+/// Created and finished in one commit, it is found finished: by the call that did it, which is no replay.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
+    for cut in [Cut::After, Cut::Answer] {
+        let (db, store, proxy) = proxied().await;
+        let app = App::default();
+        let engine = engine(&store, &app);
+        proxy.arm("COMMIT", 1, cut);
+        let request = || troubled(Trouble::FinishEarly);
+        let done = finished(engine.execute(&scope(), &key("k"), request()).await);
+        assert_eq!((proxy.fired(), app.bodies()), (1, [1, 0, 0]), "{cut:?}");
+        assert!(!done.replayed, "{cut:?}");
+        assert!(finished(engine.execute(&scope(), &key("k"), request()).await).replayed, "{cut:?}");
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "{cut:?}");
+    }
+}
+
 /// The same for the guarded writes that are a transaction of their own: intent, result, release,
 /// unknown.
 #[tokio::test(flavor = "multi_thread")]

@@ -106,6 +106,7 @@ on_both_stores! {
     two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
     the_points_are_what_the_phase_list_says,
     points_of_a_phases_own_are_crashed_at_too,
+    a_call_under_way_goes_no_further_than_its_lease,
     what_cannot_be_explored_is_told_with_the_reason,
     every_broken_guarantee_is_found,
     a_failure_is_told_as_a_script_that_can_be_played_again,
@@ -322,6 +323,66 @@ async fn points_of_a_phases_own_are_crashed_at_too<S: TestDb>(db: S) {
     assert!(text.contains("at printed/after_pdf"), "{text}");
 }
 
+/// Its call has a way to go until it reaches the provider.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Ring {}
+
+#[atomic_phases(name = "ring", version = 1)]
+impl<Db: TestDb> Ring {
+    // Longer than it stands still: what ends it is its lease.
+    #[phase(foreign(at_most_once), timeout = "5m")]
+    async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<u8> {
+        call.make(async |key| {
+            crash_point!("connected");
+            app.provider.call(key.as_str(), "rung").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[reconcile(rung)]
+    async fn was_rung(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<u8>> {
+        Ok(match app.provider.search(key.as_str()) {
+            Some(Some(_)) => Reconciled::Executed(1),
+            _ => Reconciled::NotExecuted,
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "rung"))
+    }
+}
+
+fn ringing<S: TestDb>(
+    db: S,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Ring, World<S>> {
+    let world = async move || {
+        let (_, world) = emptied(&db, Provider::that_ignores_keys()).await;
+        world.app.provider.answer_searches();
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Ring>()
+            .lease(Duration::from_secs(60))
+            .back_off(Duration::from_millis(1), Duration::from_millis(1))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    explore(world, Ring {})
+        .always("G2: one ring at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .effects(counted)
+}
+
+async fn a_call_under_way_goes_no_further_than_its_lease<S: TestDb>(db: S) {
+    let report = ringing(db).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!(report.unknown(), 0);
+}
+
 async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
     let stale = async || {
         let (engine, world) = emptied(&db, Provider::default()).await;
@@ -441,6 +502,10 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
             Mutant::AssumeIntent => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.modes([Drop, NotSent]).and_at_every_pair().run().await
+            }
+            Mutant::CallWithoutLease => {
+                let explorer = ringing(db.clone()).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
             }
             Mutant::RecoverAccepted => {
                 let explorer = booking(db.clone()).with_mutant(mutant).with_a_call_that_accepts();

@@ -30,7 +30,11 @@ on_both_stores! {
     g17_a_provider_cannot_ask_for_a_back_off_without_end,
     g11_an_operators_retry_does_not_open_the_window_again,
     g11_a_call_ends_with_its_window,
+    g11_a_call_does_not_begin_behind_its_window,
+    g11_the_window_goes_on_in_a_later_attempt,
+    g11_a_release_does_not_open_the_window_again,
     g2_a_call_that_is_made_in_a_task_ends_with_its_phase,
+    g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     g17_a_call_that_never_comes_to_its_effect_ends_at_the_cap,
     g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever,
     calls_that_wait_are_answered_by_the_failure_of_the_other,
@@ -682,14 +686,22 @@ async fn g17_a_write_that_is_lost_each_time_is_given_up() {
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (2, 1));
 }
 
+/// The last recovery point was committed so much earlier.
+async fn age<S: TestDb>(db: &S, by: Duration) {
+    let by = match is_postgres::<S>() {
+        true => format!("interval '{} milliseconds'", by.as_millis()),
+        false => by.as_millis().to_string(),
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = advanced_at - {by}")).await;
+}
+
 async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     let request = || troubled(Trouble::RetryForeignAlways);
     let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
-    let day = if is_postgres::<S>() { "interval '25 hours'" } else { "25 * 3600 * 1000" };
-    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = advanced_at - {day}")).await;
+    age(&db, Duration::from_secs(25 * 3600)).await;
     let retried = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     assert_eq!(retried, Resolved::Applied);
     let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
@@ -734,6 +746,182 @@ async fn g11_a_call_ends_with_its_window<S: TestDb>(db: S) {
     let told = engine.execute(&scope(), &key("k"), Queues).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 0);
+}
+
+/// Its thread stands still right before the call, for longer than the provider remembers and for less than
+/// the lease.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stalls;
+
+#[atomic_phases(name = "stalls", version = 1)]
+impl<Db: TestDb> Stalls {
+    #[phase(foreign(idempotent, window = "500ms"))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        app.bodies[1].fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(ms(600));
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "late").await;
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
+        Ok(Done)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "stalls", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn g11_a_call_does_not_begin_behind_its_window<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Stalls>().build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Stalls).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!((app.provider.calls().len(), app.bodies()[1]), (0, 1));
+}
+
+/// Its call fails at first, and takes a second then.
+#[derive(Clone, Serialize, Deserialize)]
+struct Lingers;
+
+#[atomic_phases(name = "lingers", version = 1)]
+impl<Db: TestDb> Lingers {
+    #[phase(foreign(idempotent, window = "1h"))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        let attempt = app.bodies[1].fetch_add(1, Ordering::SeqCst);
+        call.make(async |key| {
+            tokio::time::sleep(ms(1000) * attempt).await;
+            app.provider.call(key.as_str(), "slow").await;
+            Ok::<_, ForeignError>(())
+        })
+        .await?;
+        Err(ForeignError::retryable("asked for"))
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "lingers", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// A takeover at the end of the window has what is left of it, and no window of its own.
+async fn g11_the_window_goes_on_in_a_later_attempt<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Lingers>().build().unwrap();
+    failed(engine.execute(&scope(), &key("k"), Lingers).await);
+    // An hour less the margin of five minutes, and less half a second.
+    age(&db, ms(55 * 60 * 1000 - 500)).await;
+    let told = engine.execute(&scope(), &key("k"), Lingers).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!(app.provider.calls().len(), 1);
+}
+
+async fn g11_a_release_does_not_open_the_window_again<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let request = || troubled(Trouble::RetryForeignAlways);
+    for _ in 0..2 {
+        failed(engine.execute(&scope(), &key("k"), request()).await);
+        age(&db, Duration::from_secs(13 * 3600)).await;
+    }
+    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!(app.provider.calls().len(), 2);
+}
+
+/// Its call takes longer than the test.
+#[derive(Clone, Serialize, Deserialize)]
+struct Waits;
+
+#[atomic_phases(name = "waits", version = 1)]
+impl<Db: TestDb> Waits {
+    #[phase(foreign(idempotent), timeout = "1h")]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "asked").await;
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
+        Ok(Done)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "waits", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The heartbeat hears it. A body that waits is not polled, and so would not look at its lease.
+async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(db: S) {
+    let app = App::default();
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Waits>();
+    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let another = "lease_token = lease_token + 1, locked_until = expires_at";
+    db.sql(&format!("UPDATE atomic_phases_keys SET {another}")).await;
+    until(async || in_the_call.is_closed()).await;
+    let told = call.await.unwrap().unwrap();
+    assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+    assert_eq!(app.provider.effects(), 0);
+}
+
+/// Its thread stands still right before its first call, for longer than its lease.
+#[derive(Clone, Serialize, Deserialize)]
+struct Blocks;
+
+#[atomic_phases(name = "blocks", version = 1)]
+impl<Db: TestDb> Blocks {
+    #[phase(foreign(at_most_once))]
+    async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        if app.bodies[1].fetch_add(1, Ordering::SeqCst) == 0 {
+            std::thread::sleep(ms(1200));
+        }
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "sent").await;
+            Ok::<_, PhaseError>(())
+        })
+        .await?;
+        Ok(Done)
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self) -> PhaseResult<Reconciled<Done>> {
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "blocks", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The lease is renewed first, and the phase runs again. On one thread, so that no heartbeat has renewed
+/// it meanwhile.
+async fn a_thread_that_stood_still_renews_its_lease_before_its_call<S: TestDb>() {
+    let app = App::new(Provider::that_ignores_keys());
+    let builder = Engine::builder(S::fresh().await).app(app.clone()).register::<Blocks>();
+    let engine: TestEngine<S> = builder.lease(ms(1000)).build().unwrap();
+    finished(engine.execute(&scope(), &key("k"), Blocks).await);
+    assert_eq!((app.bodies()[1], app.provider.calls().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn g2_a_thread_that_stood_still_renews_its_lease_before_its_call_on_sqlite() {
+    a_thread_that_stood_still_renews_its_lease_before_its_call::<Sqlite>().await;
+}
+
+#[tokio::test]
+async fn g2_a_thread_that_stood_still_renews_its_lease_before_its_call_on_postgres() {
+    a_thread_that_stood_still_renews_its_lease_before_its_call::<Postgres>().await;
 }
 
 /// A call that a task makes, as one that shields it from the phase's own end would.

@@ -36,6 +36,7 @@ on_both_stores! {
     g11_past_the_window_no_call_is_repeated,
     g17_the_attempt_cap_ends_in_a_dead_letter,
     g2_an_at_most_once_call_is_never_made_twice,
+    g2_at_the_attempt_cap_too_an_open_intent_is_unknown_and_no_dead_letter,
     g2_what_certainly_did_not_happen_may_be_tried_again,
     unknown_from_an_idempotent_phase_is_left_alone,
     graceful_shutdown_releases_the_row_for_another_node,
@@ -363,6 +364,8 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
         Trouble::PanicForeignOnce,
         Trouble::UnknownForeign,
         Trouble::HugeOutput,
+        // A reply that cannot be stored.
+        Trouble::BadStatus,
     ] {
         let app = App::new(Provider::that_ignores_keys());
         let engine = engine(&db, &app);
@@ -393,6 +396,19 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     assert_eq!(app.provider.effects(), 1);
+}
+
+async fn g2_at_the_attempt_cap_too_an_open_intent_is_unknown_and_no_dead_letter<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    app.provider.answer_searches();
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    support::work::dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
+    db.let_leases_expire().await;
+    let told = engine.execute(&scope(), &key("k"), notify(Trouble::None)).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    db.let_time_pass().await;
+    assert_eq!(support::work::reconciled(&engine).await.finished, 1);
+    assert_eq!(app.provider.calls().len(), 1);
 }
 
 async fn g2_what_certainly_did_not_happen_may_be_tried_again<S: TestDb>(db: S) {

@@ -29,6 +29,10 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     let waiting = gate.recv().await.unwrap();
     let early = say(&another, "effect-1").await;
     assert!(matches!(early, Err(ResolveError::InProgress { .. })), "{early:?}");
+    let closing = Resolution::finish(Reply::text(200, "by hand"));
+    let early = another.resolve(&scope(), &key("k"), closing).await;
+    let Err(ResolveError::InProgress { retry_after }) = early else { panic!("{early:?}") };
+    assert!(retry_after > std::time::Duration::from_secs(30), "what is left: {retry_after:?}");
     call.abort();
     let _ = call.await;
     drop(waiting);
@@ -74,6 +78,11 @@ async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
     assert!(!matches!(late, Ok(Resolved::Applied)), "the second call may have had its effect");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown);
     assert_eq!(say(first + 1).await.unwrap(), Resolved::Applied);
+    assert_eq!(completed(&engine).await.unknown, 1, "and once more");
+    // The last word is about another call by now: what refuses this one is its attempt.
+    let late = say(first).await;
+    assert!(matches!(late, Err(ResolveError::Conflict(_))), "{late:?}");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown);
 }
 
 async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {

@@ -351,6 +351,9 @@ pub(super) mod tests {
     fn g2_an_open_intent_is_never_run_again() {
         let row = KeyRow { open_intent: Some("foreign".into()), ..row(Status::InProgress) };
         assert_eq!(plan(&row, &DEFINITION, 1, 20, HOUR), Plan::OpenIntent);
+        // Nor is it given up, or told as another outcome: what became of the call has to be asked.
+        let row = KeyRow { attempts: 21, since_advance: WINDOW, ..row };
+        assert_eq!(plan(&row, &DEFINITION, 1, 20, HOUR), Plan::OpenIntent);
     }
 
     #[test]
@@ -370,6 +373,9 @@ pub(super) mod tests {
         let tried = |attempts| KeyRow { attempts, ..row(Status::InProgress) };
         assert_eq!(plan(&tried(20), &DEFINITION, 1, 20, HOUR), Plan::Run);
         assert_eq!(plan(&tried(21), &DEFINITION, 1, 20, HOUR), Plan::GiveUp);
+        // A call that the provider may have forgotten is not given up.
+        let aged = KeyRow { since_advance: WINDOW, ..tried(21) };
+        assert_eq!(plan(&aged, &DEFINITION, 1, 20, HOUR), Plan::WindowPassed);
         let forgiven = KeyRow { forgiven_attempts: 1, ..tried(21) };
         assert_eq!(plan(&forgiven, &DEFINITION, 1, 20, HOUR), Plan::Run);
     }

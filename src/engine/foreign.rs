@@ -236,7 +236,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let mut limit = pin!(tokio::time::sleep(limit));
         let mut tries = 0;
         loop {
-            let may_go_on = || !self.lease.has_lapsed() && Moment::now() < ends;
+            let has_lapsed = || {
+                let lapsed = self.lease.has_lapsed();
+                #[cfg(feature = "fault-injection")]
+                let lapsed = super::mutants::lapsed(lapsed);
+                lapsed
+            };
+            let may_go_on = || !has_lapsed() && Moment::now() < ends;
             let polled = poll_fn(|context| match !may_go_on() {
                 true => Poll::Ready(None),
                 false => body.as_mut().poll(context).map(Some),

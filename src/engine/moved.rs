@@ -27,7 +27,7 @@ pub(super) struct Moved {
     intent: Option<String>,
     hold: Duration,
     resolution: Option<String>,
-    settles: Settles,
+    pub(super) settles: Settles,
     reason: Option<Cow<'static, str>>,
     /// How many attempts are taken off the count against the cap.
     forgiven: u32,
@@ -287,8 +287,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // update above has waited for the row's lock, so this read is not early.
         let row = self.core.store.read(&self.holder.scope, &self.holder.key).await?;
         let ours = row.is_some_and(|row| {
+            let under_our_token = row.lease_token == token;
+            #[cfg(feature = "fault-injection")]
+            let under_our_token = super::mutants::under_our_token(under_our_token);
             row.request_id == self.holder.request_id
-                && row.lease_token == token
+                && under_our_token
                 && row.status == moved.status
         });
         Ok(if ours { Fate::Applied } else { Fate::Lost })
@@ -372,6 +375,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
         let released = Moved { forgiven, reason, ..self.standing(Status::FailedRetryable, hold) };
+        #[cfg(feature = "fault-injection")]
+        let released = super::mutants::released(released);
         if self.write(&released).await?.is_none() {
             return Ok(Ended::Lost);
         }

@@ -8,7 +8,7 @@ use super::run::Run;
 use crate::definition::Phase;
 use crate::moment::Moment;
 use crate::phase::{DerivedKey, Reply, StagedJob};
-use crate::store::{Claim, Commit, Store, Transaction, whole_millis};
+use crate::store::{Claim, Commit, Settles, Store, Transaction, whole_millis};
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) async fn mutant_commit(
@@ -115,4 +115,22 @@ pub(super) fn created_at(created_at: DateTime<Utc>) -> DateTime<Utc> {
         true => created_at,
         false => whole_millis(created_at),
     }
+}
+
+/// Whether the lease is over for a call that is under way.
+pub(super) fn lapsed(lapsed: bool) -> bool {
+    lapsed && !mutated!(CallWithoutLease)
+}
+
+/// Whether a row was left under the token of the holder that asks.
+pub(super) fn under_our_token(ours: bool) -> bool {
+    ours || mutated!(AskWithoutToken)
+}
+
+/// What a release settles.
+pub(super) fn released(mut released: Moved) -> Moved {
+    if mutated!(WindowFromRelease) {
+        released.settles = Settles::Window;
+    }
+    released
 }

@@ -94,9 +94,9 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
 
     /// At every point another worker as well: a duplicate that comes while the first stands still, and
     /// a takeover that runs to its end before the first, which lost its lease, goes on. At every commit
-    /// a takeover that holds the key by the time that the first, which got no answer, can ask.
+    /// a takeover that holds the key, or has finished, by the time that the first, which got no answer, can ask.
     pub fn with_competitor(self) -> Self {
-        self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch])
+        self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch, Mode::Outrun])
     }
 
     /// Each call says that its key is new, as [`Call::expect_new`](crate::Call::expect_new) does: rightly the

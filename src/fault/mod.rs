@@ -100,7 +100,7 @@
 //! | | cases of a request with three phases | finds |
 //! |---|---|---|
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
-//! | [`with_competitor`](Explorer::with_competitor) | 40 | what duplicates and zombies break |
+//! | [`with_competitor`](Explorer::with_competitor) | 50 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that goes on after the first |
 //!
@@ -136,6 +136,7 @@
 //! | `stall` | everywhere; on SQLite, outside of transactions; never in one with a snapshot | longer than its lease: another takes over and finishes, then it goes on |
 //! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, come meanwhile |
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
+//! | `outrun` | before and after a commit | the same; before it can ask, another takes over and finishes |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //! | `stop` | everywhere, in a process of its own | the process stands still until it is sent a `SIGCONT` |
 //!
@@ -182,6 +183,10 @@
 //! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
 //! | [`TakeOverWithoutToken`](Mutant::TakeOverWithoutToken) | who asks about its lost commit takes the key from the next holder |
 //! | [`AssumeIntent`](Mutant::AssumeIntent) | a lost intent is taken for written, as the recovery point is the same |
+//! | [`ConfirmWhenRead`](Mutant::ConfirmWhenRead) | a lease counts from an answer that was read late |
+//! | [`RecoverAccepted`](Mutant::RecoverAccepted) | a call that accepts takes its row from the worker that runs it |
+//! | [`AskWithoutToken`](Mutant::AskWithoutToken) | the commit of the next holder is taken for the own, which was lost |
+//! | [`CallWithoutLease`](Mutant::CallWithoutLease) | a call that is under way goes on after its lease has run out |
 //!
 //! What shows in time, or beside other requests, is found by the simulation instead
 //! ([`Mutant::needs_simulation`], `docs/simulation.md`).

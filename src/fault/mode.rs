@@ -37,13 +37,16 @@ pub enum Mode {
     /// A commit gets no answer: lost on its way before it, or its answer after it. Before its sender can
     /// ask, its lease has run out and another holds the key.
     OutOfTouch,
+    /// A commit gets no answer, as in [`OutOfTouch`](Self::OutOfTouch), and before its sender can ask,
+    /// another has taken over and run to the end.
+    Outrun,
     /// The foreign call fails, and the provider has done nothing.
     CallFails,
     /// The foreign call fails, and the provider has done it.
     AnswerLost,
 }
 
-const MODES: [(Mode, &str); 14] = [
+const MODES: [(Mode, &str); 15] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
@@ -56,6 +59,7 @@ const MODES: [(Mode, &str); 14] = [
     (Mode::Stall, "stall"),
     (Mode::Duplicate, "duplicate"),
     (Mode::OutOfTouch, "out_of_touch"),
+    (Mode::Outrun, "outrun"),
     (Mode::CallFails, "call_fails"),
     (Mode::AnswerLost, "answer_lost"),
 ];
@@ -75,7 +79,7 @@ impl Mode {
     }
 
     pub(super) fn is_of_a_competitor(self) -> bool {
-        matches!(self, Self::Stall | Self::Duplicate | Self::OutOfTouch)
+        matches!(self, Self::Stall | Self::Duplicate | Self::OutOfTouch | Self::Outrun)
     }
 
     /// Whether it can happen at this point. `concurrent`: whether others can work with the database
@@ -96,7 +100,9 @@ impl Mode {
             Self::NotSent => is_before_a_commit(point),
             Self::AckLost => is_after_a_commit(point),
             // Its transaction is gone by the time that it stands still.
-            Self::OutOfTouch => is_before_a_commit(point) || is_after_a_commit(point),
+            Self::OutOfTouch | Self::Outrun => {
+                is_before_a_commit(point) || is_after_a_commit(point)
+            }
             Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
             // While the row is locked, none can take it over: there is nothing to go on against.
             Self::Stall if definition.is_row_locked_at(point) => false,

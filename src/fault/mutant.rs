@@ -49,6 +49,12 @@ pub enum Mutant {
     RefillWhenEmpty,
     /// One scope may hold all slots of a worker (G16).
     NoShare,
+    /// The commit of the next holder is taken for the own, which was lost (G7, G10).
+    AskWithoutToken,
+    /// A call that is under way goes on after its lease has run out (G2).
+    CallWithoutLease,
+    /// A provider's window begins anew when a request is released (G11).
+    WindowFromRelease,
 }
 
 impl Mutant {
@@ -78,6 +84,9 @@ impl Mutant {
             Self::NoRest,
             Self::RefillWhenEmpty,
             Self::NoShare,
+            Self::AskWithoutToken,
+            Self::CallWithoutLease,
+            Self::WindowFromRelease,
         ]
     }
 
@@ -96,6 +105,14 @@ impl Mutant {
                 | Self::NoRest
                 | Self::RefillWhenEmpty
                 | Self::NoShare
+                | Self::WindowFromRelease
         )
+    }
+
+    /// Whether it takes one fault at one commit, or a wait within a call, which the explorer puts there and
+    /// the simulation almost never draws.
+    #[must_use]
+    pub fn needs_explorer(self) -> bool {
+        matches!(self, Self::AskWithoutToken | Self::CallWithoutLease)
     }
 }

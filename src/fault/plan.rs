@@ -18,7 +18,7 @@ use crate::store::{Commit, StoreError};
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
 /// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`,
-/// `duplicate` and `out_of_touch`.
+/// `duplicate`, `out_of_touch` and `outrun`.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
 pub const ENV: &str = "ATOMIC_PHASES_FAULT";
@@ -282,6 +282,9 @@ pub(crate) async fn reach(phase: &str, place: Place) {
 pub async fn __crash_point(name: &'static str) {
     if let Ok(phase) = PHASE.try_with(|phase| *phase) {
         reach(phase, Place::Own(name.to_owned())).await;
+        // The body has waited: where its clock went on meanwhile, the engine looks at the lease before it
+        // polls the body again.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -300,9 +303,9 @@ pub(crate) async fn committing(
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
-        Some(Mode::OutOfTouch) => {
+        Some(mode @ (Mode::OutOfTouch | Mode::Outrun)) => {
             drop(commit);
-            out_of_touch().await;
+            unanswered(mode).await;
             return Commit::Unknown(no_answer());
         }
         Some(Mode::Serialization) => {
@@ -319,18 +322,21 @@ pub(crate) async fn committing(
     }
     match at(phase, after).await {
         Some(Mode::AckLost) => Commit::Unknown(no_answer()),
-        Some(Mode::OutOfTouch) => {
-            out_of_touch().await;
+        Some(mode @ (Mode::OutOfTouch | Mode::Outrun)) => {
+            unanswered(mode).await;
             Commit::Unknown(no_answer())
         }
         _ => commit,
     }
 }
 
-/// Stands still until another holds the key.
-async fn out_of_touch() {
+/// Stands still until another holds the key, or has run to the end.
+async fn unanswered(mode: Mode) {
     if let Ok(plan) = PLAN.try_with(Clone::clone) {
-        plan.stand(Signal::OutOfTouch).await;
+        match mode {
+            Mode::Outrun => plan.stand(Signal::Stall).await,
+            _ => plan.stand(Signal::OutOfTouch).await,
+        }
         plan.mark_late();
     }
 }

@@ -222,6 +222,7 @@ fn told(fault: &Fault) -> String {
         Mode::OutOfTouch => {
             "its commit gets no answer, and another holds the key before it can ask"
         }
+        Mode::Outrun => "its commit gets no answer, and another runs to its end before it can ask",
         Mode::CallFails => "the foreign call fails without effect",
         Mode::AnswerLost => "the foreign call has its effect, and its answer is lost",
     };

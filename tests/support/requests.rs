@@ -232,6 +232,7 @@ impl<Db: TestDb> Notify {
             Trouble::HangAfterCall if time == 1 => std::future::pending().await,
             Trouble::UnknownForeign => Err(ForeignError::unknown("asked for")),
             Trouble::RejectForeign => Err(ForeignError::reject(Reply::text(404, "no such pilot"))),
+            Trouble::BadStatus => Err(ForeignError::reject(Reply::text(99, ""))),
             Trouble::HugeOutput => Ok(Charge { id, padding: "x".repeat(3 << 20) }),
             _ => Ok(Charge { id, padding: String::new() }),
         }

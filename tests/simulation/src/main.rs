@@ -133,7 +133,7 @@ fn every_mutant_is_found() {
     let mutants: Vec<Mutant> = Mutant::all()
         .iter()
         .copied()
-        .filter(|mutant| format!("{mutant:?}").contains(&only))
+        .filter(|mutant| !mutant.needs_explorer() && format!("{mutant:?}").contains(&only))
         .collect();
     let missed = Mutex::new(Vec::new());
     on_all_cores(0..mutants.len() as u64, |index| {
