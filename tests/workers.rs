@@ -421,6 +421,8 @@ async fn ttl_race_an_unfinished_key_does_not_expire_under_a_retrying_client<S: T
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 0);
     let retried = finished(engine.execute(&scope(), &key("k"), book(20)).await);
     assert!(!retried.replayed, "resumed, not begun anew");
+    let replayed = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert!(replayed.replayed, "its retention counts from when it was last run");
     assert_eq!((app.provider.effects(), app.bodies()), (1, [1, 2, 1]));
 }
 
