@@ -78,8 +78,13 @@ impl<Db: TestDb> Echo {
         tx.stage_job(&self.job, &self.text)?;
         let context: Option<String> = ctx.context();
         let all = (&self.text, &kept.0, &called.0, context, ctx.scope().as_str());
-        Ok(Reply::json(200, &all)?.header("location", self.text.clone()))
+        Ok(Reply::json(200, &all)?.header("location", line(&self.text)))
     }
+}
+
+/// What a header line carries of a text: a reply with a control character in one is refused.
+fn line(text: &str) -> String {
+    text.chars().filter(|char| !char.is_control()).collect()
 }
 
 async fn g8_hostile_strings_come_back_byte_for_byte<S: TestDb>(db: S) {
@@ -100,7 +105,7 @@ async fn g8_hostile_strings_come_back_byte_for_byte<S: TestDb>(db: S) {
         assert_eq!(told, expected);
         let again = finished(call().execute().await);
         assert!(again.replayed && again.reply == first.reply, "{text:?}");
-        assert_eq!(again.reply.headers()[1].1, *text);
+        assert_eq!(again.reply.headers()[1].1, line(text));
         assert_eq!(app.provider.ledger()[count].what, *text);
         let delivered = delivered(&engine, job).await;
         let job = (job.to_owned(), (*text).to_owned(), scope.as_str().to_owned());
