@@ -40,7 +40,7 @@ impl PayOut {
         bank: &Bank,
     ) -> PhaseResult<Transfer, ForeignError> {
         let reference = ctx.uuid(0).to_string();
-        Ok(call.make(async |_| bank.pay(&reference, self.cents).await).await?)
+        call.make(async |_| bank.pay(&reference, self.cents).await).await
     }
 
     // Asked by a worker for as long as nobody knows; it makes no call that has an effect.

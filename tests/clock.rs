@@ -45,7 +45,7 @@ async fn jumps(clock: &Clock, load: &Load, random: &mut Random, jumps: u64) {
     let first = random.below(2);
     for jump in 0..jumps {
         // An hour ahead, back again, an hour behind, and back: each from where it is.
-        ahead += if (jump / 2 + jump + first) % 2 == 0 { HOUR } else { -HOUR };
+        ahead += if (jump / 2 + jump + first).is_multiple_of(2) { HOUR } else { -HOUR };
         clock.set(ahead);
         load.goes_on(5 + random.below(15)).await;
         let drift = if random.below(2) == 0 { 0.5 } else { -0.5 };

@@ -400,7 +400,13 @@ impl Careless {
         match self {
             Self::CallUnmade => Ok(()),
             Self::KeyUnread => call.make(async |_key| Ok(())).await,
-            Self::KeyRead => call.make(async |key| Ok(drop(key.as_str().to_owned()))).await,
+            Self::KeyRead => {
+                let read = async |key: DerivedKey| {
+                    assert!(!key.as_str().is_empty());
+                    Ok(())
+                };
+                call.make(read).await
+            }
             Self::RefusedBefore => Err(PhaseError::reject(Reply::new(402))),
         }
     }
