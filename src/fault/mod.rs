@@ -162,13 +162,13 @@
 //! A program that was built with the feature aborts by itself where the environment says so:
 //! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). `ATOMIC_PHASES_FAULT=list` makes it
 //! write the points that it passes to standard error, so that a test can take one after the other:
-//! `tests/abort.rs` does so with the flagship example, and `tests/frozen.rs` with `=stop`: the process stands
+//! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`: the process stands
 //! still for longer than its lease, and goes on when another has finished its request.
 //!
 //! # Bugs that this kit finds
 //!
 //! [`Mutant`] is the engine with one guarantee broken; the explorer finds each, on both stores
-//! (`tests/explorer.rs`):
+//! (`tests/explorer/bookings.rs`):
 //!
 //! | mutant | how libraries of this kind get there |
 //! |---|---|

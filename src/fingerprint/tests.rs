@@ -1,4 +1,4 @@
-//! The canonical form itself; what a client sees of it is in `tests/fingerprint.rs`.
+//! The canonical form itself; what a client sees of it is in `tests/requests/fingerprint.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,0 +1,735 @@
+//! The bad world: what a database, a provider, a pool and a runtime may do to a request, one test a
+//! row of PROOF section 7. Effects are counted in the provider's ledger.
+//!
+//! | row of the catalogue | shown by |
+//! |---|---|
+//! | retry while running; after finish, failure, unknown, expiry, erasure | `wire`: w28, w21, w25, w34, w38; `erase` |
+//! | client disconnects at each point | `races`: g13; `wire`: w35, w36; `explorer` |
+//! | handler panics; 500; 4xx after an effect; body over the cap | `wire`: w27, w26, w22, w77 |
+//! | phase swallows an SQL error; raw COMMIT; savepoint; takes long | `resume`: g4 h6, g4 h7, nested; `races`: g3 |
+//! | phase nests a request with its own key, or another one | here |
+//! | provider times out after doing it; forgets the key | `resume`: g1; `wire`: w37; `resume`: g11 |
+//! | provider: 409 in use, 400 parameters differ, 429, 5xx, another id | here |
+//! | 40001, 40P01, 55P03 in a phase; 55P03 at reserve | `commits`: h9, g10 |
+//! | 57014, 57P01, 25P03, 53300, 53100, read-only | here |
+//! | commit without an answer; connection cut at any statement; server restart | `commits`: g7, g1, h4, h5; `kill` |
+//! | schema missing, older, newer; column altered | here |
+//! | row deleted mid-flight; clock jumps back | here |
+//! | row edited by hand | `arbitrary_rows`; `deploys`: g14 |
+//! | deploys: renamed, removed, reordered, inserted phases; two binaries | `deploys`; `src/engine/progress.rs` |
+//! | pool of one connection, exhausted, handed a connection in a transaction | here |
+//! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
+//!
+//! Failover that loses acknowledged commits is a promise that nobody makes (SPEC section 3). Bad
+//! input is in `tests/wire/header_rows.rs` and `tests/wire/request_rows.rs`, row by row.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::support::cluster::Cluster;
+use crate::support::db::{open_pg, prepare_pg, url_of};
+use crate::support::*;
+use atomic_phases::*;
+use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use serde::{Deserialize, Serialize};
+
+on_both_stores! {
+    provider_says_its_key_is_in_use_and_the_same_key_is_sent_again,
+    provider_says_the_parameters_differ_and_nobody_repeats_the_call,
+    provider_asks_for_time_and_its_time_is_passed_on,
+    provider_that_answers_another_id_is_told_apart_by_its_ledger,
+    g12_without_its_tables_nothing_runs_and_the_check_names_the_migration,
+    g12_an_altered_column_is_an_error_and_nothing_runs,
+    a_column_and_a_migration_of_a_newer_version_do_not_disturb,
+    g12_a_read_only_database_replays_and_runs_nothing,
+    g2_a_row_that_is_deleted_mid_flight_repeats_no_effect,
+    a_clock_that_jumps_back_changes_the_length_of_leases_only,
+    a_request_that_asks_for_its_own_key_hears_that_it_is_running,
+    g20_a_phase_may_run_another_request_on_its_last_connection,
+}
+
+/// What the provider is to say, and how often it was asked.
+#[derive(Clone, Default)]
+struct Scripted {
+    provider: Provider,
+    answers: Arc<Mutex<Vec<u16>>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Pay {}
+
+#[derive(Serialize, Deserialize)]
+struct Paid(String);
+
+#[atomic_phases(name = "pay", version = 1, app = Scripted)]
+impl<Db: TestDb> Pay {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<()> {
+        Db::insert_step(tx, &ctx.uuid(0).to_string(), "noted").await?;
+        Ok(())
+    }
+
+    #[phase(foreign(idempotent), commit)]
+    async fn paid(&self, call: ForeignCall, app: &Scripted) -> PhaseResult<Paid, ForeignError> {
+        let id = call
+            .make(async |key| {
+                let answer = app.answers.lock().unwrap().pop();
+                match answer {
+                    // It has the key under way, or is too busy: certainly not done by this call.
+                    Some(409) => return Err(ForeignError::retryable("key in use")),
+                    Some(429) => {
+                        let after = Duration::from_secs(17);
+                        return Err(ForeignError::not_executed_after("busy", after));
+                    }
+                    // It did something under this key that we did not ask for.
+                    Some(400) => return Err(ForeignError::unknown("parameters differ")),
+                    _ => {}
+                }
+                let id = app.provider.call(key.as_str(), "pay").await;
+                match answer {
+                    Some(500) => Err(ForeignError::retryable("server error")),
+                    _ => Ok(id),
+                }
+            })
+            .await?;
+        Ok(Paid(id))
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, paid: &Paid) -> PhaseResult<Reply> {
+        Db::insert_step(tx, &paid.0, "answered").await?;
+        Ok(Reply::text(200, paid.0.clone()))
+    }
+}
+
+fn paying<S: TestDb>(db: &S, answers: &[u16]) -> (Engine<S, Scripted>, Scripted) {
+    let app = Scripted::default();
+    app.answers.lock().unwrap().extend(answers.iter().rev());
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Pay>();
+    (builder.build().unwrap(), app)
+}
+
+async fn provider_says_its_key_is_in_use_and_the_same_key_is_sent_again<S: TestDb>(db: S) {
+    let (engine, app) = paying(&db, &[500, 409, 409, 200]);
+    for reason in ["server error", "key in use", "key in use"] {
+        let cause = failed(engine.execute(&scope(), &key("k"), Pay {}).await);
+        assert_eq!(cause, FailureCause::Phase { phase: "paid", reason });
+    }
+    let done = finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+    assert_eq!(done.reply.bytes(), b"effect-1");
+    assert_eq!(app.provider.effects(), 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
+}
+
+async fn provider_says_the_parameters_differ_and_nobody_repeats_the_call<S: TestDb>(db: S) {
+    let (engine, app) = paying(&db, &[400]);
+    for _ in 0..3 {
+        let outcome = engine.execute(&scope(), &key("k"), Pay {}).await;
+        assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
+    }
+    assert!(app.provider.calls().is_empty(), "asked once, and somebody has to look at it");
+    assert_eq!(engine.check().await.unwrap().waiting.len(), 1);
+}
+
+async fn provider_asks_for_time_and_its_time_is_passed_on<S: TestDb>(db: S) {
+    let (engine, app) = paying(&db, &[429, 200]);
+    let outcome = engine.execute(&scope(), &key("k"), Pay {}).await;
+    let Ok(Outcome::Failed { retry_after, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(retry_after, Duration::from_secs(17));
+    let status = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
+    assert!(status.retry_after > Duration::from_secs(10), "{:?}", status.retry_after);
+    let mut completer = Completer::new(&engine, WorkerConfig::default().grace(Duration::ZERO));
+    assert_eq!(completer.run_once().await.unwrap().total(), 0, "workers keep to it");
+    finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+/// "The provider honours the key" is assumed. One that does not shows in its own ledger: the engine
+/// sent one key, and keeps the one id that it committed.
+async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>(db: S) {
+    let app = Scripted { provider: Provider::that_ignores_keys(), ..Scripted::default() };
+    app.answers.lock().unwrap().push(500);
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Pay>();
+    let engine = builder.build().unwrap();
+    failed(engine.execute(&scope(), &key("k"), Pay {}).await);
+    for _ in 0..2 {
+        let done = finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+        assert_eq!(done.reply.bytes(), b"effect-2");
+    }
+    let calls = app.provider.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], calls[1], "by one key: theirs to answer for");
+}
+
+#[track_caller]
+fn unavailable(outcome: &Result<Outcome, ExecuteError>) {
+    assert!(matches!(outcome, Err(ExecuteError::Unavailable(_))), "{outcome:?}");
+}
+
+async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+    // Older: a table that a migration brings is not there yet. Missing: none is.
+    db.sql("ALTER TABLE atomic_phases_staged_jobs RENAME TO elsewhere").await;
+    assert!(engine.check().await.is_err());
+    db.sql("ALTER TABLE elsewhere RENAME TO atomic_phases_staged_jobs").await;
+    engine.check().await.unwrap();
+    db.revert_migrations().await.unwrap();
+    let error = engine.check().await.unwrap_err();
+    assert!(matches!(error, StoreError::Migration(_)), "{error:?}");
+    for says in ["2026-11-21-000001_atomic_phases", "not applied", "Store::migrate"] {
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    unavailable(&engine.execute(&scope(), &key("k"), book(20)).await);
+    assert!(app.provider.calls().is_empty());
+    assert_eq!(app.bodies(), [0, 0, 0]);
+}
+
+async fn g12_an_altered_column_is_an_error_and_nothing_runs<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let calls = app.provider.calls().len();
+    db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN lease_token TO fence").await;
+    unavailable(&engine.execute(&scope(), &key("k"), book(20)).await);
+    unavailable(&engine.execute(&scope(), &key("new"), book(20)).await);
+    assert!(engine.check().await.is_err());
+    assert_eq!(app.provider.calls().len(), calls);
+    db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN fence TO lease_token").await;
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+/// G14: an older binary beside a newer one, which has migrated already.
+async fn a_column_and_a_migration_of_a_newer_version_do_not_disturb<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    db.sql(
+        "ALTER TABLE atomic_phases_keys ADD COLUMN of_tomorrow TEXT;
+         INSERT INTO __diesel_schema_migrations (version) VALUES ('20991231000001');",
+    )
+    .await;
+    db.migrate().await.unwrap();
+    engine.check().await.unwrap();
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.execute(&scope(), &key("new"), book(20)).await);
+    assert_eq!(app.provider.effects(), 2);
+}
+
+async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let app = App::default();
+    let before = engine(&db, &app);
+    let first = finished(before.execute(&scope(), &key("done"), book(20)).await);
+    failed(before.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    let (calls, bodies) = (app.provider.calls().len(), app.bodies());
+    // A session's default, for PostgreSQL; this one connection's, for SQLite.
+    db.sql(match is_postgres::<S>() {
+        true => "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = on'; END $$",
+        false => "PRAGMA query_only = ON",
+    })
+    .await;
+    let db = if is_postgres::<S>() { db.another().await } else { db };
+    let engine = engine(&db, &app);
+    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    assert_eq!(again.reply, first.reply);
+    unavailable(&engine.execute(&scope(), &key("open"), book(20)).await);
+    unavailable(&engine.execute(&scope(), &key("new"), book(20)).await);
+    let refused = engine.call(&scope(), &key("new"), book(20)).accept().await;
+    unavailable(&refused);
+    assert_eq!(Policy::default().answer(Some(&key("new")), refused).status(), 503);
+    assert!(engine.erase(&scope(), &key("done")).await.is_err());
+    assert_eq!(app.provider.calls().len(), calls);
+    assert_eq!(app.bodies(), bodies);
+}
+
+async fn g2_a_row_that_is_deleted_mid_flight_repeats_no_effect<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let mut gate = app.provider.stop_after_the_effect();
+    let (caller, name) = (engine.clone(), key("k"));
+    let call =
+        tokio::spawn(async move { caller.execute(&scope(), &name, notify(Trouble::None)).await });
+    let in_the_call = gate.recv().await.unwrap();
+    db.sql("DELETE FROM atomic_phases_keys").await;
+    in_the_call.send(()).unwrap();
+    let outcome = call.await.unwrap();
+    assert!(matches!(outcome, Err(ExecuteError::RowDeleted)), "{outcome:?}");
+    let answer = Policy::default().answer(Some(&key("k")), outcome).into_http();
+    assert_eq!(answer.status(), 409);
+    assert!(String::from_utf8_lossy(answer.body()).contains(r#""retryable":false"#));
+    assert_eq!(app.provider.effects(), 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "nothing ran again");
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+}
+
+/// An hour back: all that is stored lies an hour further ahead.
+async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let first = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    app.forget_bodies();
+    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignOnce)).await);
+    let mut gate = app.provider.stop_after_the_effect();
+    let dying = engine.call(&scope(), &key("held"), book(20)).__execute_in_place();
+    let dying = tokio::spawn(dying);
+    let in_the_call = gate.recv().await.unwrap();
+    dying.abort();
+    assert!(dying.await.unwrap_err().is_cancelled());
+    drop(in_the_call);
+    app.provider.stop_no_more();
+    let hour = if is_postgres::<S>() { "interval '1 hour'" } else { "3600000" };
+    let times = ["locked_until", "run_after", "advanced_at", "created_at", "expires_at"];
+    let ahead = times.map(|time| format!("{time} = {time} + {hour}")).join(", ");
+    db.sql(&format!("UPDATE atomic_phases_keys SET {ahead}")).await;
+
+    assert_eq!(finished(engine.execute(&scope(), &key("done"), book(20)).await).reply, first.reply);
+    finished(engine.execute(&scope(), &key("open"), book(20)).await);
+    let held = engine.execute(&scope(), &key("held"), book(20)).await;
+    let Ok(Outcome::InProgress { retry_after }) = held else { panic!("{held:?}") };
+    assert!(!retry_after.is_zero(), "{retry_after:?}");
+    // And an hour later, by whichever clock, it is resumed.
+    db.let_leases_expire().await;
+    db.sql(&format!("UPDATE atomic_phases_keys SET locked_until = locked_until - {hour} - {hour}"))
+        .await;
+    finished(engine.execute(&scope(), &key("held"), book(20)).await);
+    assert_eq!(app.provider.effects(), 3);
+}
+
+/// A request that calls the engine from within its phases.
+#[derive(Clone)]
+struct Nesting<S: TestDb> {
+    provider: Provider,
+    engine: Arc<OnceLock<Engine<S, Nesting<S>>>>,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Nests {
+    key: String,
+    in_the_first: bool,
+}
+
+impl<S: TestDb> Nesting<S> {
+    fn engine(db: &S) -> (Engine<S, Self>, Self) {
+        let app =
+            Self { provider: Provider::default(), engine: Arc::default(), heard: Arc::default() };
+        let builder = Engine::builder(db.clone()).app(app.clone()).register::<Nests>();
+        let engine = builder.lock_wait(Duration::from_millis(100)).build().unwrap();
+        app.engine.set(engine.clone()).ok().unwrap();
+        (engine, app)
+    }
+
+    /// Runs the request with this key, from within another.
+    async fn nest(&self, name: &str) {
+        let inner = Nests { key: String::new(), in_the_first: false };
+        let engine = self.engine.get().unwrap();
+        let call = engine.call(&scope(), &key(name), inner.clone());
+        let outcome = match name == "k" {
+            // The same request, as a retry would be it.
+            true => {
+                engine
+                    .call(&scope(), &key(name), Nests { key: "k".into(), ..inner })
+                    .execute()
+                    .await
+            }
+            false => call.execute().await,
+        };
+        let heard = match outcome {
+            Ok(Outcome::Finished(_)) => "finished".to_owned(),
+            Ok(Outcome::InProgress { .. }) => "in progress".to_owned(),
+            Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) => {
+                "no connection".to_owned()
+            }
+            other => format!("{other:?}"),
+        };
+        self.heard.lock().unwrap().push(heard);
+    }
+}
+
+#[atomic_phases(name = "nests", version = 1, app = Nesting<Db>)]
+impl<Db: TestDb> Nests {
+    #[phase]
+    async fn first(
+        &self,
+        tx: &mut Tx<'_, Db>,
+        app: &Nesting<Db>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<()> {
+        Db::insert_step(tx, &ctx.uuid(0).to_string(), "first").await?;
+        if self.in_the_first {
+            Box::pin(app.nest(&self.key)).await;
+        }
+        Ok(())
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn called(&self, call: ForeignCall, app: &Nesting<Db>) -> PhaseResult<u8> {
+        if !self.key.is_empty() && !self.in_the_first {
+            Box::pin(app.nest(&self.key)).await;
+        }
+        let paid = async |key: DerivedKey| {
+            app.provider.call(key.as_str(), "nests").await;
+            Ok::<_, PhaseError>(0)
+        };
+        call.make(paid).await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>(db: S) {
+    let (engine, app) = Nesting::engine(&db);
+    let outer = Nests { key: "k".into(), in_the_first: false };
+    finished(engine.execute(&scope(), &key("k"), outer).await);
+    assert_eq!(*app.heard.lock().unwrap(), ["in progress"]);
+    assert_eq!(app.provider.effects(), 1);
+    if is_postgres::<S>() {
+        // From the first phase, whose row is not committed yet: as after a short wait.
+        let outer = Nests { key: "own".into(), in_the_first: true };
+        finished(engine.execute(&scope(), &key("own"), outer).await);
+        assert_eq!(app.heard.lock().unwrap()[1], "in progress");
+        assert_eq!(app.provider.effects(), 2);
+    }
+}
+
+/// G20: no connection is held while a foreign phase runs, so one is enough. A local phase holds its
+/// own: who needs a second one there is told so, after the pool's bound, and no deadlock comes of it.
+async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let db = pool_of_one(db).await;
+    let (engine, app) = Nesting::engine(&db);
+    let outer = Nests { key: "inner".into(), in_the_first: false };
+    finished(engine.execute(&scope(), &key("outer"), outer).await);
+    let outer = Nests { key: "other".into(), in_the_first: true };
+    finished(engine.execute(&scope(), &key("in-a-transaction"), outer).await);
+    assert_eq!(*app.heard.lock().unwrap(), ["finished", "no connection"]);
+    assert_eq!(app.provider.effects(), 3);
+}
+
+/// SQLite's is one anyway, and waits ten seconds for it.
+async fn pool_of_one<S: TestDb>(db: S) -> S {
+    match (&db as &dyn std::any::Any).downcast_ref::<Postgres>() {
+        None => db,
+        Some(postgres) => {
+            let one = small(&url_of(postgres), 1).await;
+            *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap()
+        }
+    }
+}
+
+/// A store with few connections, which waits 300 ms for one.
+async fn small(url: &str, max_size: usize) -> Postgres {
+    let settings = PoolSettings { max_size, wait: Duration::from_millis(300) };
+    Postgres::connect_with(url, settings).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_an_exhausted_pool_is_503_after_its_bound_and_nothing_runs() {
+    let db = Postgres::fresh().await;
+    let store = small(&url_of(&db), 2).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let taken = [Pool::get(store.pool()).await.unwrap(), Pool::get(store.pool()).await.unwrap()];
+    let began = Instant::now();
+    let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+    assert!(began.elapsed() >= Duration::from_millis(290));
+    let Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) = &outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(Policy::default().answer(Some(&key("k")), outcome).status(), 503);
+    assert_eq!(app.bodies(), [0, 0, 0]);
+    drop(taken);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+/// A transaction that the application left open on a pooled connection is closed with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_connection_that_comes_back_in_a_transaction_is_not_used() {
+    let db = Postgres::fresh().await;
+    let store = small(&url_of(&db), 1).await;
+    let mut left_open = Pool::get(store.pool()).await.unwrap();
+    type Manager = <diesel_async::AsyncPgConnection as AsyncConnection>::TransactionManager;
+    Manager::begin_transaction(&mut *left_open).await.unwrap();
+    left_open.batch_execute("INSERT INTO steps VALUES ('theirs', 'theirs')").await.unwrap();
+    drop(left_open);
+    let app = App::default();
+    finished(engine(&store, &app).execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'theirs'").await, 0);
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "completed");
+}
+
+/// 57014: a statement of a phase takes longer than the server lets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_57014_a_statement_that_times_out_is_tried_a_few_times_then_released() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = ''100ms'''; END $$;
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE INSERT ON steps FOR EACH ROW EXECUTE FUNCTION slow();",
+    )
+    .await;
+    let app = App::default();
+    let engine = engine(&db.another().await, &app);
+    let cause = failed(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert!(matches!(cause, FailureCause::Database { phase: "answered", .. }), "{cause:?}");
+    assert_eq!(app.bodies(), [1, 1, 6]);
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
+    db.sql("DROP TRIGGER slow ON steps").await;
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+const TERMINATE_OTHERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+    WHERE datname = current_database() AND pid <> pg_backend_pid()";
+
+/// 57P01: an administrator ends all connections, idle ones and those of a running request.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_57p01_terminated_connections_are_replaced() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("a"), book(20)).await);
+    assert!(db.number(TERMINATE_OTHERS).await > 0);
+    finished(engine.execute(&scope(), &key("a"), book(20)).await);
+    assert!(db.number(TERMINATE_OTHERS).await > 0);
+    finished(engine.execute(&scope(), &key("b"), book(20)).await);
+    // Once more while a request is in its call, with no connection of its own.
+    let mut gate = app.provider.stop_after_the_effect();
+    let caller = engine.clone();
+    let call = tokio::spawn(async move { caller.execute(&scope(), &key("c"), book(20)).await });
+    let in_the_call = gate.recv().await.unwrap();
+    assert!(db.number(TERMINATE_OTHERS).await > 0);
+    in_the_call.send(()).unwrap();
+    finished(call.await.unwrap());
+    assert_eq!(app.provider.effects(), 3);
+}
+
+/// 25P03: a phase that says nothing inside of its transaction for longer than the server lets it.
+#[derive(Clone, Serialize, Deserialize)]
+struct Idles {}
+
+#[atomic_phases(name = "idles", version = 1, app = (App, Postgres))]
+impl Idles {
+    #[phase]
+    async fn idled(&self, tx: &mut Tx<'_, Postgres>, app: &(App, Postgres)) -> PhaseResult<Reply> {
+        Postgres::insert_ride(tx, "ride", 1).await?;
+        let times = app.0.bodies[0].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if times == 0 {
+            tx.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'").await?;
+            let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                AND state = 'idle in transaction'";
+            while app.1.number(open).await > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_25p03_an_idle_transaction_that_the_server_ended_is_run_again() {
+    let db = Postgres::fresh().await;
+    let app = (App::default(), db.clone());
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Idles>();
+    let engine = builder.build().unwrap();
+    finished(engine.execute(&scope(), &key("k"), Idles {}).await);
+    assert_eq!(app.0.bodies(), [2, 0, 0]);
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
+}
+
+/// 53300: the server takes no more connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_53300_too_many_connections_is_503_and_nothing_is_lost() {
+    let db = Postgres::fresh().await;
+    let role = db.text("SELECT 'few_' || current_database()").await;
+    db.sql(&format!(
+        "CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"
+    ))
+    .await;
+    let url = url_of(&db).replace("postgres@", &format!("{role}@"));
+    let store = small(&url, 8).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let taken = Pool::get(store.pool()).await.unwrap();
+    for name in ["a", "b"] {
+        let outcome = engine.execute(&scope(), &key(name), book(20)).await;
+        let Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) = outcome else {
+            panic!("{outcome:?}")
+        };
+    }
+    assert_eq!(app.bodies(), [0, 0, 0]);
+    drop(taken);
+    for name in ["a", "b"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    assert_eq!(app.provider.effects(), 2);
+}
+
+/// SQLITE_FULL: the file may grow no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_full_sqlite_file_runs_nothing_and_loses_nothing() {
+    let db = Sqlite::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let done = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    // The pragma never goes below what the file has.
+    db.sql("PRAGMA max_page_count = 1").await;
+    let (calls, effects) = (app.provider.calls().len(), app.provider.effects());
+    let huge = Notify { who: "x".repeat(200_000), trouble: Trouble::None.into() };
+    let outcome = engine.execute(&scope(), &key("k"), huge.clone()).await;
+    assert!(!matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
+    assert_eq!((app.provider.calls().len(), app.provider.effects()), (calls, effects));
+    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    assert_eq!(again.reply, done.reply, "what is stored is replayed");
+    db.sql("PRAGMA max_page_count = 1000000").await;
+    finished(engine.execute(&scope(), &key("k"), huge).await);
+    assert_eq!(app.provider.effects(), effects + 1);
+}
+
+/// 53100, on a disk of its own.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "mounts a tmpfs of 120 MB: run as root with --ignored"]
+async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
+    let disk = tempfile::tempdir().unwrap();
+    let mounted = Mounted::on(disk.path());
+    let cluster = Cluster::start_in(disk.path());
+    let db = open_pg(&cluster.new_database(), 4).await;
+    prepare_pg(&db).await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let done = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let filler = disk.path().join("filler");
+    let full = std::process::Command::new("dd")
+        .args(["if=/dev/zero", "bs=64k", &format!("of={}", filler.display())])
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(!full.unwrap().success(), "it was to fill the disk");
+    let effects = app.provider.effects();
+    let huge = |n: u32| Notify { who: random_text(n), trouble: Trouble::None.into() };
+    let mut refused = Vec::new();
+    // What fits into pages that are there already still runs: until nothing does.
+    for n in 0..400 {
+        match engine.execute(&scope(), &key(&format!("k{n}")), huge(n)).await {
+            Ok(Outcome::Finished(_)) => {}
+            Ok(Outcome::Failed { .. }) | Err(ExecuteError::Unavailable(_)) => refused.push(n),
+            other => panic!("{other:?}"),
+        }
+        if refused.len() > 20 {
+            break;
+        }
+    }
+    assert!(refused.len() > 20, "the disk never was full");
+    assert_eq!(app.provider.effects(), effects + (refused[20] + 1) as usize - refused.len());
+    std::fs::remove_file(filler).unwrap();
+    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    assert_eq!(again.reply, done.reply);
+    for n in &refused {
+        finished(engine.execute(&scope(), &key(&format!("k{n}")), huge(*n)).await);
+    }
+    assert_eq!(app.provider.effects(), effects + (refused[20] + 1) as usize);
+    drop((db, engine, cluster, mounted));
+}
+
+/// A file system, for as long as this value lives.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn on(dir: &std::path::Path) -> Self {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=120m,mode=755", "none"]).arg(dir);
+        assert!(mount.status().unwrap().success(), "mount needs root");
+        Self(dir.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// That no compression makes small, and that a retry sends again.
+fn random_text(n: u32) -> String {
+    use sha2::{Digest, Sha256};
+    let part = |i: u32| Sha256::digest([n.to_be_bytes(), i.to_be_bytes()].concat());
+    (0..2000).flat_map(part).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// On one thread, with the runtime's only blocking thread taken.
+#[test]
+fn a_starved_current_thread_runtime_is_enough() {
+    fn run<S: TestDb>() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(2).build().unwrap();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let db = S::fresh().await;
+            let wait = Arc::new(Mutex::new(wait));
+            let blocked = [wait.clone(), wait].map(|wait| {
+                tokio::task::spawn_blocking(move || wait.lock().unwrap().recv().is_err())
+            });
+            let app = App::default();
+            let engine = engine(&db, &app);
+            finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            app.forget_bodies();
+            failed(engine.execute(&scope(), &key("r"), troubled(Trouble::RetryLastOnce)).await);
+            finished(engine.execute(&scope(), &key("r"), book(20)).await);
+            assert_eq!(app.provider.effects(), 2);
+            drop(release);
+            for blocked in blocked {
+                assert!(blocked.await.unwrap());
+            }
+        });
+    }
+    run::<Sqlite>();
+    run::<Postgres>();
+}
+
+/// G13: a runtime that is shut down under a running request is a crash.
+#[test]
+fn g13_a_runtime_that_is_shut_down_is_a_crash_and_the_request_resumes() {
+    fn run<S: TestDb>() {
+        let new = || tokio::runtime::Runtime::new().unwrap();
+        let (dying, heir) = (new(), new());
+        let app = App::default();
+        let db = heir.block_on(S::fresh());
+        let theirs = dying.block_on(db.another());
+        let mut gate = app.provider.stop_after_the_effect();
+        let leaving = engine(&theirs, &app);
+        dying.spawn(async move { leaving.execute(&scope(), &key("k"), book(20)).await });
+        let in_the_call = heir.block_on(gate.recv()).unwrap();
+        dying.shutdown_timeout(Duration::from_secs(5));
+        drop(in_the_call);
+        app.provider.stop_no_more();
+        heir.block_on(async {
+            let engine = engine(&db, &app);
+            let held = engine.execute(&scope(), &key("k"), book(20)).await;
+            assert!(matches!(held, Ok(Outcome::InProgress { .. })), "{held:?}");
+            db.let_leases_expire().await;
+            finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            drop(theirs);
+        });
+        assert_eq!(app.provider.effects(), 1);
+        assert_eq!(app.provider.calls().len(), 2);
+    }
+    run::<Sqlite>();
+    run::<Postgres>();
+}

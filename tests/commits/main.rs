@@ -1,0 +1,14 @@
+//! The commit of a phase: races for a row, leases, batches, lost answers, and a store that fails.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batch;
+mod batch_parts;
+mod batch_statements;
+mod commits;
+mod hostile;
+mod infrastructure_faults;
+mod lease;
+mod races;
+mod shared_commit;

@@ -1,0 +1,344 @@
+//! Batches that wait for SQLite's one writer at the same moment share a commit, and each still succeeds
+//! or fails by itself. Counted in the write-ahead log, not timed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::*;
+use atomic_phases::*;
+use tokio::task::JoinHandle;
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Statements(Vec<String>);
+
+/// How many have computed their statements.
+type Computed = Arc<AtomicUsize>;
+
+#[atomic_phases(name = "statements", version = 1, app = Computed)]
+impl Statements {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Sqlite>, app: &Computed) -> PhaseResult<Reply> {
+        self.0.iter().for_each(|sql| batch.add(diesel::sql_query(sql.clone())));
+        app.fetch_add(1, Ordering::Relaxed);
+        Ok(Reply::new(204))
+    }
+}
+
+struct Bench {
+    db: Sqlite,
+    engine: Engine<Sqlite, Computed>,
+    computed: Computed,
+}
+
+impl Bench {
+    /// An engine that knows the time already, so that nothing of a request stands between its phase and
+    /// the writer.
+    async fn new() -> Self {
+        Self::on(Sqlite::fresh().await).await
+    }
+
+    async fn on(db: Sqlite) -> Self {
+        let computed = Computed::default();
+        let builder = Engine::builder(db.clone()).app(computed.clone());
+        let engine = builder.register::<Statements>().build().unwrap();
+        finished(engine.execute(&scope(), &key("first"), Statements(vec![])).await);
+        Self { db, engine, computed }
+    }
+
+    fn call(&self, name: &str, statements: &[&str]) -> JoinHandle<Result<Outcome, ExecuteError>> {
+        let statements = statements.iter().map(|&sql| sql.to_owned()).collect();
+        let call = self.engine.call(&scope(), &key(name), Statements(statements));
+        let call = call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30)));
+        tokio::spawn(call.__execute_in_place())
+    }
+
+    /// Each with its key and its statements, waiting for the writer together. The runtime has one
+    /// thread, so whoever has computed its statements has handed them over, too.
+    async fn together(&self, calls: &[(&str, &[&str])]) -> Vec<Result<Outcome, ExecuteError>> {
+        let before = self.computed.load(Ordering::Relaxed);
+        let writer = self.db.connection().await.unwrap();
+        let calls: Vec<_> = calls.iter().map(|(name, sql)| self.call(name, sql)).collect();
+        while self.computed.load(Ordering::Relaxed) < before + calls.len() {
+            tokio::task::yield_now().await;
+        }
+        drop(writer);
+        let mut told = Vec::new();
+        for call in calls {
+            told.push(call.await.unwrap());
+        }
+        told
+    }
+
+    async fn things(&self) -> String {
+        let all = "SELECT coalesce(group_concat(name, ' '), '') FROM \
+            (SELECT name FROM unique_things ORDER BY name)";
+        self.db.text(all).await
+    }
+
+    async fn keys(&self) -> i64 {
+        self.db.number("SELECT count(*) FROM atomic_phases_keys").await - 1
+    }
+
+    /// The transactions in the log, each of which one fsync made durable: frames that tell the size of
+    /// the database after a commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+    async fn commits(&self) -> usize {
+        let file = self.db.text("SELECT file FROM pragma_database_list").await;
+        let log = std::fs::read(PathBuf::from(file + "-wal")).unwrap();
+        let page = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+        let is_of_this_log = |frame: &&[u8]| frame[8..16] == log[16..24];
+        let frames = log[32..].chunks_exact(24 + page).take_while(is_of_this_log);
+        frames.filter(|frame| frame[4..8] != [0; 4]).count()
+    }
+}
+
+const ADD: [&str; 4] = [
+    "INSERT INTO unique_things VALUES ('a')",
+    "INSERT INTO unique_things VALUES ('b')",
+    "INSERT INTO unique_things VALUES ('c')",
+    "INSERT INTO unique_things VALUES ('d')",
+];
+
+#[tokio::test]
+async fn those_that_wait_at_one_moment_share_a_commit() {
+    let bench = Bench::new().await;
+    let before = bench.commits().await;
+    let names: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
+    let one = ["INSERT INTO steps VALUES ('k', 'done')"];
+    let calls: Vec<_> = names.iter().map(|name| (name.as_str(), &one[..])).collect();
+    for told in bench.together(&calls).await {
+        finished(told);
+    }
+    assert_eq!(bench.db.number("SELECT count(*) FROM steps").await, 40);
+    assert_eq!(bench.commits().await, before + 1);
+    assert!(finished(bench.call("k0", &one).await.unwrap()).replayed);
+    assert_eq!(bench.commits().await, before + 1, "a replay writes nothing");
+}
+
+#[tokio::test]
+async fn g4_one_that_fails_fails_alone() {
+    for spoilt in [
+        // A statement that fails, behind one that does not.
+        vec![ADD[3], ADD[3]],
+        // One that takes the whole transaction with it.
+        vec![ADD[3], "INSERT OR ROLLBACK INTO unique_things VALUES ('a')"],
+        // What is asked at the common COMMIT only.
+        vec![ADD[3], "INSERT INTO late VALUES (1)"],
+        // Savepoints of the name that is ours.
+        vec!["SAVEPOINT atomic_phases", ADD[3], ADD[3]],
+        vec![ADD[3], "SAVEPOINT atomic_phases", ADD[3]],
+        vec![ADD[3], "RELEASE atomic_phases"],
+    ] {
+        let bench = Bench::new().await;
+        bench.db.sql("CREATE TABLE early (id INTEGER PRIMARY KEY)").await;
+        let late = "CREATE TABLE late (id INTEGER REFERENCES early DEFERRABLE INITIALLY DEFERRED)";
+        bench.db.sql(late).await;
+        let calls = [("a", &ADD[..1]), ("bad", &spoilt), ("b", &ADD[1..2]), ("c", &ADD[2..3])];
+        let told = bench.together(&calls).await;
+        for (told, (name, _)) in told.into_iter().zip(calls) {
+            match name {
+                "bad" => assert!(!matches!(told, Ok(Outcome::Finished(_))), "{spoilt:?}: {told:?}"),
+                _ => assert!(!finished(told).replayed, "{spoilt:?}"),
+            }
+        }
+        assert_eq!(bench.things().await, "a b c", "{spoilt:?}");
+        assert_eq!(bench.db.number("SELECT count(*) FROM late").await, 0);
+        assert_eq!(bench.keys().await, 3, "{spoilt:?}");
+    }
+}
+
+#[tokio::test]
+async fn g4_where_one_fails_the_others_still_share_their_commit() {
+    let bench = Bench::new().await;
+    let before = bench.commits().await;
+    let calls = [("a", &ADD[..1]), ("bad", &ADD[..1]), ("b", &ADD[1..2])];
+    let [a, bad, b]: [_; 3] = bench.together(&calls).await.try_into().unwrap();
+    finished(a);
+    finished(b);
+    let cause = failed(bad);
+    assert!(matches!(cause, FailureCause::Database { phase: "answered", .. }), "{cause:?}");
+    assert_eq!(bench.commits().await, before + 1);
+}
+
+/// What an application left open is not in their way.
+#[tokio::test]
+async fn a_transaction_that_was_left_open_is_undone_first() {
+    let bench = Bench::new().await;
+    bench.db.sql(&format!("BEGIN; {}", ADD[3])).await;
+    for told in bench.together(&[("a", &ADD[..1]), ("b", &ADD[1..2])]).await {
+        finished(told);
+    }
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("a b", 2));
+}
+
+/// G4: SQLite would execute the first, and be silent about the second.
+#[tokio::test]
+async fn g4_a_text_of_two_statements_is_refused() {
+    let bench = Bench::new().await;
+    let two = format!("{}; {}", ADD[0], ADD[1]);
+    for text in [&two, &format!("SELECT 1; -- first\n {two}")] {
+        let cause = failed(bench.call("two", &[text]).await.unwrap());
+        let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
+        assert!(rule.contains("several statements"), "{rule}");
+    }
+    assert_eq!(bench.things().await, "");
+    finished(bench.call("one", &[&format!(" ;{}; -- the end;\n;", ADD[0])]).await.unwrap());
+    assert_eq!(bench.things().await, "a");
+}
+
+#[tokio::test]
+async fn g10_of_duplicates_that_share_a_commit_one_is_executed() {
+    let bench = Bench::new().await;
+    let one = ["INSERT INTO steps VALUES ('k', 'done')"];
+    let told = bench.together(&[("k", &one), ("k", &one), ("k", &one)]).await;
+    let replayed = told.into_iter().map(finished).filter(|finished| finished.replayed).count();
+    assert_eq!(replayed, 2);
+    assert_eq!(bench.db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+/// An answer that was given before the COMMIT would be wrong here.
+#[tokio::test]
+async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
+    let bench = Bench::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let aside = folder.path().join("aside.db");
+    // A second file, without a log: whoever reads it keeps a writer from its COMMIT, and from nothing
+    // before.
+    let reader = rusqlite::Connection::open(&aside).unwrap();
+    reader.execute_batch("CREATE TABLE things (name TEXT)").unwrap();
+    let count = || -> i64 {
+        reader.query_row("SELECT count(*) FROM things", [], |row| row.get(0)).unwrap()
+    };
+    let attach = format!("PRAGMA busy_timeout = 0; ATTACH '{}' AS aside", aside.display());
+    bench.db.sql(&attach).await;
+    let aside = ["INSERT INTO aside.things VALUES ('aside')"];
+    let calls = [("a", &ADD[..1]), ("aside", &aside), ("b", &ADD[1..2])];
+
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(), 0);
+    for told in bench.together(&calls).await {
+        assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    }
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!((bench.things().await.as_str(), bench.keys().await, count()), ("", 0, 0));
+    for told in bench.together(&calls).await {
+        assert!(!finished(told).replayed);
+    }
+    assert_eq!((bench.things().await.as_str(), bench.keys().await, count()), ("a b", 3, 1));
+}
+
+/// G7: what fails at the COMMIT itself is unknown to each of them, until each has looked.
+#[tokio::test]
+#[ignore = "mounts a tmpfs of 1 MB: run as root with --ignored"]
+async fn g7_a_common_commit_that_the_disk_has_no_room_for_is_nobodys() {
+    let disk = tempfile::tempdir().unwrap();
+    let mounted = Mounted::on(disk.path());
+    let db = Sqlite::open(disk.path().join("test.db").to_str().unwrap()).await.unwrap();
+    db.migrate().await.unwrap();
+    db.sql("CREATE TABLE unique_things (name TEXT PRIMARY KEY)").await;
+    let bench = Bench::on(db).await;
+    let filler = disk.path().join("filler");
+    assert!(std::fs::write(&filler, vec![0; 2 << 20]).is_err(), "it was to fill the disk");
+
+    let calls = [("a", &ADD[..1]), ("b", &ADD[1..2]), ("c", &ADD[2..3])];
+    for told in bench.together(&calls).await {
+        let Err(ExecuteError::Unavailable(StoreError::Database { doing, .. })) = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!(doing, "commit");
+    }
+    std::fs::remove_file(filler).unwrap();
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("", 0));
+    for told in bench.together(&calls).await {
+        assert!(!finished(told).replayed);
+    }
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("a b c", 3));
+    drop((bench, mounted));
+}
+
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn on(folder: &Path) -> Self {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(folder);
+        assert!(mount.status().unwrap().success(), "mount needs root");
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn another_process_that_writes_is_waited_for() {
+    let bench = Bench::new().await;
+    let file = bench.db.text("SELECT file FROM pragma_database_list").await;
+    let other = rusqlite::Connection::open(file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let calls = [bench.call("a", &ADD[..1]), bench.call("b", &ADD[1..2])];
+    while bench.computed.load(Ordering::Relaxed) < 3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!calls[0].is_finished() && !calls[1].is_finished());
+    other.execute_batch("COMMIT").unwrap();
+    for call in calls {
+        finished(call.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn g13_a_batch_that_was_dropped_in_the_queue_is_not_begun() {
+    let bench = Bench::new().await;
+    let writer = bench.db.connection().await.unwrap();
+    let calls = [bench.call("a", &ADD[..1]), bench.call("b", &ADD[1..2])];
+    while bench.computed.load(Ordering::Relaxed) < 3 {
+        tokio::task::yield_now().await;
+    }
+    let [dropped, kept] = calls;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    drop(writer);
+    finished(kept.await.unwrap());
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("b", 1));
+}
+
+#[tokio::test]
+async fn g12_a_batch_that_waited_too_long_is_not_begun() {
+    let bench = Bench::new().await;
+    let writer = bench.db.connection().await.unwrap();
+    // From here on the clock runs ahead whenever this thread has nothing else to do.
+    tokio::time::pause();
+    let told = bench.call("a", &ADD[..1]).await.unwrap();
+    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    tokio::time::resume();
+    drop(writer);
+    finished(bench.call("b", &ADD[1..2]).await.unwrap());
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("b", 1));
+}
+
+/// G16: whoever only looks waits for no writer.
+#[tokio::test]
+async fn a_replay_does_not_wait_for_the_writer() {
+    let bench = Bench::new().await;
+    let writer = bench.db.connection().await.unwrap();
+    assert!(finished(bench.call("first", &[]).await.unwrap()).replayed);
+    drop(writer);
+}
+
+#[tokio::test]
+async fn a_database_in_memory_has_one_connection_for_all() {
+    let db = Sqlite::open(":memory:").await.unwrap();
+    db.migrate().await.unwrap();
+    let builder = Engine::builder(db).app(Computed::default());
+    let engine = builder.register::<Statements>().build().unwrap();
+    for replayed in [false, true] {
+        let told = engine.execute(&scope(), &key("k"), Statements(vec![])).await;
+        assert_eq!(finished(told).replayed, replayed);
+    }
+}

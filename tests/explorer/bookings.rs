@@ -1,0 +1,565 @@
+//! Crashed everywhere: the tests' requests through the explorer, on both stores; and the engine with
+//! one guarantee broken at a time, which the explorer has to notice.
+#![allow(clippy::type_complexity, clippy::ptr_arg)]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::*;
+use atomic_phases::fault::{Explorer, Mutant, Report, explore};
+use atomic_phases::*;
+
+/// What the checks look at: the ledger of the provider, and the database.
+struct World<S> {
+    db: S,
+    app: App,
+}
+
+/// One database for all cases, emptied for each.
+async fn emptied<S: TestDb>(db: &S, provider: Provider) -> (TestEngine<S>, World<S>) {
+    db.sql(
+        "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
+         DELETE FROM rides; DELETE FROM steps",
+    )
+    .await;
+    let app = App::new(provider);
+    let engine = engine_with(db, &app, |builder| {
+        let builder = builder.lease(Duration::from_secs(60)).lock_wait(Duration::from_millis(30));
+        builder.back_off(Duration::from_millis(1), Duration::from_millis(1))
+    });
+    (engine, World { db: db.clone(), app })
+}
+
+fn booking<S: TestDb>(
+    db: S,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Book, World<S>> {
+    explore(async move || emptied(&db, Provider::default()).await, book(20))
+        .and_another(book(21))
+        .always("one charge at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .check("one charge", async |world| assert_eq!(world.app.provider.effects(), 1))
+        .effects(counted)
+}
+
+/// Rides, steps, requests with steps, jobs; and what the provider did.
+async fn counted<S: TestDb>(world: &World<S>) -> (String, usize) {
+    let counts = "SELECT (SELECT count(*) FROM rides) || ' ' || (SELECT count(*) FROM steps) || ' ' \
+                  || (SELECT count(DISTINCT request) FROM steps) || ' ' \
+                  || (SELECT count(*) FROM atomic_phases_staged_jobs)";
+    (world.db.text(counts).await, world.app.provider.effects())
+}
+
+fn shipping<S: TestDb>(
+    db: S,
+    form: Form,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Parcel, World<S>> {
+    let other = Parcel { weight: 4, ..form.parcel(Trouble::None) };
+    explore(async move || emptied(&db, Provider::default()).await, form.parcel(Trouble::None))
+        .and_another(other)
+        .always("one charge at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .check("40 updates, once", async |world| {
+            let weights = world.db.text("SELECT max(amount) FROM rides WHERE amount <> 3").await;
+            assert_eq!(weights.len(), 11, "{weights}");
+        })
+        .effects(counted)
+}
+
+fn notifying<S: TestDb>(
+    db: S,
+    searchable: bool,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Notify, World<S>> {
+    let other = Notify { who: "copilot".into(), trouble: Trouble::None.into() };
+    let world = async move || {
+        let provider = Provider::that_ignores_keys();
+        if searchable {
+            provider.answer_searches();
+        }
+        emptied(&db, provider).await
+    };
+    explore(world, notify(Trouble::None))
+        .and_another(other)
+        .always("G2: one notification at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .effects(counted)
+}
+
+on_both_stores! {
+    a_booking_survives_a_crash_at_every_point_and_every_competitor,
+    a_booking_survives_every_pair_of_crashes,
+    statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
+    statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor,
+    calls_that_wrongly_expect_a_new_key_survive_as_well,
+    requests_that_are_accepted_survive_as_well,
+    statements_that_are_handed_over_survive_two_workers_in_every_order,
+    an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
+    an_at_most_once_call_survives_every_pair_of_crashes,
+    an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    a_booking_survives_two_workers_in_every_order,
+    an_at_most_once_call_survives_two_workers_in_every_order,
+    two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
+    the_points_are_what_the_phase_list_says,
+    points_of_a_phases_own_are_crashed_at_too,
+    a_call_under_way_goes_no_further_than_its_lease,
+    what_cannot_be_explored_is_told_with_the_reason,
+    every_broken_guarantee_is_found,
+    a_failure_is_told_as_a_script_that_can_be_played_again,
+}
+
+/// A world with a pool of its own gives its connections back before the next case begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn worlds_do_not_pile_up_connections() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let before = db.number(open).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = seen.clone();
+    let url = crate::support::db::url_of(&db);
+    let world = async move || {
+        let counted = db.number(open).await - before;
+        seeing.lock().unwrap().push(counted);
+        let (_, world) = emptied(&db, Provider::default()).await;
+        let store = Postgres::connect(&url).await.unwrap();
+        let engine = engine_with(&store, &world.app, |builder| {
+            builder.lease(Duration::from_secs(60)).lock_wait(Duration::from_millis(30))
+        });
+        (engine, world)
+    };
+    shown(&explore(world, book(20)).crash_at_every_point().run().await);
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 50, "{seen:?}");
+    assert!(seen.iter().all(|&open| open <= 8), "of the last case alone: {seen:?}");
+}
+
+fn shown(report: &Report) {
+    println!("{report}");
+    report.assert_ok();
+}
+
+async fn a_booking_survives_a_crash_at_every_point_and_every_competitor<S: TestDb>(db: S) {
+    let report = booking(db).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (12, 0));
+}
+
+async fn a_booking_survives_every_pair_of_crashes<S: TestDb>(db: S) {
+    use atomic_phases::fault::Mode::{AckLost, CutConnection, Drop, NotSent};
+    let modes = [Drop, AckLost, NotSent, CutConnection];
+    let report = booking(db).modes(modes).and_at_every_pair().run().await;
+    shown(&report);
+    assert!(report.cases() > 250, "{report}");
+}
+
+async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let parcel = shipping(db, Form::InTurn);
+    let report = parcel.crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (16, 0));
+}
+
+async fn statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let parcel = shipping(db, Form::AsOne);
+    let report = parcel.crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (16, 0));
+}
+
+async fn calls_that_wrongly_expect_a_new_key_survive_as_well<S: TestDb>(db: S) {
+    shown(&booking(db.clone()).with_calls_that_expect_new().crash_at_every_point().run().await);
+    for form in [Form::InTurn, Form::AsOne] {
+        let parcel = shipping(db.clone(), form).with_calls_that_expect_new();
+        let report = parcel.crash_at_every_point().with_competitor().run().await;
+        shown(&report);
+        assert_eq!((report.points(), report.unknown()), (16, 0));
+    }
+}
+
+async fn statements_that_are_handed_over_survive_two_workers_in_every_order<S: TestDb>(db: S) {
+    shown(&shipping(db, Form::AsOne).and_two_workers(1).run().await);
+}
+
+async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let report = notifying(db, true).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!(report.unknown(), 0);
+}
+
+async fn an_at_most_once_call_survives_every_pair_of_crashes<S: TestDb>(db: S) {
+    use atomic_phases::fault::Mode::{AckLost, AnswerLost, Drop, NotSent, Serialization};
+    let explorer = notifying(db, true).modes([Drop, NotSent]).and_at_every_pair();
+    // The others are the same on both stores, and slow on a server.
+    let explorer = match is_postgres::<S>() {
+        true => explorer,
+        false => explorer.modes([AckLost, AnswerLost, Serialization]),
+    };
+    let report = explorer.run().await;
+    shown(&report);
+    assert!(report.cases() > 250, "{report}");
+}
+
+async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let report = notifying(db, false).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert!(report.unknown() > 0);
+}
+
+async fn a_booking_survives_two_workers_in_every_order<S: TestDb>(db: S) {
+    // On PostgreSQL also within transactions, where one waits for the other.
+    let switches = if S::CONCURRENT { 2 } else { 3 };
+    let report = booking(db).and_two_workers(switches).run().await;
+    shown(&report);
+    assert!(report.interleavings() > 300, "{report}");
+}
+
+async fn an_at_most_once_call_survives_two_workers_in_every_order<S: TestDb>(db: S) {
+    shown(&notifying(db, true).and_two_workers(1).run().await);
+}
+
+async fn two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(db: S) {
+    for (mutant, guarantee) in [(Mutant::NoFence, "G10"), (Mutant::ApplicationClock, "G10")] {
+        let report = booking(db.clone()).with_mutant(mutant).and_two_workers(1).run().await;
+        let found =
+            report.failure().unwrap_or_else(|| panic!("{mutant:?} was not found: {report}"));
+        println!("{mutant:?}: {report}");
+        assert!(found.contains(guarantee), "{mutant:?}: {found}");
+    }
+}
+
+/// Writes a file between two statements: no commit undoes that.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Print {
+    /// Whether a file is looked for before it is written.
+    careful: bool,
+}
+
+#[atomic_phases(name = "print", version = 1)]
+impl<Db: TestDb> Print {
+    #[phase]
+    async fn printed(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Printed> {
+        Db::insert_step(tx, "-", "printed").await?;
+        // The ledger of the provider stands for a folder.
+        let name = if self.careful { "page.pdf".to_owned() } else { uuid() };
+        app.provider.call(&name, "a page").await;
+        crash_point!("after_pdf");
+        Ok(Printed(name))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn sent(&self, call: ForeignCall, app: &App, page: &Printed) -> PhaseResult<u8> {
+        crash_point!("before_stamp");
+        call.make(async |key| {
+            app.provider.call(key.as_str(), &page.0).await;
+            crash_point!("stamped");
+            Ok(1)
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "printed"))
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Printed(String);
+
+fn uuid() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("page-{}.pdf", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn printing<S: TestDb>(
+    db: S,
+    careful: bool,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Print, World<S>> {
+    let world = async move || {
+        let (_, world) = emptied(&db, Provider::default()).await;
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Print>()
+            .lease(Duration::from_secs(60))
+            .lock_wait(Duration::from_millis(30))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    explore(world, Print { careful }).effects(counted)
+}
+
+async fn points_of_a_phases_own_are_crashed_at_too<S: TestDb>(db: S) {
+    let report = printing(db.clone(), true).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    let own = "(of its own printed/after_pdf, sent/before_stamp, sent/stamped)";
+    assert!(report.to_string().contains(own), "{report}");
+    assert_eq!(report.points(), 15);
+    let report = printing(db, false).crash_at_every_point().run().await;
+    let text = report.to_string();
+    // The first crash that leaves the page behind is where the author said so.
+    assert!(text.contains("at printed/after_pdf"), "{text}");
+}
+
+/// Its call has a way to go until it reaches the provider.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Ring {}
+
+#[atomic_phases(name = "ring", version = 1)]
+impl<Db: TestDb> Ring {
+    // Longer than it stands still: what ends it is its lease.
+    #[phase(foreign(at_most_once), timeout = "5m")]
+    async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<u8> {
+        call.make(async |key| {
+            crash_point!("connected");
+            app.provider.call(key.as_str(), "rung").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[reconcile(rung)]
+    async fn was_rung(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<u8>> {
+        Ok(match app.provider.search(key.as_str()) {
+            Some(Some(_)) => Reconciled::Executed(1),
+            _ => Reconciled::NotExecuted,
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "rung"))
+    }
+}
+
+fn ringing<S: TestDb>(
+    db: S,
+) -> Explorer<impl AsyncFn() -> (TestEngine<S>, World<S>), Ring, World<S>> {
+    let world = async move || {
+        let (_, world) = emptied(&db, Provider::that_ignores_keys()).await;
+        world.app.provider.answer_searches();
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Ring>()
+            .lease(Duration::from_secs(60))
+            .back_off(Duration::from_millis(1), Duration::from_millis(1))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    explore(world, Ring {})
+        .always("G2: one ring at most", async |world: &World<S>| {
+            assert!(world.app.provider.effects() <= 1);
+        })
+        .effects(counted)
+}
+
+async fn a_call_under_way_goes_no_further_than_its_lease<S: TestDb>(db: S) {
+    let report = ringing(db).crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!(report.unknown(), 0);
+}
+
+async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
+    let stale = async || {
+        let (engine, world) = emptied(&db, Provider::default()).await;
+        let (scope, key) = (Scope::new("explorer").unwrap(), IdempotencyKey::new("explored"));
+        engine.execute(&scope, &key.unwrap(), book(20)).await.unwrap();
+        (engine, world)
+    };
+    let report = explore(stale, book(20)).run().await;
+    assert_eq!(report.failure(), Some("the database is not fresh: each case needs an empty one"));
+    let fresh = async || emptied(&db, Provider::default()).await;
+    let report = explore(fresh, troubled(Trouble::RetryForeignOnce)).run().await;
+    assert!(report.failure().is_some_and(|text| text.contains("took 2 attempts")), "{report}");
+    let report = explore(fresh, troubled(Trouble::RetryForeignAlways)).run().await;
+    let text = report.to_string();
+    assert!(text.contains("after 12 attempts") && text.contains("asked for"), "{text}");
+    assert!(text.contains("it is the clean run"), "{text}");
+}
+
+/// Foreign phases first, in a row, and forced commits; a local phase that is not read committed.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Mixed {}
+
+#[atomic_phases(name = "mixed", version = 1)]
+impl<Db: TestDb> Mixed {
+    #[phase(foreign(idempotent))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<String> {
+        call.make(async |key| Ok(app.provider.call(key.as_str(), "asked").await)).await
+    }
+
+    #[phase(foreign(idempotent), commit)]
+    async fn told(&self, call: ForeignCall, app: &App) -> PhaseResult<u8> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "told").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[phase(isolation = "serializable")]
+    async fn noted(&self, tx: &mut Tx<'_, Db>, asked: &String) -> PhaseResult<bool> {
+        Db::insert_step(tx, asked, "noted").await?;
+        Ok(true)
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<i8> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "rung").await;
+            Ok(1)
+        })
+        .await
+    }
+
+    #[reconcile(rung)]
+    async fn was_rung(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<i8>> {
+        Ok(match app.provider.search(key.as_str()) {
+            Some(Some(_)) => Reconciled::Executed(1),
+            Some(None) => Reconciled::NotExecuted,
+            None => Reconciled::StillUnknown,
+        })
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
+    let definition = <Mixed as RequestDefinition<S, App>>::DEFINITION;
+    let names: Vec<String> = definition.points().iter().map(ToString::to_string).collect();
+    assert_eq!(names.len(), 29, "{names:#?}");
+    let world = async || {
+        let (_, world) = emptied(&db, Provider::default()).await;
+        world.app.provider.answer_searches();
+        let engine: TestEngine<S> = Engine::builder(db.clone())
+            .app(world.app.clone())
+            .register::<Mixed>()
+            .lease(Duration::from_secs(60))
+            .back_off(Duration::from_millis(1), Duration::from_millis(1))
+            .build()
+            .unwrap();
+        (engine, world)
+    };
+    // The explorer itself compares the points that it passes with those that are declared.
+    let explorer = explore(world, Mixed {}).effects(counted);
+    let report = explorer.crash_at_every_point().with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (29, 0));
+}
+
+async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
+    // A second fault in the run behind the acceptance is the same on both stores, and slow on a server.
+    let explorer = booking(db.clone()).with_a_call_that_accepts().crash_at_every_point();
+    let explorer = if is_postgres::<S>() { explorer } else { explorer.and_at_every_pair() };
+    let report = explorer.with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (3, 0));
+    let explorer = notifying(db, true).with_a_call_that_accepts().crash_at_every_point();
+    let report = explorer.with_competitor().run().await;
+    shown(&report);
+    assert_eq!((report.points(), report.unknown()), (3, 0));
+}
+
+async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
+    use atomic_phases::fault::Mode::{Drop, NotSent};
+    let explored = Mutant::all().iter().filter(|mutant| !mutant.needs_simulation());
+    for mutant in explored.copied() {
+        let report = match mutant {
+            // Only at a provider that honours no key.
+            Mutant::RepeatOpenIntent | Mutant::ConfirmWhenRead => {
+                let explorer = notifying(db.clone(), true).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+            // The intent that was lost is missed only where the same attempt dies in its call.
+            Mutant::AssumeIntent => {
+                let explorer = notifying(db.clone(), true).with_mutant(mutant);
+                explorer.modes([Drop, NotSent]).and_at_every_pair().run().await
+            }
+            Mutant::CallWithoutLease => {
+                let explorer = ringing(db.clone()).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+            Mutant::RecoverAccepted => {
+                let explorer = booking(db.clone()).with_mutant(mutant).with_a_call_that_accepts();
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+            _ => {
+                let explorer = booking(db.clone()).with_mutant(mutant);
+                explorer.crash_at_every_point().with_competitor().run().await
+            }
+        };
+        let found =
+            report.failure().unwrap_or_else(|| panic!("{mutant:?} was not found: {report}"));
+        println!("{mutant:?}: {found} (case {})", report.cases());
+        if mutant == Mutant::TakeOverWithoutToken {
+            assert!(found.starts_with("G10: a request was taken from a worker"), "{found}");
+        }
+    }
+}
+
+async fn a_failure_is_told_as_a_script_that_can_be_played_again<S: TestDb>(db: S) {
+    let explorer = booking(db).with_mutant(Mutant::FreshDerivedKey);
+    let report = explorer.crash_at_every_point().run().await;
+    let text = report.to_string();
+    assert!(text.contains("script:\n  attempt 1: at charged/"), "{text}");
+    let again = text.split("ATOMIC_PHASES_CASE='").nth(1).and_then(|rest| rest.split('\'').next());
+    assert!(again.is_some_and(|case| case.contains("charged/") && case.contains('=')), "{text}");
+}
+
+/// What a failure prints at its end, as a command: one case is run, and a case that is none is told.
+#[test]
+fn the_environment_picks_one_case() {
+    let run = |case: &str| {
+        let test =
+            "bookings::on_sqlite::a_booking_survives_a_crash_at_every_point_and_every_competitor";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", test])
+            .env("ATOMIC_PHASES_CASE", case)
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for case in [
+        "charged/after_call#0=drop; workers",
+        "booked/before_commit#0=not_sent + charged/after_call#0=drop; workers",
+        "two: charged/after_call#0=expire; retry",
+    ] {
+        let (ok, text) = run(case);
+        assert!(ok && text.contains("12 points, 1 cases, 0 failed"), "{case}: {text}");
+    }
+    for (case, reason) in [
+        ("charged/after_cal=drop", "did not happen: the attempt passed started/before_phase"),
+        ("charged/after_call=not_sent", "cannot happen there"),
+        ("two: charged/after_commit=switch", "did not happen, worker 1 passed"),
+        ("charged/after_call=bang", "is no crash point"),
+    ] {
+        let (ok, text) = run(case);
+        assert!(!ok && text.contains(reason), "{case}: {text}");
+    }
+}

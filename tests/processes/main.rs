@@ -1,0 +1,14 @@
+//! Real processes and servers that are killed, stopped, cut off, failed over or set to another time.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod abandoned;
+mod abort;
+mod clock;
+mod failover;
+mod frozen;
+mod kill;
+mod partition;
+mod pgbouncer;
+mod tls;

@@ -1,0 +1,124 @@
+//! A network that goes silent: bytes are taken and nothing is passed on, in one direction or in both, and
+//! nobody is told. Between a server and its database, and between a server and its providers. When it is
+//! back, some connections go on, late; some are reset; some stay half open for ever. Judged by the
+//! provider's ledgers; and every request settles within a bound (G17).
+//!
+//! `PARTITION_SEED=… PARTITIONS=… cargo test --all-features --test processes partition::` repeats a schedule, and says
+//! how many.
+
+use std::time::{Duration, Instant};
+
+use crate::support::cluster;
+use crate::support::load::{Booked, Client, Ledger, Load};
+use crate::support::look::Look;
+use crate::support::network::{Direction, Line};
+use crate::support::rides::{Node, Random, Rides, number};
+use serde_json::json;
+
+const DIRECTIONS: [Direction; 3] = [Direction::ToServer, Direction::ToClient, Direction::Both];
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The longest that a request may stay unsettled when the network is back: the store waits 15 s for the
+/// answer to a statement that is on a half-open connection, the flagship 20 s for its charge; then lease,
+/// time limit of the at-most-once phase and sweep.
+const BOUND: Duration = Duration::from_secs(40);
+
+/// The server ends a transaction whose client is silent. 60 s without that setting.
+const IDLE_IN_TRANSACTION: &str = "?options=-c%20idle_in_transaction_session_timeout%3D3000";
+
+/// Two servers with workers. One is behind a line to what is to be out of reach.
+struct World {
+    rides: Rides,
+    nodes: [Node; 2],
+    line: Line,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Between {
+    Database,
+    Provider,
+}
+
+impl World {
+    async fn start(between: Between, seed: u64) -> Self {
+        let database = tokio::task::block_in_place(cluster::new_database) + IDLE_IN_TRANSACTION;
+        let rides = tokio::task::block_in_place(|| {
+            Rides::start_with(|_| database, &[("--workers", "false"), ("--delivery", "2")])
+        });
+        let (option, url) = match between {
+            Between::Database => ("--database-url", &rides.database),
+            Between::Provider => ("--charge-api", &rides.provider.url),
+        };
+        let line = Line::to(port(url), seed).await;
+        let by_the_line = line.url(url);
+        let nodes = tokio::task::block_in_place(|| {
+            let workers = ("--workers", "true");
+            [rides.another(&[workers], &[]), rides.another(&[workers, (option, &by_the_line)], &[])]
+        });
+        rides.faults(json!({ "delay_before_ms": 5, "delay_after_ms": 5 })).await;
+        rides.pilot_faults(json!({ "delay_before_ms": 5, "delay_after_ms": 5 })).await;
+        Self { rides, nodes, line }
+    }
+}
+
+fn port(url: &str) -> u16 {
+    let (_, tail) = url.rsplit_once(':').unwrap();
+    let digits: String = tail.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+async fn g1_g17_a_silent_network(name: &str, between: Between) {
+    let seed = number("PARTITION_SEED", std::process::id().into());
+    let partitions = number("PARTITIONS", 3);
+    println!("{name}: PARTITION_SEED={seed} PARTITIONS={partitions}");
+    let world = World::start(between, seed).await;
+    let urls = [world.nodes[0].url(), world.nodes[1].url()];
+    let client = Client::new(&urls, Duration::from_secs(3), PATIENCE);
+    let load = Load::start(client.clone(), 8, seed);
+    let mut random = Random(seed);
+    let first = random.below(3);
+    for round in 0..partitions {
+        load.goes_on(10 + random.below(20)).await;
+        world.line.silence(DIRECTIONS[((first + round) % 3) as usize]);
+        // Shorter and longer than the lease, and sometimes than the store waits for an answer.
+        let millis = if random.below(4) == 0 { 16_000 } else { 300 + random.below(4000) };
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        world.line.heal();
+    }
+    let healed = Instant::now();
+    let mut booked = load.stop().await;
+    let look = Look::at(&world.rides.database).await;
+    look.settles_within(BOUND.saturating_sub(healed.elapsed())).await;
+    let settled = healed.elapsed();
+    // The server that was cut off is as good as the other one.
+    let cut_off = Client::new(&urls[1..], Duration::from_secs(3), BOUND);
+    let mut slowest = Duration::ZERO;
+    for ride in 0..20 {
+        let began = Instant::now();
+        let key = format!("after-{ride}");
+        let answer = cut_off.book(&key, &mut random).await;
+        slowest = slowest.max(began.elapsed());
+        booked.push(Booked::new(key, answer));
+    }
+    let ledger = Ledger::of(&world.rides, &client, &booked).await;
+    let [late, reset, half_open] = world.line.met();
+    println!(
+        "{name}: silences {partitions}, connections that went on late {late}, were reset {reset}, stayed \
+         half open {half_open}; all settled {:.1} s after the last, slowest of 20 new requests of that server \
+         {:.1} s: {ledger}",
+        settled.as_secs_f64(),
+        slowest.as_secs_f64()
+    );
+    ledger.assert_exact();
+    assert!(late + reset + half_open > 0, "no connection met a silence");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g17_a_silent_network_before_the_database() {
+    g1_g17_a_silent_network("database", Between::Database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g17_a_silent_network_before_the_provider() {
+    g1_g17_a_silent_network("provider", Between::Provider).await;
+}

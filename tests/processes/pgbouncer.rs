@@ -1,0 +1,148 @@
+//! H11: behind PgBouncer. Session pooling works. Transaction pooling without prepared-statement support
+//! (before 1.21, Debian 12 has 1.18) fails with a clear error, as the documentation says, and does
+//! nothing twice. Two real processes, because the names of prepared statements are counted by process.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::cluster::{as_postgres, is_root};
+use crate::support::process::{Process, free_port};
+use crate::support::rides::{Rides, postgres};
+
+struct Bouncer {
+    child: Child,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Bouncer {
+    fn start(database: &str, mode: &str) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (server, name) = database.rsplit_once('/').unwrap();
+        let (_, server_port) = server.rsplit_once(':').unwrap();
+        let file = dir.path().join("pgbouncer.ini");
+        let settings = format!(
+            "[databases]\n{name} = host=127.0.0.1 port={server_port} user=postgres\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
+             unix_socket_dir =\npool_mode = {mode}\ndefault_pool_size = 20\n\
+             ignore_startup_parameters = extra_float_digits\n"
+        );
+        std::fs::write(&file, settings).unwrap();
+        if is_root() {
+            let owner = std::process::Command::new("chown")
+                .arg("-R")
+                .arg("postgres")
+                .arg(dir.path())
+                .status();
+            assert!(owner.unwrap().success());
+        }
+        let child = as_postgres(Path::new("pgbouncer"))
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("no pgbouncer: Debian's package of that name has it; tests/run installs it");
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(10), "pgbouncer did not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, port, _dir: dir }
+    }
+
+    fn url(&self, database: &str) -> String {
+        let (_, name) = database.rsplit_once('/').unwrap();
+        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+    }
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The same ride asked for at two processes, many times; returns the statuses.
+async fn asked(servers: &[&str], rides: u32) -> Vec<u16> {
+    let http = reqwest::Client::new();
+    let mut statuses = Vec::new();
+    for ride in 0..rides {
+        for server in servers {
+            let request = http
+                .post(format!("{server}/rides"))
+                .header("authorization", "user@example.com")
+                .header("idempotency-key", format!("k{ride}"))
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body("origin_lat=1&origin_lon=2&target_lat=3&target_lon=4");
+            statuses.push(request.send().await.unwrap().status().as_u16());
+        }
+    }
+    statuses
+}
+
+fn serve(like: &Rides, database: &str) -> Process {
+    let mut arguments = like.arguments.clone();
+    arguments[2] = format!("127.0.0.1:{}", free_port());
+    arguments[4] = database.to_owned();
+    Rides::serve(&arguments)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h11_session_pooling_works() {
+    let (rides, bouncer, servers) = tokio::task::block_in_place(|| {
+        let rides = Rides::start(postgres);
+        let bouncer = Bouncer::start(&rides.database, "session");
+        let servers = [0, 1].map(|_| serve(&rides, &bouncer.url(&rides.database)));
+        (rides, bouncer, servers)
+    });
+    let statuses = asked(&[&servers[0].url, &servers[1].url], 10).await;
+    assert!(statuses.iter().all(|status| *status == 201), "{statuses:?}");
+    assert_eq!(rides.charges().await.len(), 10);
+    drop(bouncer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h11_transaction_pooling_fails_as_documented_and_does_nothing_twice() {
+    let (rides, bouncer) = tokio::task::block_in_place(|| {
+        let rides = Rides::start(postgres);
+        let bouncer = Bouncer::start(&rides.database, "transaction");
+        (rides, bouncer)
+    });
+    // In this process, so that the error can be read; the other process' names are the same as ours.
+    let url = bouncer.url(&rides.database);
+    let other = tokio::task::block_in_place(|| serve_if_it_can(&rides, &url));
+    let mut errors = Vec::new();
+    for _ in 0..20 {
+        match atomic_phases::Postgres::connect(&url).await {
+            Ok(store) => {
+                let key = atomic_phases::IdempotencyKey::new("k").unwrap();
+                let engine = atomic_phases::Engine::builder(store).build().unwrap();
+                let scope = atomic_phases::Scope::new("s").unwrap();
+                if let Err(error) = engine.status(&scope, &key).await {
+                    errors.push(error.to_string());
+                }
+            }
+            Err(error) => errors.push(error.to_string()),
+        }
+        if let Some(other) = &other {
+            asked(&[&other.url], 3).await;
+        }
+        if errors.iter().any(|error| error.contains("PgBouncer")) {
+            break;
+        }
+    }
+    assert!(errors.iter().any(|error| error.contains("PgBouncer")), "{errors:?}");
+    let mut of_ride: std::collections::HashMap<String, u32> = Default::default();
+    for charge in rides.charges().await {
+        let ride = charge["metadata"]["ride"].as_str().unwrap().to_owned();
+        *of_ride.entry(ride).or_default() += 1;
+    }
+    assert!(of_ride.values().all(|times| *times == 1), "{of_ride:?}");
+}
+
+/// It may not even start: its migrations are prepared statements too.
+fn serve_if_it_can(rides: &Rides, database: &str) -> Option<Process> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(rides, database))).ok()
+}

@@ -1,0 +1,130 @@
+//! The example's pool against a server that takes encrypted connections only.
+
+#[allow(dead_code, missing_docs)]
+#[path = "../../examples/postgres_tls.rs"]
+mod postgres_tls;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::cluster::Cluster;
+use crate::support::db::{open_pg, prepare_pg};
+use crate::support::*;
+use atomic_phases::*;
+
+#[derive(diesel::QueryableByName)]
+struct Ssl {
+    #[diesel(sql_type = diesel::sql_types::Bool)]
+    ssl: bool,
+}
+
+/// Whether the connection that is asked is.
+async fn is_encrypted(db: &Postgres) -> bool {
+    // In here only: it has an execute() for everything.
+    use diesel_async::RunQueryDsl;
+    let query = diesel::sql_query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+    query.get_result::<Ssl>(&mut *db.pool().get().await.unwrap()).await.unwrap().ssl
+}
+
+/// All but the one that asks for it.
+async fn end_connections(db: &Postgres) {
+    use diesel_async::RunQueryDsl;
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+               WHERE pid <> pg_backend_pid() AND datname = current_database()";
+    diesel::sql_query(end).execute(&mut *db.pool().get().await.unwrap()).await.unwrap();
+}
+
+fn openssl(dir: &Path, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output();
+    let output = output.expect("openssl");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An authority of this name, and a certificate by it for 127.0.0.1.
+fn certificates(dir: &Path, name: &str) -> PathBuf {
+    openssl(
+        dir,
+        &format!(
+            "req -x509 -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.crt -subj /CN={name} -days 2"
+        ),
+    );
+    openssl(dir, "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=server");
+    std::fs::write(dir.join("san"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    openssl(
+        dir,
+        &format!(
+            "x509 -req -in server.csr -CA {name}.crt -CAkey {name}.key -CAcreateserial -days 2 -extfile san -out server.crt"
+        ),
+    );
+    dir.join(format!("{name}.crt"))
+}
+
+/// From now on the server speaks TLS, and nothing else over TCP.
+fn encrypts_only(cluster: &Cluster, dir: &Path) {
+    let data = cluster.data();
+    for file in ["server.crt", "server.key"] {
+        // Keeps owner and mode of the folder's own files: the server refuses a key that others may read.
+        let to = data.join(file);
+        let own = data.join("postgresql.conf");
+        let (from, to, own) =
+            (dir.join(file), to.to_str().unwrap().to_owned(), own.to_str().unwrap().to_owned());
+        std::fs::copy(from, &to).unwrap();
+        assert!(Command::new("chmod").args(["600", &to]).status().unwrap().success());
+        assert!(Command::new("chown").args(["--reference", &own, &to]).status().unwrap().success());
+    }
+    std::fs::write(
+        data.join("pg_hba.conf"),
+        "local all all trust\nhostssl all all 127.0.0.1/32 trust\n",
+    )
+    .unwrap();
+    cluster.change("ssl = on\nssl_cert_file = 'server.crt'\nssl_key_file = 'server.key'\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = certificates(dir.path(), "authority");
+    let cluster = tokio::task::block_in_place(Cluster::start);
+    let url = tokio::task::block_in_place(|| cluster.new_database());
+    prepare_pg(&open_pg(&url, 1).await).await;
+    tokio::task::block_in_place(|| encrypts_only(&cluster, dir.path()));
+    // The server reads its configuration at its own pace.
+    until(async || Postgres::connect(&url).await.is_err()).await;
+
+    let db = Postgres::with_pool(postgres_tls::pool(&url, &roots).unwrap());
+    assert!(is_encrypted(&db).await);
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    assert_eq!((first.reply, again.replayed, app.provider.effects()), (again.reply, true, 1));
+    // Connections that the server ends are opened anew, encrypted as well.
+    end_connections(&db).await;
+    finished(engine.execute(&scope(), &key("l"), book(20)).await);
+
+    let refused = async |url: &str, roots: &Path| {
+        let store = Postgres::with_pool(postgres_tls::pool(url, roots).unwrap());
+        match store.pool().get().await {
+            Ok(_) => panic!("connected"),
+            Err(error) => error.to_string(),
+        }
+    };
+    // Another authority, and a name that the certificate does not have.
+    let other = tempfile::tempdir().unwrap();
+    let stranger = certificates(other.path(), "stranger");
+    assert!(
+        refused(&url, &stranger).await.contains("certificate"),
+        "{}",
+        refused(&url, &stranger).await
+    );
+    let renamed = url.replace("127.0.0.1", "localhost");
+    assert!(
+        refused(&renamed, &roots).await.contains("certificate"),
+        "{}",
+        refused(&renamed, &roots).await
+    );
+    // A server without TLS is not talked to in the clear.
+    let plain = tokio::task::block_in_place(crate::support::cluster::new_database);
+    assert!(refused(&plain, &roots).await.contains("TLS"), "{}", refused(&plain, &roots).await);
+    drop(cluster);
+}

@@ -1,0 +1,115 @@
+//! `Call::expect_new`: a hint that saves the look at a key, and never more than a hint.
+
+use std::time::Duration;
+
+use crate::support::*;
+use atomic_phases::*;
+
+on_both_stores! {
+    g10_a_wrong_hint_is_answered_as_no_hint,
+    g10_of_many_who_expect_a_new_key_one_runs,
+    g16_a_replay_with_the_hint_counts_against_no_quota,
+    g12_a_hint_survives_the_death_of_every_connection,
+}
+
+/// With a transaction, with statements in turn, and with statements as one.
+async fn with_each_form<S: TestDb>(
+    engine: &TestEngine<S>,
+    name: &str,
+    weight: i64,
+) -> [Result<Outcome, ExecuteError>; 3] {
+    let at = |form: &str| key(&format!("{name}-{form}"));
+    let parcel = |form: Form| Parcel { weight, ..form.parcel(Trouble::None) };
+    [
+        engine.call(&scope(), &at("tx"), book(weight)).expect_new().execute().await,
+        engine.call(&scope(), &at("turn"), parcel(Form::InTurn)).expect_new().execute().await,
+        engine.call(&scope(), &at("one"), parcel(Form::AsOne)).expect_new().execute().await,
+    ]
+}
+
+async fn g10_a_wrong_hint_is_answered_as_no_hint<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for outcome in with_each_form(&engine, "k", 20).await {
+        assert!(!finished(outcome).replayed);
+    }
+    let (effects, bodies) = (app.provider.effects(), app.bodies());
+    for outcome in with_each_form(&engine, "k", 20).await {
+        assert!(finished(outcome).replayed);
+    }
+    for outcome in with_each_form(&engine, "k", 21).await {
+        assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{outcome:?}");
+    }
+    assert_eq!(app.provider.effects(), effects);
+    // A first phase that only computes may have computed; nothing behind it has run.
+    assert_eq!(app.bodies()[1..], bodies[1..]);
+
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    for outcome in with_each_form(&engine, "k", 22).await {
+        assert!(!finished(outcome).replayed, "the key's next life");
+    }
+
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = engine.call(&scope(), &key("held"), book(20)).expect_new();
+    let running = tokio::spawn(call.execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let second = engine.call(&scope(), &key("held"), book(20)).expect_new().execute().await;
+    assert!(matches!(second, Ok(Outcome::InProgress { .. })), "{second:?}");
+    in_the_call.send(()).unwrap();
+    assert!(!finished(running.await.unwrap()).replayed);
+}
+
+async fn g10_of_many_who_expect_a_new_key_one_runs<S: TestDb>(db: S) {
+    let app = App::default();
+    let engines = [engine(&db, &app), engine(&db.another().await, &app)];
+    let forms = [Form::InTurn, Form::AsOne];
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let name = key(&format!("k{}", number % 4));
+        let parcel = forms[number % 2].parcel(Trouble::None);
+        let call = engines[number / 4 % 2].call(&scope(), &name, parcel).expect_new();
+        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(20))).execute());
+    }
+    let mut first = 0;
+    while let Some(outcome) = calls.join_next().await {
+        first += u32::from(!finished(outcome.unwrap()).replayed);
+    }
+    assert_eq!(first, 4);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 4);
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 4);
+}
+
+async fn g16_a_replay_with_the_hint_counts_against_no_quota<S: TestDb>(db: S) {
+    let app = App::default();
+    let quota = Quota::default().rate(1, Duration::from_secs(3600));
+    let engine = engine_with(&db, &app, |builder| builder.quota(quota));
+    let call = |name| engine.call(&scope(), &key(name), book(20)).expect_new();
+    assert!(!finished(call("a").execute().await).replayed);
+    assert!(finished(call("a").execute().await).replayed);
+    let refused = call("b").execute().await;
+    assert!(matches!(refused, Err(ExecuteError::RateExceeded { .. })), "{refused:?}");
+}
+
+/// Without the hint it is the look that finds a connection dead.
+async fn g12_a_hint_survives_the_death_of_every_connection<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for outcome in with_each_form(&engine, "before", 20).await {
+        finished(outcome);
+    }
+    for round in 0..3 {
+        if is_postgres::<S>() {
+            db.another()
+                .await
+                .sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                )
+                .await;
+        }
+        for outcome in with_each_form(&engine, &format!("after-{round}"), 20).await {
+            assert!(!finished(outcome).replayed);
+        }
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 12);
+}

@@ -1,0 +1,14 @@
+//! What a request promises from its first attempt to its last: resume, replay, mismatch, resolve, erase, deploys.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod arbitrary_rows;
+mod builds_in_turn;
+mod deploys;
+mod encryption;
+mod erase;
+mod expect_new;
+mod fingerprint;
+mod resolve;
+mod resume;

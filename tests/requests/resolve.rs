@@ -1,0 +1,163 @@
+//! `Engine::resolve`: a webhook's or an operator's word about a request whose outcome nobody knows. Over
+//! both stores.
+
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::*;
+
+on_both_stores! {
+    a_word_from_outside_settles_an_unknown_outcome_once,
+    a_late_word_about_an_earlier_call_is_refused,
+    an_operator_closes_a_request_by_hand,
+    a_word_that_fits_nothing_is_refused,
+}
+
+async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let (engine, another) = (engine(&db, &app), engine(&db.another().await, &app));
+    let found = |id: &str| Charge { id: id.into(), padding: String::new() };
+    let say = async |engine: &TestEngine<S>, id: &str| {
+        let word = Resolution::executed("notified", &found(id)).unwrap();
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    // A webhook that is faster than the call's own answer.
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
+    let call = tokio::spawn(call.__execute_in_place());
+    let waiting = gate.recv().await.unwrap();
+    let early = say(&another, "effect-1").await;
+    assert!(matches!(early, Err(ResolveError::InProgress { .. })), "{early:?}");
+    let closing = Resolution::finish(Reply::text(200, "by hand"));
+    let early = another.resolve(&scope(), &key("k"), closing).await;
+    let Err(ResolveError::InProgress { retry_after }) = early else { panic!("{early:?}") };
+    assert!(retry_after > std::time::Duration::from_secs(30), "what is left: {retry_after:?}");
+    call.abort();
+    let _ = call.await;
+    drop(waiting);
+    app.provider.stop_no_more();
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1);
+
+    assert_eq!(say(&another, "effect-1").await.unwrap(), Resolved::Applied);
+    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already);
+    let other = say(&engine, "effect-2").await;
+    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
+    let attempt = status(&engine, "k").await.attempt;
+    let denied = Resolution::not_executed("notified", attempt);
+    let denied = engine.resolve(&scope(), &key("k"), denied).await;
+    assert!(matches!(denied, Err(ResolveError::Conflict(_))), "{denied:?}");
+
+    assert_eq!(completed(&engine).await.finished, 1);
+    assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already, "finished by now");
+    let other = say(&engine, "effect-2").await;
+    assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
+    let reply = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await).reply;
+    assert_eq!(reply.bytes(), b"notified effect-1");
+    assert_eq!(app.provider.effects(), 1);
+}
+
+async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let first = status(&engine, "k").await.attempt;
+    let say = async |attempt| {
+        let word = Resolution::not_executed("notified", attempt);
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    assert_eq!(say(first).await.unwrap(), Resolved::Applied);
+    assert_eq!(say(first).await.unwrap(), Resolved::Already);
+    let contrary = Resolution::executed("notified", &1).unwrap();
+    let contrary = engine.resolve(&scope(), &key("k"), contrary).await;
+    assert!(matches!(contrary, Err(ResolveError::Conflict(_))), "{contrary:?}");
+    assert_eq!(completed(&engine).await.unknown, 1, "called again, unknown again");
+    let late = say(first).await;
+    assert!(!matches!(late, Ok(Resolved::Applied)), "the second call may have had its effect");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown);
+    assert_eq!(say(first + 1).await.unwrap(), Resolved::Applied);
+    assert_eq!(completed(&engine).await.unknown, 1, "and once more");
+    // The last word is about another call by now: what refuses this one is its attempt.
+    let late = say(first).await;
+    assert!(matches!(late, Err(ResolveError::Conflict(_))), "{late:?}");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown);
+}
+
+async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let close = async |text: &str| {
+        let word = Resolution::finish(Reply::text(200, text));
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Applied);
+    assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Already);
+    assert!(matches!(close("otherwise").await, Err(ResolveError::Conflict(_))));
+    let told = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
+}
+
+async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let say = async |name: &str, word| engine.resolve(&scope(), &key(name), word).await;
+    assert!(matches!(say("none", Resolution::retry()).await, Err(ResolveError::NoSuchKey)));
+    let unknown = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    for phase in ["booked", "answered", "no_such_phase"] {
+        let refused = say("k", Resolution::not_executed(phase, 1)).await;
+        let refused = refused.unwrap_err();
+        let fits = matches!(refused, ResolveError::NotThatPhase | ResolveError::Conflict(_));
+        assert!(fits, "{phase}: {refused:?}");
+    }
+    let other = say("k", Resolution::executed("charged", &"ch_1").unwrap()).await;
+    assert!(matches!(other, Err(ResolveError::OtherType)), "no Charge: {other:?}");
+    let bad = say("k", Resolution::finish(Reply::text(99, ""))).await;
+    assert!(matches!(bad, Err(ResolveError::NotStorable)), "{bad:?}");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
+    let strange: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Notify>().build().unwrap();
+    let refused =
+        strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
+    assert!(matches!(refused, Err(ResolveError::NotKnownHere(_))), "{refused:?}");
+}
+
+/// A row that another transaction keeps locked is said to be in use; a holder's own write of such a row waits
+/// for nothing in the database either.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database() {
+    use diesel_async::SimpleAsyncConnection;
+    let db = Postgres::fresh().await;
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), notify(Trouble::None)).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
+    let lock = "BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    app.provider.stop_no_more();
+    in_the_call.send(()).unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock'";
+    while !call.is_finished() {
+        assert_eq!(db.number(waiting).await, 0);
+    }
+    let told = call.await.unwrap();
+    assert!(matches!(told, Err(ExecuteError::Unavailable(StoreError::Locked))), "{told:?}");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1, "its outcome was not written");
+    holder.batch_execute(lock).await.unwrap();
+    for word in [Resolution::finish(Reply::new(204)), Resolution::not_executed("notified", 2)] {
+        let told = engine.resolve(&scope(), &key("k"), word).await;
+        assert!(matches!(told, Err(ResolveError::InProgress { .. })), "{told:?}");
+        assert_eq!(db.number(waiting).await, 0);
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let word = Resolution::finish(Reply::new(204));
+    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
+    assert_eq!(app.provider.effects(), 1);
+}

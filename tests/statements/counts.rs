@@ -1,0 +1,205 @@
+//! What a request costs: counted, not timed.
+
+use crate::recorded::{self, alone};
+use crate::support::db::{pg, url_of};
+use crate::support::*;
+use atomic_phases::*;
+use diesel::{ExpressionMethods, QueryDsl};
+
+/// The first words of what was sent since the last call.
+fn sent() -> Vec<String> {
+    let all = recorded::sent();
+    all.iter().map(|sql| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = crate::support::engine(&db, &app);
+    finished(engine.execute(&scope(), &key("warm"), book(20)).await);
+
+    // Taken on a connection of its own: the last transaction id that the server handed out, and the
+    // place in its log.
+    let mut aside = pg(&url_of(&db)).await;
+    let mut look = async || {
+        use diesel::sql_types::{BigInt, Text};
+        let sql = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+        let xid = diesel_async::RunQueryDsl::get_result::<i64>(
+            diesel::select(diesel::dsl::sql::<BigInt>(&sql[7..])),
+            &mut *aside,
+        );
+        let xid = xid.await.unwrap();
+        let lsn = diesel_async::RunQueryDsl::get_result::<String>(
+            diesel::select(diesel::dsl::sql::<Text>("pg_current_wal_insert_lsn()::text")),
+            &mut *aside,
+        );
+        (xid, lsn.await.unwrap())
+    };
+
+    let before = look().await;
+    sent();
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    let fresh = sent();
+    assert_eq!(
+        fresh,
+        [
+            "SELECT request_id, definition,",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+            "WITH made AS",
+            "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'),",
+            "INSERT INTO \"rides\"",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+            "INSERT INTO \"steps\"",
+            "WITH staged AS",
+            "WITH staged AS",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+        ]
+    );
+    let after = look().await;
+    assert_eq!(after.0 - before.0, 2, "transactions that wrote");
+
+    sent();
+    assert!(finished(engine.execute(&scope(), &key("fresh"), book(20)).await).replayed);
+    assert_eq!(sent(), ["SELECT request_id, definition,"]);
+    let replayed = look().await;
+    assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
+    println!("wal before and after the replay: {} {}", after.1, replayed.1);
+
+    // Phases that hand their statements over: 2 statements on the key's row, and 3 round trips, with
+    // an update in plain diesel, too.
+    let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
+    let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+    let engine =
+        Engine::builder(store).app(app).register::<Hop>().register::<Touch>().build().unwrap();
+    let head = ["SELECT request_id, definition,"];
+    let in_turn = [
+        "BEGIN ISOLATION LEVEL",
+        "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+        "WITH made AS",
+        "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'),",
+        "INSERT INTO \"rides\"",
+        "UPDATE \"rides\" SET",
+        "SELECT CASE WHEN",
+        "COMMIT -- binds:",
+        "BEGIN ISOLATION LEVEL",
+        "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+        "WITH advanced AS",
+        "UPDATE \"rides\" SET",
+        "INSERT INTO \"steps\"",
+        "WITH staged AS",
+        "COMMIT -- binds:",
+    ];
+    let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
+    for (form, sql) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
+        finished(engine.execute(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
+        proxy.answer_slowly(10);
+        let (before, turns) = (look().await, proxy.turns());
+        sent();
+        finished(engine.execute(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
+        assert_eq!(sent(), [&head[..], sql].concat(), "{form:?}");
+        assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
+        assert_eq!(proxy.turns() - turns, 3, "{form:?}: round trips");
+
+        let (before, turns) = (look().await, proxy.turns());
+        sent();
+        let call = engine.call(&scope(), &key(&format!("new-{form:?}")), Hop(form));
+        finished(call.expect_new().execute().await);
+        assert_eq!(sent(), sql, "{form:?}: without the look");
+        assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
+        assert_eq!(proxy.turns() - turns, 2, "{form:?}: round trips of a key that is new");
+        proxy.answer_slowly(0);
+    }
+
+    // An update of plain diesel in a `Tx` is prepared once, and then costs the one round trip.
+    finished(engine.execute(&scope(), &key("warm-touch"), Touch).await);
+    proxy.answer_slowly(10);
+    let turns = proxy.turns();
+    finished(engine.execute(&scope(), &key("touch"), Touch).await);
+    assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
+}
+
+#[allow(missing_docs)]
+mod schema {
+    diesel::table! { rides (id) { id -> Text, amount -> BigInt, } }
+}
+
+/// One phase with a transaction.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Touch;
+
+#[atomic_phases(name = "touch", version = 1)]
+impl Touch {
+    #[phase]
+    async fn touched(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        use diesel_async::RunQueryDsl;
+        use schema::rides as r;
+        diesel::update(r::table.find("nobody's")).set(r::amount.eq(1)).execute(tx).await?;
+        Ok(Reply::new(200))
+    }
+}
+
+/// Local, foreign, local; and no answer of the database is needed.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Hop(Form);
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun(String);
+
+#[atomic_phases(name = "hop", version = 1)]
+impl Hop {
+    #[phase]
+    async fn begun(
+        &self,
+        batch: &mut Batch<'_, Postgres>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Begun> {
+        let id = ctx.uuid(0).to_string();
+        Postgres::add_ride(batch, &id, 1);
+        match self.0 {
+            Form::InTurn => Postgres::add_to_ride(batch, &id, 1, 1),
+            Form::AsOne => Postgres::add_independent_step(batch, &id, "begun"),
+        }
+        Ok(Begun(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn called(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        begun: &Begun,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let id = call.make(async |key| {
+            Ok::<_, ForeignError>(app.provider.call(key.as_str(), &begun.0).await)
+        });
+        Ok(Charge { id: id.await?, padding: String::new() })
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Postgres>,
+        begun: &Begun,
+        charge: &Charge,
+    ) -> PhaseResult<Reply> {
+        Postgres::add_to_ride(batch, &begun.0, 2, 2);
+        match self.0 {
+            Form::InTurn => Postgres::add_step(batch, &charge.id, "answered"),
+            Form::AsOne => Postgres::add_independent_step(batch, &charge.id, "answered"),
+        }
+        batch.stage_job("receipt", &charge.id)?;
+        Ok(Reply::new(201))
+    }
+}

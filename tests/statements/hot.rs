@@ -1,0 +1,209 @@
+//! The path to a distributed table (docs/scaling.md): every statement of a request on the key row names
+//! the distribution column `scope` and touches one table. Read from what was sent, not from the source.
+
+use crate::recorded::{alone, sent};
+use crate::support::db::{pg, url_of};
+use crate::support::*;
+use atomic_phases::*;
+
+/// The words and signs of a statement, without the values behind it.
+fn words(sql: &str) -> Vec<String> {
+    let text = sql.split("-- binds:").next().unwrap_or(sql);
+    let mut words = vec![String::new()];
+    for letter in text.chars() {
+        let part_of_word = letter.is_alphanumeric() || "_$.".contains(letter);
+        if !part_of_word {
+            words.push(letter.to_string());
+            words.push(String::new());
+        } else if let Some(word) = words.last_mut() {
+            word.push(letter);
+        }
+    }
+    words.retain(|word| !word.trim().is_empty() && word != "\"");
+    words
+}
+
+/// Whether `words` has `sequence` in it; `$` stands for any bind.
+fn says(words: &[String], sequence: &[&str]) -> bool {
+    words.windows(sequence.len()).any(|window| {
+        window
+            .iter()
+            .zip(sequence)
+            .all(|(word, expected)| word == expected || (*expected == "$" && word.starts_with('$')))
+    })
+}
+
+/// The tables that are named where SQL names one.
+fn tables(words: &[String]) -> Vec<&str> {
+    let mut tables: Vec<&str> = words
+        .windows(2)
+        .filter(|pair| ["FROM", "INTO", "UPDATE", "JOIN", "USING"].contains(&pair[0].as_str()))
+        .map(|pair| pair[1].as_str())
+        .filter(|name| name.starts_with("atomic_phases_"))
+        .collect();
+    tables.sort_unstable();
+    tables.dedup();
+    tables
+}
+
+/// The parts of a joined statement that are for tables of ours, each as if it were sent by itself; or
+/// the statement.
+fn parts(sql: &str) -> Vec<String> {
+    if !sql.starts_with("WITH atomic_phases_") {
+        return vec![sql.to_owned()];
+    }
+    let behind = sql.match_indices(" AS (").map(|(start, _)| &sql[start + 5..]);
+    let inside = behind.map(|rest| {
+        let mut open = 1;
+        let end = rest.find(|letter| {
+            open += i32::from(letter == '(') - i32::from(letter == ')');
+            open == 0
+        });
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    let tables = ["INTO atomic_phases_", "UPDATE atomic_phases_"];
+    let ours = inside.filter(|part| tables.iter().any(|table| part.contains(table)));
+    // The one row of the key's part, or none, is what it has to do with the others.
+    ours.map(|part| {
+        part.replace(" FROM atomic_phases_key", "").replace(" FROM atomic_phases_begun", "")
+    })
+    .collect()
+}
+
+/// Says what keeps a statement from being routed to one shard by its scope.
+fn routed(sql: &str) -> Result<(), &'static str> {
+    let words = words(sql);
+    if tables(&words).len() != 1 {
+        return Err("more than one table");
+    }
+    if says(&words, &["INSERT", "INTO"]) {
+        // The first column, which takes the first bind: by it the row is routed.
+        let into = words.iter().position(|word| word == "INTO").unwrap_or_default();
+        let named = says(&words[into + 2..into + 4], &["(", "scope"]);
+        let bound = says(&words, &["SELECT", "$", ","]);
+        if !named || !bound {
+            return Err("an INSERT without the scope");
+        }
+        let reads = says(&words, &["FROM", "atomic_phases_keys"]);
+        let by_key =
+            ["atomic_phases_keys", "WHERE", "scope", "=", "$", "AND", "idempotency_key", "=", "$"];
+        return if reads && !says(&words, &by_key) {
+            Err("a look without the key")
+        } else {
+            Ok(())
+        };
+    }
+    let filter = words.iter().position(|word| word == "WHERE").ok_or("no WHERE")?;
+    let filter = &words[filter..];
+    if says(filter, &["OR"]) && !says(filter, &["(", "status", "<", ">"]) {
+        return Err("an OR beside the scope");
+    }
+    match says(filter, &["WHERE", "scope", "=", "$"]) {
+        true if says(filter, &["AND", "idempotency_key", "=", "$"]) => Ok(()),
+        true => Err("no key in the WHERE"),
+        false => Err("no scope in the WHERE"),
+    }
+}
+
+#[test]
+fn the_reader_of_statements_knows_a_bad_one() {
+    let good = "SELECT 1 FROM atomic_phases_keys WHERE scope = $1 AND idempotency_key = $2";
+    assert_eq!(routed(good), Ok(()));
+    assert!(routed("SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = $1").is_err());
+    assert!(routed("UPDATE atomic_phases_keys SET status = $1 WHERE scope = $2").is_err());
+    assert!(
+        routed("DELETE FROM atomic_phases_keys WHERE scope = $1 OR idempotency_key = $2").is_err()
+    );
+    assert!(
+        routed(&format!("{good} AND EXISTS (SELECT 1 FROM atomic_phases_staged_jobs)")).is_err()
+    );
+    assert!(
+        routed("INSERT INTO atomic_phases_keys (idempotency_key, scope) SELECT $1, $2").is_err()
+    );
+    assert!(routed("INSERT INTO atomic_phases_keys (scope) SELECT 'all'").is_err());
+    let made = "WITH made AS (INSERT INTO atomic_phases_keys (scope) SELECT $1, $2)";
+    assert_eq!(routed(&format!("{made} {good}")), Ok(()));
+    assert!(routed(&format!("{made} SELECT 1 FROM atomic_phases_keys WHERE scope = $3")).is_err());
+}
+
+/// Fresh, replayed, released and resumed, with an at-most-once call and a replaced key: whatever a
+/// request sends on a table of ours is for one shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_statement_of_a_request_names_its_scope_and_one_table() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    sent();
+
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    app.forget_bodies();
+    failed(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    app.forget_bodies();
+    finished(engine.execute(&scope(), &key("call"), notify(Trouble::None)).await);
+    for form in [Form::InTurn, Form::AsOne] {
+        let name = key(&format!("{form:?}"));
+        finished(engine.execute(&scope(), &name, form.parcel(Trouble::None)).await);
+    }
+    let before = sent();
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    sent();
+    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    let sent = [before, sent()].concat();
+
+    // What is asked about a table's name is asked of the catalog.
+    let by_name = "to_regclass('atomic_phases_staged_jobs')";
+    let names_a_table = |sql: &&String| sql.replace(by_name, "").contains("atomic_phases_");
+    let ours: Vec<&String> = sent.iter().filter(names_a_table).collect();
+    for kind in [
+        "SELECT request_id",
+        "WITH made",
+        "WITH staged",
+        "UPDATE",
+        "DELETE",
+        "WITH advanced",
+        "WITH atomic_phases_begun",
+        "WITH atomic_phases_key",
+    ] {
+        assert!(ours.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {ours:#?}");
+    }
+    let (mut created, mut found) = (0, 0);
+    for sql in &ours {
+        let plan = plan_of(&db, sql).await;
+        created += plan.matches("Conflict Arbiter Indexes: atomic_phases_keys_pkey").count();
+        found += plan.matches("using atomic_phases_keys_pkey on atomic_phases_keys").count();
+        assert!(!plan.contains("Seq Scan on atomic_phases_"), "{sql}\n{plan}");
+    }
+    assert!(created > 0 && found > 0, "created by the primary key {created}, found {found}");
+    let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
+    assert_eq!(parts.len(), ours.len() + 2, "two joined statements, a job in each");
+    for sql in parts {
+        assert_eq!(routed(&sql), Ok(()), "{sql}");
+    }
+}
+
+/// The plan of a statement that was sent, whatever its values are, on a server that scans a table only where
+/// no index serves.
+async fn plan_of(db: &Postgres, sql: &str) -> String {
+    // In here only: it has an execute() for everything, engines included.
+    use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+    let text = sql.split("-- binds:").next().unwrap_or(sql);
+    let binds = (1..).take_while(|bind| text.contains(&format!("${bind}"))).count();
+    let values =
+        if binds == 0 { String::new() } else { format!("({})", ["NULL"].repeat(binds).join(", ")) };
+    let settings = "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan";
+    let function = format!(
+        "CREATE FUNCTION pg_temp.plan_of() RETURNS text LANGUAGE plpgsql AS $plan$ \
+         DECLARE line text; plan text := ''; BEGIN \
+         FOR line IN EXECUTE 'EXPLAIN EXECUTE sent{values}' LOOP \
+         plan := plan || line || chr(10); END LOOP; RETURN plan; END $plan$"
+    );
+    let url = url_of(db);
+    let mut conn = pg(&url).await;
+    let all = format!("BEGIN; {settings}; PREPARE sent AS {text}; {function}");
+    conn.batch_execute(&all).await.unwrap_or_else(|error| panic!("{error}: {text}"));
+    let plan = diesel::select(diesel::dsl::sql::<diesel::sql_types::Text>("pg_temp.plan_of()"));
+    RunQueryDsl::get_result::<String>(plan, &mut *conn).await.unwrap()
+}

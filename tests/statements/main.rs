@@ -1,0 +1,11 @@
+//! What is sent to the server, statement by statement.
+
+mod recorded;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod counts;
+mod hot;
+mod idle_workers;
+mod reserve;
+mod single_statement;

@@ -1,0 +1,302 @@
+//! What PostgreSQL is sent as one statement: when, what it promises then, and when not.
+
+use std::time::{Duration, Instant};
+
+use crate::recorded::*;
+use crate::support::db::{open_pg, pg, url_of};
+use crate::support::*;
+use atomic_phases::*;
+use diesel::sql_types::Text;
+use tokio::sync::MutexGuard;
+
+/// A fresh database, with every statement recorded.
+async fn fresh() -> (MutexGuard<'static, ()>, Postgres) {
+    (alone().await, Postgres::fresh().await)
+}
+
+/// How many joined statements were sent for the keys that begin with `name`.
+fn joined(name: &str) -> usize {
+    let name = format!("\"{name}");
+    count(|sql| sql.starts_with("WITH atomic_phases_") && sql.contains(&name))
+}
+
+/// Independent statements, each a text, in the first phase or in the last.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Texts {
+    first: Vec<String>,
+    last: Vec<String>,
+}
+
+fn in_both(texts: &[&str]) -> [Texts; 2] {
+    let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+    [Texts { first: texts.clone(), last: vec![] }, Texts { first: vec![], last: texts }]
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun;
+
+#[atomic_phases(name = "texts", version = 1)]
+impl Texts {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+        self.first.iter().for_each(|sql| batch.add_independent(diesel::sql_query(sql.clone())));
+        Ok(Begun)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        self.last.iter().for_each(|sql| batch.add_independent(diesel::sql_query(sql.clone())));
+        Ok(Reply::new(204))
+    }
+}
+
+fn engine_of(db: &Postgres) -> Engine<Postgres> {
+    Engine::builder(db.clone()).register::<Texts>().build().unwrap()
+}
+
+/// A statement that is a transaction by itself commits behind its answer: what only the commit finds
+/// out is heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
+    for (n, texts) in in_both(&["INSERT INTO late VALUES (1), (1)"]).into_iter().enumerate() {
+        let (_alone, db) = fresh().await;
+        db.sql("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
+        let name = format!("deferred-{n}");
+        failed(engine_of(&db).execute(&scope(), &key(&name), texts).await);
+        assert_eq!(db.number("SELECT count(*) FROM late").await, 0);
+        let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
+        assert_eq!(db.text(point).await, ["no row", "begun"][n]);
+        assert!(joined(&name) > 0, "it went as one");
+    }
+}
+
+/// The connection ends inside the statement. The same call asks what became of it, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_connection_that_the_server_ends_in_the_statement_is_resolved() {
+    let blows = "INSERT INTO steps SELECT 'k', blow()::text";
+    for (n, texts) in in_both(&[blows]).into_iter().enumerate() {
+        let (_alone, db) = fresh().await;
+        // A sequence forgets nothing when it is rolled back: only the first time blows.
+        db.sql(
+            "CREATE SEQUENCE fuse; CREATE FUNCTION blow() RETURNS bigint LANGUAGE plpgsql AS $$ \
+             DECLARE n bigint := nextval('fuse'); BEGIN IF n = 1 THEN \
+             PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN n; END $$",
+        )
+        .await;
+        finished(engine_of(&db).execute(&scope(), &key("k"), texts).await);
+        assert_eq!(db.text("SELECT string_agg(step, ' ') FROM steps").await, "2", "case {n}");
+        assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
+    }
+}
+
+/// A table with a rule cannot be changed by a part of a statement. The writes then go in turn, and
+/// after some times that is not tried any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_refuses_as_one_goes_in_turn() {
+    for (n, texts) in in_both(&["INSERT INTO ruled VALUES (1)"]).into_iter().enumerate() {
+        let (_alone, db) = fresh().await;
+        db.sql(
+            "CREATE TABLE ruled (id int); CREATE RULE also AS ON INSERT TO ruled \
+             DO ALSO INSERT INTO steps VALUES ('rule', 'also')",
+        )
+        .await;
+        let engine = engine_of(&db);
+        for time in 0..6 {
+            let name = key(&format!("ruled-{n}-{time}"));
+            finished(engine.execute(&scope(), &name, texts.clone()).await);
+        }
+        assert_eq!(db.number("SELECT count(*) FROM ruled").await, 6);
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 6);
+        // The phase without a statement goes as one each time.
+        assert_eq!(joined(&format!("ruled-{n}-")), 6 + 3);
+    }
+}
+
+/// A bind that the application numbers by itself would be another's in a joined statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bind_with_a_number_of_its_own_keeps_it() {
+    #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+    struct Numbered;
+
+    #[atomic_phases(name = "numbered", version = 1)]
+    impl Numbered {
+        #[phase]
+        async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+            let insert = diesel::sql_query("INSERT INTO steps VALUES ($2, $1)");
+            batch.add(insert.bind::<Text, _>("second").bind::<Text, _>("first"));
+            Ok(Reply::new(204))
+        }
+    }
+
+    let (_alone, db) = fresh().await;
+    let engine = Engine::builder(db.clone()).register::<Numbered>().build().unwrap();
+    finished(engine.execute(&scope(), &key("numbered"), Numbered).await);
+    assert_eq!(db.text("SELECT request || ' ' || step FROM steps").await, "first second");
+    assert_eq!(joined("numbered"), 0);
+}
+
+/// The bound for the row's lock is not the phase's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_keeps_the_lock_timeout_of_its_session() {
+    let told = "INSERT INTO steps VALUES ('k', current_setting('lock_timeout'))";
+    for (n, texts) in in_both(&[told]).into_iter().enumerate() {
+        let (_alone, db) = fresh().await;
+        let url = format!("{}?options=-c%20lock_timeout%3D12345ms", url_of(&db));
+        let single = open_pg(&url, 1).await;
+        let engine = engine_of(&single);
+        for (time, texts) in [texts.clone(), texts].into_iter().enumerate() {
+            let name = key(&format!("timeout-{n}-{time}"));
+            finished(engine.execute(&scope(), &name, texts).await);
+        }
+        assert_eq!(db.text("SELECT string_agg(step, ' ') FROM steps").await, "12345ms 12345ms");
+        assert_eq!(joined(&format!("timeout-{n}")), 4);
+    }
+}
+
+/// Somebody is about to create the row and takes his time: that is told, within the bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_about_to_be_is_in_progress() {
+    use diesel_async::SimpleAsyncConnection;
+    let (_alone, db) = fresh().await;
+    let engine = engine_of(&db);
+    let texts = in_both(&["INSERT INTO steps VALUES ('k', 'once')"])[0].clone();
+    finished(engine.execute(&scope(), &key("other"), texts.clone()).await);
+    let mut aside = pg(&url_of(&db)).await;
+    aside
+        .batch_execute(
+            "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM atomic_phases_keys; \
+             UPDATE copy SET idempotency_key = 'busy'; \
+             INSERT INTO atomic_phases_keys SELECT * FROM copy",
+        )
+        .await
+        .unwrap();
+    let told = engine.execute(&scope(), &key("busy"), texts.clone()).await;
+    assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+    aside.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+    finished(engine.execute(&scope(), &key("busy"), texts).await);
+    assert!(joined("busy") >= 2);
+}
+
+/// A session whose transactions are serializable unless told otherwise: a joined statement cannot tell
+/// it otherwise, and is right all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_duplicates_in_serializable_sessions() {
+    let (_alone, db) = fresh().await;
+    let url = format!("{}?options=-c%20default_transaction_isolation%3Dserializable", url_of(&db));
+    let strict = open_pg(&url, 16).await;
+    let engine = engine_of(&strict);
+    let texts = in_both(&["INSERT INTO steps VALUES ('k', 'once')"])[0].clone();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let call = engine.call(&scope(), &key(&format!("strict-{}", number % 4)), texts.clone());
+        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute());
+    }
+    while let Some(outcome) = calls.join_next().await {
+        finished(outcome.unwrap());
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 4);
+}
+
+/// G13: a future dropped while the statement is on its way. No setting inside the statement could
+/// make the server look after its client.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_an_aborted_statement_frees_its_locks() {
+    let sleeps = "INSERT INTO steps SELECT 'k', pg_sleep(30)::text";
+    for (n, texts) in in_both(&[sleeps]).into_iter().enumerate() {
+        let (_alone, store) = fresh().await;
+        let db = store.another().await;
+        let engine = engine_of(&store);
+        let name = key(&format!("slept-{n}"));
+        let task = tokio::spawn(engine.call(&scope(), &name, texts).__execute_in_place());
+        let running = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                      AND wait_event = 'PgSleep'";
+        while db.number(asleep).await == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        let dropped = Instant::now();
+        while db.number(running).await != 0 {
+            assert!(dropped.elapsed() < Duration::from_secs(10), "case {n}: it sleeps on");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+        assert!(joined(&format!("slept-{n}")) > 0);
+    }
+}
+
+/// What independent means: parts of one statement see what was there before it. A foreign key is
+/// looked at in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn independent_statements_do_not_see_each_other_and_may_refer_to_each_other() {
+    let (_alone, db) = fresh().await;
+    db.sql(
+        "CREATE TABLE parents (id int PRIMARY KEY); \
+         CREATE TABLE children (id int REFERENCES parents); INSERT INTO parents VALUES (1)",
+    )
+    .await;
+    let texts = in_both(&[
+        "INSERT INTO children VALUES (2)",
+        "INSERT INTO parents VALUES (2)",
+        "INSERT INTO steps SELECT 'seen', count(*)::text FROM parents",
+    ]);
+    finished(engine_of(&db).execute(&scope(), &key("family"), texts[0].clone()).await);
+    assert_eq!(db.text("SELECT step FROM steps").await, "1");
+    assert_eq!(db.number("SELECT count(*) FROM children").await, 1);
+    assert_eq!(joined("family"), 2);
+}
+
+/// Whose last phase waits to be let go.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Slow;
+
+#[derive(Clone, Default)]
+struct Gate {
+    reached: std::sync::Arc<tokio::sync::Notify>,
+    go: std::sync::Arc<tokio::sync::Notify>,
+    passed: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+}
+
+#[atomic_phases(name = "slow", version = 1, app = Gate)]
+impl Slow {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
+        batch.add(diesel::sql_query("INSERT INTO steps VALUES ('slow', 'begun')"));
+        Ok(Begun)
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate) -> PhaseResult<Reply> {
+        let nth = gate.passed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if nth == 0 {
+            gate.reached.notify_one();
+            gate.go.notified().await;
+        }
+        batch.add(diesel::sql_query(format!("INSERT INTO steps VALUES ('slow', 'of {nth}')")));
+        batch.stage_job("thanks", &nth)?;
+        Ok(Reply::new(204))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_holder_that_was_overtaken_writes_nothing() {
+    let (_alone, db) = fresh().await;
+    let gate = Gate::default();
+    let engine = || {
+        let builder = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
+        builder.lease(Duration::from_secs(60)).build().unwrap()
+    };
+    let first = tokio::spawn(engine().call(&scope(), &key("slow"), Slow).execute());
+    gate.reached.notified().await;
+    db.let_leases_expire().await;
+    assert!(!finished(engine().execute(&scope(), &key("slow"), Slow).await).replayed);
+    gate.go.notify_one();
+    assert!(finished(first.await.unwrap()).replayed, "answered as a loser");
+    let steps = "SELECT string_agg(step, ' ' ORDER BY step) FROM steps";
+    assert_eq!(db.text(steps).await, "begun of 1");
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
+    assert_eq!(joined("slow"), 3);
+}

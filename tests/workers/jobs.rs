@@ -1,0 +1,567 @@
+//! G18: staged jobs reach their sink at least once, in order, with a stable id, and a poison job blocks
+//! no other. Over both stores.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::*;
+
+on_both_stores! {
+    g18_jobs_are_delivered_in_order_with_stable_ids,
+    g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id,
+    g18_poison_job_does_not_block_others_and_can_be_revived,
+    g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job,
+    g18_two_enqueuers_deliver_each_job_once,
+    g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order,
+    g18_a_revived_job_waits_for_a_later_one_that_is_under_way,
+    arguments_that_do_not_come_back_are_not_staged,
+    an_operator_sees_why_a_job_died_and_retries_or_discards_each,
+    dead_jobs_are_listed_page_by_page,
+    the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
+    a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap,
+}
+
+async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for name in ["a", "b", "c"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 3, "of each request the first");
+    assert!(inbox.0.lock().unwrap().iter().all(|job| job.name == "receipt"));
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 3);
+    assert_eq!(enqueuer.run_once().await.unwrap(), Delivered::default());
+    let jobs = inbox.take();
+    assert!(jobs[3..].iter().all(|job| job.name == "thanks"));
+    assert_eq!(
+        jobs[0].args::<String>().unwrap(),
+        "effect-1".replace('1', &jobs[0].args::<String>().unwrap()[7..])
+    );
+    let ids: std::collections::HashSet<_> = jobs.iter().map(|job| job.id).collect();
+    assert_eq!(ids.len(), 6);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+}
+
+async fn g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    struct Hangs(Inbox);
+    impl JobSink for Hangs {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            self.0.0.lock().unwrap().push(job.clone());
+            std::future::pending().await
+        }
+    }
+    let inbox = Inbox::default();
+    let mut hanging = Enqueuer::new(&engine, Hangs(inbox.clone()), config());
+    let cut = tokio::spawn(async move { hanging.run_once().await });
+    let first = loop {
+        match inbox.take().pop() {
+            Some(job) => break job,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    cut.abort();
+    let _ = cut.await;
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+    assert_eq!(
+        enqueuer.run_once().await.unwrap().delivered,
+        0,
+        "another node may be delivering it"
+    );
+    db.let_time_pass().await;
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
+    let second = inbox.take().pop().unwrap();
+    assert_eq!((second.id, second.attempt), (first.id, 2));
+    assert_eq!(second.args, first.args);
+}
+
+async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for name in ["a", "b"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
+    let (thanks, receipts, healthy) = (inbox.clone(), inbox.clone(), cured.clone());
+    let sink = Handlers::new()
+        .on("receipt", move |_: String, job: Job| {
+            let poisoned = job.key.as_str() == "a" && !*healthy.lock().unwrap();
+            let inbox = receipts.clone();
+            async move {
+                match (poisoned, job.attempt) {
+                    (true, 2) => panic!("as asked for"),
+                    (true, _) => Err(DeliveryError::retry("poison")),
+                    (false, _) => inbox.keep(job).await,
+                }
+            }
+        })
+        .on("thanks", move |_: String, job| thanks.clone().keep(job));
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(3));
+    let mut sum = Delivered::default();
+    for _ in 0..6 {
+        let one = enqueuer.run_once().await.unwrap();
+        sum.delivered += one.delivered;
+        sum.put_back += one.put_back;
+        sum.dead_letters += one.dead_letters;
+        if sum.dead_letters == 0 {
+            assert!(!inbox.0.lock().unwrap().iter().any(|job| job.key.as_str() == "a"), "in order");
+        }
+        db.let_time_pass().await;
+    }
+    assert_eq!((sum.delivered, sum.put_back, sum.dead_letters), (3, 2, 1));
+    let delivered: Vec<_> =
+        inbox.take().iter().map(|job| format!("{} {}", job.key.as_str(), job.name)).collect();
+    assert_eq!(delivered.len(), 3);
+    assert!(delivered.contains(&"a thanks".to_owned()), "{delivered:?}");
+    assert_eq!(engine.check().await.unwrap().dead_jobs, 1);
+    *cured.lock().unwrap() = true;
+    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
+    assert_eq!(engine.check().await.unwrap().dead_jobs, 0);
+}
+
+/// Panics outside the future that `deliver` returns: before there is one, and in the other calls into
+/// the application.
+async fn g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job<S: TestDb>(db: S) {
+    struct PanickingCodec;
+    impl Codec for PanickingCodec {
+        fn encode<'v>(
+            &self,
+            _: Place<'_>,
+            plain: Cow<'v, [u8]>,
+        ) -> Result<Cow<'v, [u8]>, CodecError> {
+            Ok(plain)
+        }
+
+        fn decode<'v>(
+            &self,
+            place: Place<'_>,
+            stored: Cow<'v, [u8]>,
+        ) -> Result<Cow<'v, [u8]>, CodecError> {
+            assert_ne!((place.column, place.key.as_str()), ("args", "decode"), "as asked for");
+            Ok(stored)
+        }
+    }
+    struct PanickingSink(Inbox);
+    impl JobSink for PanickingSink {
+        fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send {
+            assert_ne!(job.key.as_str(), "deliver", "as asked for");
+            self.0.clone().keep(job.clone())
+        }
+
+        fn handles(&self, name: &str) -> bool {
+            assert_ne!(name, "thanks", "as asked for");
+            true
+        }
+    }
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.codec(PanickingCodec));
+    for name in ["decode", "deliver", "healthy"] {
+        finished(engine.execute(&scope(), &key(name), book(20)).await);
+    }
+    let inbox = Inbox::default();
+    let sink = PanickingSink(inbox.clone());
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(1));
+    let first = enqueuer.run_once().await.unwrap();
+    assert_eq!((first.delivered, first.dead_letters), (1, 2), "the first jobs of each request");
+    let second = enqueuer.run_once().await.unwrap();
+    assert_eq!(
+        (second.delivered, second.dead_letters),
+        (0, 3),
+        "no sink says that it handles them"
+    );
+    let delivered = inbox.take();
+    assert_eq!(delivered.len(), 1);
+    assert_eq!(delivered[0].key.as_str(), "healthy");
+}
+
+async fn g18_two_enqueuers_deliver_each_job_once<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let another = crate::support::engine(&db.another().await, &app);
+    for round in 0..30 {
+        finished(engine.execute(&scope(), &key(&format!("k{round}")), book(20)).await);
+    }
+    let inbox = Inbox::default();
+    let mut one = Enqueuer::new(&engine, inbox.sink(), config());
+    let mut other = Enqueuer::new(&another, inbox.sink(), config());
+    loop {
+        let (one, other) = tokio::join!(one.run_once(), other.run_once());
+        if one.unwrap() == Delivered::default() && other.unwrap() == Delivered::default() {
+            break;
+        }
+    }
+    let jobs = inbox.take();
+    assert_eq!(jobs.len(), 60, "none is claimed twice while both live");
+    let mut of_key: HashMap<&str, Vec<&str>> = HashMap::new();
+    for job in &jobs {
+        of_key.entry(job.key.as_str()).or_default().push(&job.name);
+    }
+    assert!(of_key.values().all(|names| names == &["receipt", "thanks"]), "{of_key:?}");
+}
+
+async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let another = crate::support::engine(&db.another().await, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let inbox = Inbox::default();
+    let handlers = |name: &'static str| {
+        let inbox = inbox.clone();
+        Handlers::new().on(name, move |_: String, job| inbox.clone().keep(job))
+    };
+    // This node knows the second job of the request only.
+    let mut thanks = Enqueuer::new(&engine, handlers("thanks"), config());
+    let mut receipts = Enqueuer::new(&another, handlers("receipt"), config());
+    for _ in 0..3 {
+        let swept = thanks.run_once().await.unwrap();
+        assert_eq!((swept.delivered, swept.left), (0, 1), "{swept:?}");
+    }
+    let untouched = "SELECT max(attempts) FROM atomic_phases_staged_jobs";
+    assert_eq!(db.number(untouched).await, 0, "no attempt is counted");
+    assert!(inbox.0.lock().unwrap().is_empty(), "in order");
+    // It is visible as long as nobody takes it.
+    db.let_time_pass().await;
+    let overdue = engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap();
+    assert_eq!(overdue.iter().filter(|job| job.name == "receipt").count(), 1, "{overdue:?}");
+    assert!(
+        engine.overdue_jobs(std::time::Duration::from_secs(3600), 10).await.unwrap().is_empty()
+    );
+
+    assert_eq!(receipts.run_once().await.unwrap().delivered, 1);
+    assert_eq!(receipts.run_once().await.unwrap().delivered, 0);
+    assert_eq!(thanks.run_once().await.unwrap().delivered, 1);
+    let names: Vec<_> = inbox.take().into_iter().map(|job| (job.name, job.attempt)).collect();
+    assert_eq!(names, [("receipt".to_owned(), 1), ("thanks".to_owned(), 1)]);
+    assert!(engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap().is_empty());
+}
+
+async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db: S) {
+    struct Slow(tokio::sync::mpsc::UnboundedSender<tokio::sync::oneshot::Sender<()>>);
+    impl JobSink for Slow {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            if job.name == "receipt" {
+                return Err(DeliveryError::dead("as asked for"));
+            }
+            let (end, ended) = tokio::sync::oneshot::channel();
+            self.0.send(end).unwrap();
+            ended.await.map_err(|_| DeliveryError::retry("nobody listens"))
+        }
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (begun, mut deliveries) = tokio::sync::mpsc::unbounded_channel();
+    let mut slow = Enqueuer::new(&engine, Slow(begun), config());
+    assert_eq!(slow.run_once().await.unwrap().dead_letters, 1, "the first of the request");
+    let under_way = tokio::spawn(async move { slow.run_once().await.unwrap() });
+    let end = deliveries.recv().await.unwrap();
+
+    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    let inbox = Inbox::default();
+    let mut other = Enqueuer::new(&engine, inbox.sink(), config());
+    assert_eq!(other.run_once().await.unwrap(), Delivered::default(), "one of a request at a time");
+    end.send(()).unwrap();
+    assert_eq!(under_way.await.unwrap().delivered, 1);
+    assert_eq!(other.run_once().await.unwrap().delivered, 1);
+    assert_eq!(inbox.take()[0].name, "receipt");
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Pays {
+    units: i32,
+}
+
+#[atomic_phases(name = "pays", version = 1)]
+impl<Db: TestDb> Pays {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "pays", "answered").await?;
+        // No number where there are no units.
+        tx.stage_job("pay", &(Some(0.0 / f64::from(self.units)), None::<f64>))?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn arguments_that_do_not_come_back_are_not_staged<S: TestDb>(db: S) {
+    let engine = Engine::builder(db.clone()).app(()).register::<Pays>().build().unwrap();
+    failed(engine.execute(&scope(), &key("nan"), Pays { units: 0 }).await);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+    finished(engine.execute(&scope(), &key("finite"), Pays { units: 1 }).await);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
+}
+
+async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
+    let (thanks, healthy) = (inbox.clone(), cured.clone());
+    let sink = Handlers::new().on("receipt", async |_: u64, _: Job| Ok(())).on(
+        "thanks",
+        move |_: String, job: Job| {
+            let (inbox, is_cured) = (thanks.clone(), *healthy.lock().unwrap());
+            async move {
+                match is_cured {
+                    true => inbox.keep(job).await,
+                    false => Err(DeliveryError::retry("no such address")),
+                }
+            }
+        },
+    );
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(2));
+    for _ in 0..4 {
+        enqueuer.run_once().await.unwrap();
+        db.let_time_pass().await;
+    }
+    let mut dead = engine.dead_jobs(None, 10).await.unwrap();
+    dead.sort_by(|one, other| one.name.cmp(&other.name));
+    let shown: Vec<_> = dead
+        .iter()
+        .map(|job| (job.name.as_str(), job.reason.as_deref().unwrap(), job.attempts))
+        .collect();
+    let expected =
+        [("receipt", "the arguments are of another type", 1), ("thanks", "no such address", 2)];
+    assert_eq!(shown, expected);
+    let id = if is_postgres::<S>() { "request_id" } else { "lower(hex(request_id))" };
+    let request = db.text(&format!("SELECT {id} FROM atomic_phases_keys")).await.replace('-', "");
+    for job in &dead {
+        assert_eq!((&job.scope, job.request_id.simple().to_string()), (&scope(), request.clone()));
+    }
+    let [receipt, thanks] = [&dead[0], &dead[1]];
+
+    // A retry has a new count of attempts: one more failure is not the end.
+    let other = Scope::new("tenant-2").unwrap();
+    assert!(!engine.retry_job(&other, thanks.id).await.unwrap(), "not another scope's");
+    assert!(!engine.discard_job(&other, thanks.id).await.unwrap());
+    assert!(engine.retry_job(&scope(), thanks.id).await.unwrap());
+    assert!(!engine.retry_job(&scope(), thanks.id).await.unwrap(), "once");
+    assert!(!engine.discard_job(&scope(), thanks.id).await.unwrap(), "it is on its way");
+    assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+    *cured.lock().unwrap() = true;
+    db.let_time_pass().await;
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
+    // Two before it died, the word of the operator, and two behind it.
+    assert_eq!(inbox.take()[0].attempt, 5, "its attempts are counted on");
+
+    assert!(engine.discard_job(&scope(), receipt.id).await.unwrap());
+    assert!(!engine.discard_job(&scope(), receipt.id).await.unwrap());
+    assert!(engine.dead_jobs(None, 10).await.unwrap().is_empty());
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
+}
+
+async fn dead_jobs_are_listed_page_by_page<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for scope in ["a", "b", "c"] {
+        let scope = Scope::new(scope).unwrap();
+        finished(engine.execute(&scope, &key("k"), book(20)).await);
+    }
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let mut seen = Vec::new();
+    loop {
+        let page = engine.dead_jobs(seen.last(), 4).await.unwrap();
+        assert!(page.len() <= 4);
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    assert_eq!(seen.len(), 6);
+    let ids: std::collections::HashSet<_> = seen.iter().map(|job| job.id).collect();
+    assert_eq!(ids.len(), 6);
+    assert!(seen.iter().all(|job| job.reason.is_none()));
+}
+
+async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(db: S) {
+    use std::time::Duration;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let asked = Arc::new(Mutex::new(Duration::MAX));
+    let answer = asked.clone();
+    let sink = Handlers::new().on("receipt", move |_: String, _: Job| {
+        let asked = *answer.lock().unwrap();
+        async move { Err(DeliveryError::retry_after("busy", asked)) }
+    });
+    let mut enqueuer = Enqueuer::new(&engine, sink, config());
+    let now = if is_postgres::<S>() {
+        "extract(epoch FROM clock_timestamp()), extract(epoch FROM run_after)"
+    } else {
+        "unixepoch('subsec'), run_after / 1000.0"
+    };
+    let (now, run_after) = now.split_once(", ").unwrap();
+    let rest = format!(
+        "SELECT round({run_after} - {now}) FROM atomic_phases_staged_jobs WHERE name = 'receipt'"
+    );
+    assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+    assert_eq!(db.number(&rest).await, 3600, "an hour at most");
+    // Never sooner than the back-off of its attempt: the cap stands for these together.
+    *asked.lock().unwrap() = Duration::ZERO;
+    for expected in [2, 4, 8] {
+        db.let_time_pass().await;
+        assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+        assert!((expected - 1..=expected).contains(&db.number(&rest).await));
+    }
+}
+
+/// Its delivery ends with the process each time, so that no failure of it is ever written down.
+async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let inbox = Inbox::default();
+    let (deadly, thanks) = (begun.clone(), inbox.clone());
+    let sink = || {
+        let (deadly, thanks) = (deadly.clone(), thanks.clone());
+        Handlers::new()
+            .on("receipt", move |_: String, job: Job| {
+                deadly.send(job.attempt).unwrap();
+                std::future::pending()
+            })
+            .on("thanks", move |_: String, job| thanks.clone().keep(job))
+    };
+    let enqueuer = || Enqueuer::new(&engine, sink(), config().max_deliveries(2));
+    for expected in [1, 2] {
+        let mut enqueuer = enqueuer();
+        let process = tokio::spawn(async move { enqueuer.run_once().await });
+        assert_eq!(begins.recv().await, Some(expected));
+        process.abort();
+        assert!(process.await.unwrap_err().is_cancelled());
+        db.let_time_pass().await;
+    }
+    assert_eq!(enqueuer().run_once().await.unwrap().dead_letters, 1);
+    assert!(begins.try_recv().is_err(), "undelivered");
+    let dead = engine.dead_jobs(None, 10).await.unwrap();
+    let reason = dead[0].reason.as_deref().unwrap();
+    assert!(reason.contains("the last delivery up to the cap was cut off"), "{reason}");
+    assert_eq!(enqueuer().run_once().await.unwrap().delivered, 1, "it blocks no successor");
+    assert_eq!(inbox.take()[0].name, "thanks");
+    // An operator's retry has a new count.
+    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    let mut enqueuer = enqueuer();
+    let process = tokio::spawn(async move { enqueuer.run_once().await });
+    assert!(begins.recv().await.is_some());
+    process.abort();
+}
+
+/// G18, in order: a claim counts from before it was sent, whenever its answer is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
+    let db = Postgres::fresh().await;
+    let url = crate::support::db::url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let proxy = crate::support::proxy::Proxy::start(port).await;
+    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let app = App::default();
+    let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
+    let claimed_for = || config().delivery(std::time::Duration::from_millis(600));
+    let (late, early) = (Inbox::default(), Inbox::default());
+    // Its connection and its statements are ready before answers are slow.
+    finished(prompt.execute(&scope(), &key("first"), book(20)).await);
+    let mut slowly = Enqueuer::new(&slow, late.sink(), claimed_for());
+    while slowly.run_once().await.unwrap().delivered > 0 {}
+    assert_eq!(late.take().len(), 2);
+
+    finished(prompt.execute(&scope(), &key("k"), book(20)).await);
+    proxy.answer_slowly(2500);
+    let slowly = tokio::spawn(async move { slowly.run_once().await.unwrap() });
+    let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts = 1";
+    until(async || db.number(claimed).await == 1).await;
+    until(async || {
+        let mut promptly = Enqueuer::new(&prompt, early.sink(), claimed_for());
+        promptly.run_once().await.unwrap();
+        db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0
+    })
+    .await;
+    assert!(!slowly.is_finished(), "its answer is still under way");
+    assert_eq!(slowly.await.unwrap().lost, 1);
+    assert!(late.take().is_empty());
+    let names: Vec<_> = early.take().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, ["receipt", "thanks"]);
+}
+
+/// A claim of a later job that began before an earlier one was revived, and a claim of that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_delivery() {
+    use diesel_async::SimpleAsyncConnection;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    #[derive(Clone, Default)]
+    struct One {
+        at_once: Arc<AtomicU32>,
+        most: Arc<AtomicU32>,
+        names: Arc<Mutex<Vec<String>>>,
+        leave: Arc<tokio::sync::Notify>,
+        dies: Arc<Mutex<bool>>,
+    }
+    impl JobSink for One {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            if std::mem::replace(&mut *self.dies.lock().unwrap(), false) {
+                return Err(DeliveryError::dead("as asked for"));
+            }
+            let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(at_once, Ordering::SeqCst);
+            self.names.lock().unwrap().push(job.name.clone());
+            self.leave.notified().await;
+            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let sink = One::default();
+    *sink.dies.lock().unwrap() = true;
+    let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config());
+    assert_eq!(enqueuer.run_once().await.unwrap().dead_letters, 1, "the first of the request");
+    let dead = engine.dead_jobs(None, 1).await.unwrap().remove(0);
+
+    // The claim of the second one has begun, and waits for its row.
+    let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let later = tokio::spawn(async move { enqueuer.run_once().await.unwrap() });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs AS j%'";
+    until(async || db.number(waiting).await == 1).await;
+    let (reviving, its_engine) = (dead.clone(), engine.clone());
+    let mut earlier = Enqueuer::new(&engine, sink.clone(), config());
+    let revived = tokio::spawn(async move {
+        // In use, for as long as that claim is not committed.
+        while !matches!(its_engine.retry_job(&reviving.scope, reviving.id).await, Ok(true)) {
+            tokio::task::yield_now().await;
+        }
+        while earlier.run_once().await.unwrap().delivered == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    // Either it was revived, and is being delivered, or it has to wait.
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs SET%'";
+    let delivered = || sink.names.lock().unwrap().len();
+    until(async || delivered() == 1 || db.number(waits).await == 1).await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let both = async {
+        later.await.unwrap();
+        revived.await.unwrap();
+    };
+    let mut both = std::pin::pin!(both);
+    for _ in 0..3000 {
+        if tokio::time::timeout(std::time::Duration::from_millis(10), &mut both).await.is_ok() {
+            break;
+        }
+        sink.leave.notify_waiters();
+    }
+    assert_eq!(sink.most.load(Ordering::SeqCst), 1, "one of a request at a time");
+    assert_eq!(sink.names.lock().unwrap().len(), 2);
+}

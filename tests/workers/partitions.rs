@@ -1,0 +1,81 @@
+//! The optional partitions by day: the same engine, and a day that goes at once with nothing lost.
+
+use crate::support::*;
+use atomic_phases::*;
+
+const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
+const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");
+
+/// A UUID of version 7 for a moment that is `days` ago, as a client would have made it then.
+async fn key_of(db: &Postgres, days: u32, number: u32) -> String {
+    let first = format!(
+        "SELECT atomic_phases_first_key(clock_timestamp() - interval '{days} days') \
+         || '-7000-8000-' || lpad(to_hex({number}), 12, '0')"
+    );
+    db.text(&first).await
+}
+
+async fn partition_of(db: &Postgres, name: &str) -> String {
+    let tables = "SELECT tableoid::regclass FROM atomic_phases_keys WHERE idempotency_key = ";
+    db.text(&format!("{tables}'{name}'")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    db.sql(UP).await;
+    for days in [-1, 0, 1, 2] {
+        let add = "SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date - ";
+        db.sql(&format!("{add} {days})")).await;
+    }
+    let app = App::default();
+    let engine = engine(&db, &app);
+
+    // Today, two days ago, and a key that tells no time: each in its place, each like any other.
+    let today = key_of(&db, 0, 1).await;
+    let old = key_of(&db, 2, 1).await;
+    let (open, fresh) = (key_of(&db, 2, 2).await, key_of(&db, 2, 3).await);
+    for name in [today.as_str(), &old, &fresh, "bare"] {
+        assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
+        assert!(finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
+        let other = engine.execute(&scope(), &key(name), book(21)).await;
+        assert!(matches!(other, Ok(Outcome::Mismatch)));
+    }
+    app.forget_bodies();
+    failed(engine.execute(&scope(), &key(&open), troubled(Trouble::RetryForeignOnce)).await);
+    let day = "to_char((now() AT TIME ZONE 'UTC')::date - 2, 'YYYYMMDD')";
+    let of_the_day = db.text(&format!("SELECT 'atomic_phases_keys_' || {day}")).await;
+    assert_eq!(partition_of(&db, &old).await, of_the_day);
+    assert_eq!(partition_of(&db, "bare").await, "atomic_phases_keys_default");
+    assert_ne!(partition_of(&db, &today).await, "atomic_phases_keys_default");
+
+    // Ten duplicates at once, across partitions: one effect (G10).
+    let name = key_of(&db, 1, 9).await;
+    let calls = (0..10).map(|_| engine.call(&scope(), &key(&name), book(20)).execute());
+    let outcomes = futures_util::future::join_all(calls).await;
+    let ran = outcomes.iter().filter(|o| matches!(o, Ok(Outcome::Finished(f)) if !f.replayed));
+    assert_eq!(ran.count(), 1);
+
+    let expire = "UPDATE atomic_phases_keys SET expires_at = created_at WHERE idempotency_key = ";
+    db.sql(&format!("{expire}'{old}'")).await;
+    let drop = "SELECT atomic_phases_drop_partition((now() AT TIME ZONE 'UTC')::date - 2)";
+    assert_eq!(db.number(drop).await, 2, "the open one and the unexpired one");
+    assert_eq!(partition_of(&db, &open).await, "atomic_phases_keys_default");
+    assert!(finished(engine.execute(&scope(), &key(&fresh), book(20)).await).replayed);
+    let effects = app.provider.effects();
+    assert!(!finished(engine.execute(&scope(), &key(&open), book(20)).await).replayed);
+    assert_eq!(app.provider.effects(), effects, "resumed, not charged again");
+
+    // The workers, too; and back to one table.
+    let name = key_of(&db, 0, 7).await;
+    engine.call(&scope(), &key(&name), book(20)).accept().await.unwrap();
+    let config = WorkerConfig::default();
+    assert_eq!(Completer::new(&engine, config.clone()).run_once().await.unwrap().finished, 1);
+    db.sql(&format!("{expire}'{name}'")).await;
+    assert_eq!(Reaper::new(&db, config).run_once().await.unwrap(), 1);
+    let rows = db.number("SELECT count(*) FROM atomic_phases_keys").await;
+    db.sql(DOWN).await;
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, rows);
+    assert!(finished(engine.execute(&scope(), &key(&today), book(20)).await).replayed);
+}
