@@ -10,5 +10,4 @@ mod failover;
 mod frozen;
 mod kill;
 mod partition;
-mod pgbouncer;
 mod tls;

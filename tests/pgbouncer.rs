@@ -1,14 +1,17 @@
 //! H11: behind PgBouncer. Session pooling works. Transaction pooling without prepared-statement support
 //! (before 1.21, Debian 12 has 1.18) fails with a clear error, as the documentation says, and does
-//! nothing twice. Two real processes, because the names of prepared statements are counted by process.
+//! nothing twice. Two real processes, and this program has no other test, because the driver counts the names
+//! of prepared statements by process, and both must come to the same ones.
+
+mod support;
 
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::cluster::{as_postgres, is_root};
-use crate::support::process::{Process, free_port};
-use crate::support::rides::{Rides, postgres};
+use support::cluster::{as_postgres, is_root};
+use support::process::{Process, free_port};
+use support::rides::{Rides, postgres};
 
 struct Bouncer {
     child: Child,
