@@ -179,17 +179,16 @@ impl Pair<'_> {
         stranded(&self.old.phases, &self.new.phases)
     }
 
-    /// Where the phase `index` of the old list is in the new one.
-    fn position(&self, index: usize) -> Option<usize> {
-        let name = &self.old.phases.get(index)?.name;
-        self.new.phases.iter().position(|phase| phase.is_called(name))
-    }
-
-    /// The phases of both lists, by their indices.
+    /// The phases of both lists, by their indices. A new phase is one old one at most: a name that is given
+    /// up and taken by another phase is of that other phase.
     fn matched(&self) -> Vec<(usize, usize)> {
-        (0..self.old.phases.len())
-            .filter_map(|index| Some((index, self.position(index)?)))
-            .collect()
+        let mut matched: Vec<(usize, usize)> = Vec::new();
+        for (index, phase) in self.old.phases.iter().enumerate() {
+            let position = self.new.phases.iter().position(|now| now.is_called(&phase.name));
+            let is_taken = |position| matched.iter().any(|(_, taken)| *taken == position);
+            matched.extend(position.filter(|at| !is_taken(*at)).map(|at| (index, at)));
+        }
+        matched
     }
 
     fn resumed(&self, done: usize, call: CallState) -> Result<Resumed, StopsBecause> {
@@ -202,7 +201,7 @@ impl Pair<'_> {
         let mut findings = Vec::new();
         let mut renamed = Vec::new();
         for (index, phase) in self.old.phases.iter().enumerate() {
-            if self.position(index).is_some() {
+            if matched.iter().any(|(old, _)| *old == index) {
                 continue;
             }
             let looks_renamed = self.looks_renamed(index, &matched);
