@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-pub(crate) use self::phase_list::{ListedKind, ListedPhase, PhaseList};
+pub(crate) use self::phase_list::{ListedKind, PhaseList};
 use crate::compat::ValueType;
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
 use crate::store::Store;

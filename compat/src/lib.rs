@@ -28,5 +28,7 @@ pub use fits::{Misfit, fits};
 pub use folder::{FolderError, Locks, file_name};
 pub use lint::{Level, LevelError, Levels, Lint};
 pub use lock::{Effect, Lock, LockError, Locked, Output, RequestSample, State};
-pub use resume::{CallState, Resumed, StopsBecause, resumed};
+pub use resume::{
+    CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,
+};
 pub use shape::{Field, Shape, ShapeError, StrFormat, Types, Variant};

@@ -1,7 +1,58 @@
-//! [`resumed`]: how a row that one build wrote goes on under another. The engine's own rule
-//! (`engine/progress.rs` of `atomic-phases`), over locks; a test there holds the two together.
+//! How a row that one build wrote goes on under another: the rule, in one place. [`compare`](crate::compare)
+//! asks it about every state in which a row can be, through [`resumed`]; the engine about each row that it
+//! resumes, through [`phases_done`] and [`after_call`].
 
 use crate::lock::{Effect, Locked};
+
+/// What the provider of a phase promises, as far as a row has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It has none: the phase works in the database.
+    Local,
+    /// It honours the derived key.
+    Idempotent,
+    /// It honours no key.
+    AtMostOnce,
+}
+
+/// A phase that a row was written under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written<'p> {
+    /// The name that it had.
+    pub name: &'p str,
+    /// Where its effect was.
+    pub class: Class,
+    /// The name that its derived key was made of.
+    pub provider_key: &'p str,
+}
+
+/// A phase of the build that the row comes to.
+pub trait KnownPhase {
+    /// Whether a row that says `name` means it.
+    fn is_called(&self, name: &str) -> bool;
+    /// Where its effect is.
+    fn class(&self) -> Class;
+    /// The name that its derived key is made of.
+    fn provider_key(&self) -> &str;
+}
+
+impl KnownPhase for Locked {
+    fn is_called(&self, name: &str) -> bool {
+        Locked::is_called(self, name)
+    }
+
+    fn class(&self) -> Class {
+        match self.effect {
+            Effect::Local => Class::Local,
+            Effect::Idempotent { .. } => Class::Idempotent,
+            Effect::AtMostOnce => Class::AtMostOnce,
+        }
+    }
+
+    fn provider_key(&self) -> &str {
+        Locked::provider_key(self)
+    }
+}
 
 /// What is known about the call of the phase after the row's recovery point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +87,69 @@ pub enum StopsBecause {
     KindChanged,
 }
 
+/// How many phases of `known` are done, for a row with the outputs of phases that were called `committed`.
+///
+/// # Errors
+/// [`StopsBecause`]: the row is left alone.
+pub fn phases_done<'n>(
+    committed: impl Iterator<Item = &'n str> + Clone,
+    known: &[impl KnownPhase],
+) -> Result<usize, StopsBecause> {
+    if !committed.clone().all(|name| known.iter().any(|phase| phase.is_called(name))) {
+        return Err(StopsBecause::UnknownRecoveryPoint);
+    }
+    let mut done = 0;
+    for name in committed {
+        if !known.get(done).is_some_and(|phase| phase.is_called(name)) {
+            return Err(StopsBecause::PhasesReordered);
+        }
+        done += 1;
+    }
+    // The last phase has a reply and no output: a row that has all outputs is of another list.
+    match done < known.len() {
+        true => Ok(done),
+        false => Err(StopsBecause::PhasesReordered),
+    }
+}
+
+/// How a row goes on behind its recovery point: `next` is the phase there that it was last run under, whose
+/// call is the only one that can be open, and `ahead` are the phases that are there now.
+///
+/// # Errors
+/// [`StopsBecause`]: the row is left alone.
+pub fn after_call(
+    next: Written<'_>,
+    call: CallState,
+    ahead: &[impl KnownPhase],
+) -> Result<Resumed, StopsBecause> {
+    let may_have_been_made = match next.class {
+        Class::Local => false,
+        Class::Idempotent => call != CallState::NotMade,
+        Class::AtMostOnce => call == CallState::IntentOpen,
+    };
+    if !may_have_been_made {
+        return Ok(Resumed::Continues);
+    }
+    // It must be the next phase here, too. Behind another phase, or taken out, it would be forgotten as
+    // soon as the row is run under this build's list: the build after it could call again (G1, G2).
+    let same_call = ahead.iter().enumerate().find(|(_, phase)| is_same_call(*phase, next));
+    let Some((behind, phase)) = same_call else { return Err(StopsBecause::ProviderKeyChanged) };
+    match phase.class() {
+        Class::Local => Err(StopsBecause::KindChanged),
+        _ if phase.provider_key() != next.provider_key => Err(StopsBecause::ProviderKeyChanged),
+        _ if behind > 0 => Err(StopsBecause::PhasesReordered),
+        Class::AtMostOnce if call != CallState::IntentOpen => Ok(Resumed::BecomesUnknown),
+        Class::AtMostOnce | Class::Idempotent => Ok(Resumed::Continues),
+    }
+}
+
+/// Whether the provider of `phase` would take its call for that of `written`, or both have one name.
+fn is_same_call(phase: &impl KnownPhase, written: Written<'_>) -> bool {
+    let both_are_foreign = phase.class() != Class::Local && written.class != Class::Local;
+    let same_key = both_are_foreign && phase.provider_key() == written.provider_key;
+    phase.is_called(written.name) || same_key
+}
+
 /// What became of a row that was written under the phases `old`, with the first `done` of them
 /// committed, under the phases `new`.
 ///
@@ -47,47 +161,10 @@ pub fn resumed(
     call: CallState,
     new: &[Locked],
 ) -> Result<Resumed, StopsBecause> {
-    let is_known = |phase: &Locked| new.iter().any(|known| known.is_called(&phase.name));
-    let committed = &old[..done.min(old.len())];
-    if !committed.iter().all(is_known) {
-        return Err(StopsBecause::UnknownRecoveryPoint);
-    }
-    let in_order = committed
-        .iter()
-        .enumerate()
-        .all(|(index, phase)| new.get(index).is_some_and(|known| known.is_called(&phase.name)));
-    if !in_order || done >= new.len() {
-        return Err(StopsBecause::PhasesReordered);
-    }
+    let committed = old.iter().take(done).map(|phase| phase.name.as_str());
+    let done = phases_done(committed, new)?;
     let next = old.get(done).ok_or(StopsBecause::UnknownRecoveryPoint)?;
-    if !may_have_been_called(next, call) {
-        return Ok(Resumed::Continues);
-    }
-    let ahead = new.iter().skip(done);
-    let Some((behind, phase)) = ahead.enumerate().find(|(_, phase)| is_same_call(phase, next))
-    else {
-        return Err(StopsBecause::ProviderKeyChanged);
-    };
-    match phase.effect {
-        Effect::Local => Err(StopsBecause::KindChanged),
-        _ if phase.provider_key() != next.provider_key() => Err(StopsBecause::ProviderKeyChanged),
-        _ if behind > 0 => Err(StopsBecause::PhasesReordered),
-        Effect::AtMostOnce if call != CallState::IntentOpen => Ok(Resumed::BecomesUnknown),
-        Effect::AtMostOnce | Effect::Idempotent { .. } => Ok(Resumed::Continues),
-    }
-}
-
-fn may_have_been_called(next: &Locked, call: CallState) -> bool {
-    match next.effect {
-        Effect::Local => false,
-        Effect::Idempotent { .. } => call != CallState::NotMade,
-        Effect::AtMostOnce => call == CallState::IntentOpen,
-    }
-}
-
-/// Whether the provider of `phase` would take its call for that of `written`, or both have one name.
-fn is_same_call(phase: &Locked, written: &Locked) -> bool {
-    let both_are_foreign = phase.effect.is_foreign() && written.effect.is_foreign();
-    let same_key = both_are_foreign && phase.provider_key() == written.provider_key();
-    phase.is_called(&written.name) || same_key
+    let next =
+        Written { name: &next.name, class: next.class(), provider_key: next.provider_key() };
+    after_call(next, call, new.get(done..).unwrap_or_default())
 }

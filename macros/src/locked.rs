@@ -15,18 +15,25 @@ use syn::{Error, Result};
 use crate::options::Effect as WrittenEffect;
 use crate::parse::{Errors, Phase, Request};
 
+/// `off` and `update` silence it.
+const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
+
 /// Compares a request with its lock file in `phases/`, if there is one. The tokens that come back make
-/// the compiler look at the file again when it changes.
+/// the compiler look again when the file changes, or what else the comparison depends on.
+///
+/// A file that is not there cannot be tracked. One that `locked!` writes says what the code says, so there
+/// is nothing to report before the code changes, and then this is asked again. A file that comes from
+/// elsewhere, with no change of the code, is compared by `locked!` when the tests run; for the editor, too, a
+/// build script can say `cargo::rerun-if-changed=phases`.
 pub(crate) fn compared(request: &Request) -> Result<TokenStream> {
-    let is_silenced =
-        matches!(std::env::var("ATOMIC_PHASES_LOCK").as_deref(), Ok("off" | "update"));
-    let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) else {
-        return Ok(TokenStream::new());
-    };
-    match is_silenced {
-        true => Ok(TokenStream::new()),
-        false => compared_in(&package, request),
+    let mut tokens = quote!(
+        const _: ::std::option::Option<&::std::primitive::str> = ::std::option_env!(#VARIABLE);
+    );
+    let is_silenced = matches!(std::env::var(VARIABLE).as_deref(), Ok("off" | "update"));
+    if let (false, Some(package)) = (is_silenced, std::env::var_os("CARGO_MANIFEST_DIR")) {
+        tokens.extend(compared_in(&PathBuf::from(package), request)?);
     }
+    Ok(tokens)
 }
 
 fn compared_in(package: &Path, request: &Request) -> Result<TokenStream> {
@@ -37,8 +44,10 @@ fn compared_in(package: &Path, request: &Request) -> Result<TokenStream> {
         Error::new_spanned(name, format!("its lock file {}: {error}", path.display()))
     };
     let locked = Lock::parse(&text).map_err(|error| told(&error))?;
-    let manifest = std::fs::read_to_string(package.join("Cargo.toml")).unwrap_or_default();
-    let levels = Levels::from_manifest(&manifest).map_err(|error| told(&error))?;
+    let manifest = package.join("Cargo.toml");
+    let settings = std::fs::read_to_string(&manifest).ok();
+    let levels = Levels::from_manifest(settings.as_deref().unwrap_or_default())
+        .map_err(|error| told(&error))?;
     let mut errors = Errors::default();
     for finding in findings(request, &locked) {
         if levels.of(finding.lint) >= Level::Deny {
@@ -46,9 +55,10 @@ fn compared_in(package: &Path, request: &Request) -> Result<TokenStream> {
         }
     }
     errors.into_result()?;
-    let path = path.to_string_lossy().into_owned();
+    let read = [Some(path), settings.map(|_| manifest)].into_iter().flatten();
+    let read = read.map(|path| path.to_string_lossy().into_owned());
     Ok(quote!(
-        const _: &[::std::primitive::u8] = ::std::include_bytes!(#path);
+        #(const _: &[::std::primitive::u8] = ::std::include_bytes!(#read);)*
     ))
 }
 
@@ -150,7 +160,12 @@ mod tests {
             async fn charged(&self, call: ForeignCall) -> PhaseResult<()> {}
         };
         let tokens = told("", same);
-        assert!(tokens.contains("include_bytes ! (") && tokens.contains("rides.create@1.toml"));
+        let tracks = |file: &str| {
+            tokens.split("include_bytes ! (").skip(1).any(|path| {
+                path.split(')').next().is_some_and(|path| path.trim().ends_with(&format!("{file}\"")))
+            })
+        };
+        assert!(tracks("phases/rides.create@1.toml") && tracks("Cargo.toml"), "{tokens}");
     }
 
     #[test]

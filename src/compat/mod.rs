@@ -7,6 +7,7 @@
 //! is `docs/changing-a-request.md`.
 
 mod definitions;
+mod in_flight;
 mod locked;
 mod probe;
 mod value_type;
@@ -14,5 +15,7 @@ mod value_type;
 pub use atomic_phases_compat::*;
 
 pub use self::definitions::Definitions;
+pub(crate) use self::in_flight::rows_at;
+pub use self::in_flight::{InFlight, Left};
 pub use self::locked::{Mode, NotLocked, check_locks};
 pub use self::value_type::ValueType;

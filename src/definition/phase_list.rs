@@ -45,7 +45,7 @@ pub(crate) enum ListedKind {
 }
 
 impl ListedKind {
-    fn of(kind: PhaseKind) -> Self {
+    pub(crate) fn of(kind: PhaseKind) -> Self {
         match kind {
             PhaseKind::Local(_) => Self::Local,
             PhaseKind::Foreign(EffectClass::Idempotent { .. }) => Self::Idempotent,

@@ -7,7 +7,7 @@ use super::Engine;
 use super::outcome::ExecuteError;
 use super::progress::{Progress, StrandedBecause};
 use super::revive::Found;
-use crate::compat::Finding;
+use crate::compat::{self, Finding};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
 
@@ -74,12 +74,7 @@ impl CheckReport {
     /// pipeline may ask for; new rows may come there until the old build is gone.
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
-        let is_there = |place: &&Standing| {
-            place.definition == finding.definition
-                && place.version == finding.version
-                && finding.points.contains(&place.recovery_point)
-        };
-        self.in_flight.iter().filter(is_there).map(|place| place.rows).sum()
+        compat::rows_at(&self.in_flight, finding)
     }
 
     /// Whether no row of this version was found: once no node creates any and

@@ -5,9 +5,11 @@
 //! was last run under (`definition::PhaseList`) and the names of its outputs. What is not understood
 //! is left as it is, for a node that knows it (G14).
 
-use crate::definition::{
-    Definition, ListedKind, ListedPhase, Phase, PhaseKind, PhaseList, STARTED,
+use atomic_phases_compat::{
+    CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done,
 };
+
+use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::phase::Outputs;
 use crate::store::KeyRow;
 
@@ -97,81 +99,81 @@ pub(crate) enum Progress {
     CallMayHaveBeenMade,
 }
 
-/// Compares what the row was run under with `definition`.
+impl From<StopsBecause> for StrandedBecause {
+    fn from(because: StopsBecause) -> Self {
+        match because {
+            StopsBecause::UnknownRecoveryPoint => Self::UnknownRecoveryPoint,
+            StopsBecause::PhasesReordered => Self::PhasesReordered,
+            StopsBecause::ProviderKeyChanged => Self::ProviderKeyChanged,
+            StopsBecause::KindChanged => Self::KindChanged,
+        }
+    }
+}
+
+impl KnownPhase for Phase {
+    fn is_called(&self, name: &str) -> bool {
+        Phase::is_called(self, name)
+    }
+
+    fn class(&self) -> Class {
+        class(ListedKind::of(self.kind))
+    }
+
+    fn provider_key(&self) -> &str {
+        self.key_name()
+    }
+}
+
+fn class(kind: ListedKind) -> Class {
+    match kind {
+        ListedKind::Local => Class::Local,
+        ListedKind::Idempotent => Class::Idempotent,
+        ListedKind::AtMostOnce => Class::AtMostOnce,
+    }
+}
+
+/// Compares what the row was run under with `definition`. The rule is that of the lock files
+/// (`atomic_phases_compat`): what is said of a change is what happens to its rows.
 pub(crate) fn progress(
     definition: &Definition,
     row: &KeyRow,
     outputs: &Outputs,
 ) -> Result<Progress, StrandedBecause> {
-    let done = phases_done(definition, &row.recovery_point, outputs)?;
+    let done = done(definition, &row.recovery_point, outputs)?;
     let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.0.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    // Never run, so nothing was called.
-    if row.attempts == 0 {
-        return Ok(Progress::Continues);
-    }
-    let intent_is_open = row.open_intent.is_some();
-    let may_be_called = match next.kind {
-        ListedKind::Local => false,
-        ListedKind::Idempotent => true,
-        ListedKind::AtMostOnce => intent_is_open,
+    let next =
+        Written { name: &next.name, class: class(next.kind), provider_key: &next.key_name };
+    let call = match row.attempts {
+        // Never run, so nothing was called.
+        0 => CallState::NotMade,
+        _ if row.open_intent.is_some() => CallState::IntentOpen,
+        _ => CallState::MayHaveBeenMade,
     };
-    if !may_be_called {
-        return Ok(Progress::Continues);
-    }
-    // It must be the next phase here, too. Behind another phase, or taken out, it would be forgotten as
-    // soon as the row is run under this build's list: the build after it could call again (G1, G2).
-    let ahead = definition.phases.iter().skip(done);
-    let Some((behind, phase)) = ahead.enumerate().find(|(_, phase)| is_same_call(phase, next))
-    else {
-        return Err(StrandedBecause::ProviderKeyChanged);
-    };
-    let now = ListedPhase::of(phase);
-    match now.kind {
-        ListedKind::Local => Err(StrandedBecause::KindChanged),
-        _ if now.key_name != next.key_name => Err(StrandedBecause::ProviderKeyChanged),
-        _ if behind > 0 => Err(StrandedBecause::PhasesReordered),
-        ListedKind::AtMostOnce if !intent_is_open => Ok(Progress::CallMayHaveBeenMade),
-        ListedKind::AtMostOnce | ListedKind::Idempotent => Ok(Progress::Continues),
-    }
-}
-
-/// Whether the provider of `phase` would take its call for that of `listed`, or both have one name.
-fn is_same_call(phase: &Phase, listed: &ListedPhase) -> bool {
-    let same_key = is_foreign(phase)
-        && listed.kind != ListedKind::Local
-        && phase.key_name() == listed.key_name;
-    phase.is_called(&listed.name) || same_key
-}
-
-fn is_foreign(phase: &Phase) -> bool {
-    matches!(phase.kind, PhaseKind::Foreign(_))
+    Ok(match after_call(next, call, definition.phases.get(done..).unwrap_or_default())? {
+        Resumed::Continues => Progress::Continues,
+        Resumed::BecomesUnknown => Progress::CallMayHaveBeenMade,
+    })
 }
 
 /// How many phases are done. Phases that were renamed (`was`) or added behind its recovery point do
 /// not touch a row; anything else leaves it to a node that knows it (G14).
-pub(crate) fn phases_done(
+fn done(
     definition: &Definition,
     recovery_point: &str,
     outputs: &Outputs,
 ) -> Result<usize, StrandedBecause> {
     let phases = definition.phases;
-    let is_known = |name: &str| phases.iter().any(|phase| phase.is_called(name));
-    if !outputs.phases().all(is_known) || (recovery_point != STARTED && !is_known(recovery_point)) {
+    if recovery_point != STARTED && !phases.iter().any(|phase| phase.is_called(recovery_point)) {
         return Err(StrandedBecause::UnknownRecoveryPoint);
     }
-    let done = outputs.len();
-    let in_order = outputs
-        .phases()
-        .enumerate()
-        .all(|(index, name)| phases.get(index).is_some_and(|phase| phase.is_called(name)));
-    let stands_there = match done.checked_sub(1) {
+    let done = phases_done(outputs.phases(), phases)?;
+    let stands_there = match done.checked_sub(1).and_then(|last| phases.get(last)) {
         None => recovery_point == STARTED,
-        Some(last) => phases.get(last).is_some_and(|phase| phase.is_called(recovery_point)),
+        Some(last) => last.is_called(recovery_point),
     };
-    // The last phase has a reply and no output: a row that has all outputs is of another list.
-    match in_order && stands_there && done < phases.len() {
+    match stands_there {
         true => Ok(done),
         false => Err(StrandedBecause::PhasesReordered),
     }
@@ -180,7 +182,7 @@ pub(crate) fn phases_done(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{EffectClass, Isolation};
+    use crate::definition::{EffectClass, Isolation, PhaseKind};
     use crate::store::Status;
     use std::time::Duration;
 
@@ -213,29 +215,29 @@ mod tests {
         outputs
     }
 
-    fn done(
+    fn done_of(
         phases: &'static [Phase],
         point: &str,
         stored: &[&str],
     ) -> Result<usize, StrandedBecause> {
-        phases_done(&Definition { name: "d", version: 1, phases }, point, &outputs(stored))
+        done(&Definition { name: "d", version: 1, phases }, point, &outputs(stored))
     }
 
     #[test]
     fn g14_a_row_of_the_same_list_resumes_after_its_recovery_point() {
         const LIST: &[Phase] = &[local("a", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LIST, "started", &[]), Ok(0));
-        assert_eq!(done(LIST, "a", &["a"]), Ok(1));
-        assert_eq!(done(LIST, "b", &["a", "b"]), Ok(2));
+        assert_eq!(done_of(LIST, "started", &[]), Ok(0));
+        assert_eq!(done_of(LIST, "a", &["a"]), Ok(1));
+        assert_eq!(done_of(LIST, "b", &["a", "b"]), Ok(2));
     }
 
     #[test]
     fn g14_renamed_and_added_phases_do_not_strand_a_row() {
         const RENAMED: &[Phase] = &[local("first", &["a"]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(RENAMED, "a", &["a"]), Ok(1));
+        assert_eq!(done_of(RENAMED, "a", &["a"]), Ok(1));
         const LONGER: &[Phase] =
             &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LONGER, "a", &["a"]), Ok(1));
+        assert_eq!(done_of(LONGER, "a", &["a"]), Ok(1));
     }
 
     #[test]
@@ -243,12 +245,12 @@ mod tests {
         use StrandedBecause::*;
         const LIST: &[Phase] =
             &[local("a", &[]), local("new", &[]), local("b", &[]), local("c", &[])];
-        assert_eq!(done(LIST, "b", &["a", "b"]), Err(PhasesReordered), "inserted before it");
-        assert_eq!(done(LIST, "gone", &["a", "gone"]), Err(UnknownRecoveryPoint), "removed");
-        assert_eq!(done(LIST, "b", &["a"]), Err(PhasesReordered), "edited by hand");
-        assert_eq!(done(LIST, "a", &[]), Err(PhasesReordered), "outputs are missing");
+        assert_eq!(done_of(LIST, "b", &["a", "b"]), Err(PhasesReordered), "inserted before it");
+        assert_eq!(done_of(LIST, "gone", &["a", "gone"]), Err(UnknownRecoveryPoint), "removed");
+        assert_eq!(done_of(LIST, "b", &["a"]), Err(PhasesReordered), "edited by hand");
+        assert_eq!(done_of(LIST, "a", &[]), Err(PhasesReordered), "outputs are missing");
         const SHORT: &[Phase] = &[local("a", &[])];
-        assert_eq!(done(SHORT, "a", &["a"]), Err(PhasesReordered), "nothing is left to reply");
+        assert_eq!(done_of(SHORT, "a", &["a"]), Err(PhasesReordered), "nothing is left to reply");
     }
 
     /// A row behind `a`, written under `phases`.

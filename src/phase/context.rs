@@ -139,7 +139,7 @@ impl Outputs {
     }
 
     /// The names of the phases that are done, in order.
-    pub(crate) fn phases(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn phases(&self) -> impl Iterator<Item = &str> + Clone {
         self.0.iter().map(|(phase, _)| phase.as_str())
     }
 

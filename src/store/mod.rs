@@ -7,6 +7,8 @@ mod by_text;
 mod due;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod migrations;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
@@ -21,11 +23,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::backend::Backend;
-use diesel::migration::{Migration, MigrationSource};
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::AsyncConnectionCore;
-use diesel_migrations::{EmbeddedMigrations, MigrationHarness};
 use uuid::Uuid;
 
 use crate::definition::Isolation;
@@ -79,10 +78,13 @@ pub trait Store: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Applies the migrations that are missing. Safe to call from several processes at once.
+    /// Applies the migrations that are missing. Safe to call from several processes at once, and while nodes
+    /// of the build before serve requests: they work on the new schema too, and wait no longer than the
+    /// store says for a lock of a migration.
     ///
     /// # Errors
-    /// [`StoreError`], with the migration's name.
+    /// [`StoreError::Migration`], where one failed or could not get its locks in time. Those before it are
+    /// applied, and nothing of it is: call it again.
     fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The names of the migrations that are not applied.
@@ -92,7 +94,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Undoes all migrations: the tables of this crate are dropped, with all that is in them.
     ///
     /// # Errors
-    /// [`StoreError`], with the migration's name.
+    /// [`StoreError::Migration`], as there.
     fn revert_migrations(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// What a call has to see of the key's row, if there is one: one statement, no lock, no write. A
@@ -931,72 +933,4 @@ impl StoreError {
             _ => false,
         }
     }
-}
-
-/// A migration source by reference, which diesel has none for.
-struct Borrowed(&'static EmbeddedMigrations);
-
-impl<DB: Backend> MigrationSource<DB> for Borrowed {
-    fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
-        self.0.migrations()
-    }
-}
-
-/// Runs the migrations that are missing.
-pub(crate) fn run_migrations<H, DB>(
-    ours: &'static EmbeddedMigrations,
-) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
-where
-    H: MigrationHarness<DB>,
-    DB: Backend,
-    EmbeddedMigrations: MigrationSource<DB>,
-{
-    move |harness| {
-        let pending = harness.pending_migrations(Borrowed(ours)).map_err(migration_error)?;
-        for migration in pending {
-            harness.run_migration(&*migration).map_err(migration_error)?;
-        }
-        Ok(())
-    }
-}
-
-/// Names the migrations that are missing.
-pub(crate) fn name_missing<H, DB>(
-    ours: &'static EmbeddedMigrations,
-) -> impl FnOnce(&mut H) -> Result<Vec<String>, StoreError> + Send + 'static
-where
-    H: MigrationHarness<DB>,
-    DB: Backend,
-    EmbeddedMigrations: MigrationSource<DB>,
-{
-    move |harness| {
-        let pending = harness.pending_migrations(Borrowed(ours)).map_err(migration_error)?;
-        Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
-    }
-}
-
-/// Reverts our migrations, and none that the application keeps in the same table.
-pub(crate) fn revert_migrations<H, DB>(
-    ours: &'static EmbeddedMigrations,
-) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
-where
-    H: MigrationHarness<DB>,
-    DB: Backend,
-    EmbeddedMigrations: MigrationSource<DB>,
-{
-    move |harness| {
-        let applied = harness.applied_migrations().map_err(migration_error)?;
-        let mut migrations = MigrationSource::<DB>::migrations(ours).map_err(migration_error)?;
-        migrations.reverse();
-        for migration in migrations {
-            if applied.contains(&migration.name().version().as_owned()) {
-                harness.revert_migration(&*migration).map_err(migration_error)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn migration_error(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
-    StoreError::Migration(error.to_string())
 }

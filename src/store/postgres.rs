@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+#[cfg(feature = "fault-injection")]
+use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
@@ -42,6 +44,7 @@ use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, ExpiredRow, JobDataRow, JobListRow, abandoned, due_jobs,
     due_keys, job, listed_jobs,
 };
+use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
     GlanceRow, MOST_EXPIRED, Row, SurveyRow, count, glance, key_row, millis, surveyed,
 };
@@ -56,6 +59,18 @@ use crate::phase::StagedJob;
 use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// A migration that changes a table needs a lock which every request waits behind from the moment that it is
+/// asked for, granted or not. So it is asked for 50 ms at a time, which a request takes for a slow moment,
+/// and rests at least half a second in between. A statement behind it, or a process that freezes in the
+/// middle, keeps what it has locked for five seconds at most, by the server's own clock.
+const MIGRATION_TERMS: Terms = Terms {
+    bounds: "SET LOCAL lock_timeout = '50ms'; SET LOCAL statement_timeout = '5s'; \
+             SET LOCAL idle_in_transaction_session_timeout = '5s'",
+    lock_wait: Duration::from_millis(50),
+    pause: Duration::from_millis(500),
+    patience: Duration::from_secs(30),
+};
 
 /// How long the store waits for the server's answer to a statement of its own. Past it, the
 /// connection is destroyed, and a commit's outcome counts as unknown.
@@ -91,6 +106,11 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// replays and heartbeats get through. Further phases of that scope wait in memory, as long as the pool
 /// would let them wait, and then fail with [`StoreError::NoConnection`], which names the share. What the
 /// application takes from the pool by itself is not counted, nor are other processes: each has its own pool.
+///
+/// [`migrate`](Store::migrate) may run beside requests, those of the build before too. A lock that they have
+/// to wait behind is asked for 50 ms at a time, half a second or more apart, for 30 seconds; past that, behind
+/// a long transaction on the engine's tables for example, it fails and has changed nothing. What it got, it
+/// keeps for milliseconds, and for no statement longer than 5 seconds.
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,
@@ -453,6 +473,28 @@ impl<P: Pool> Postgres<P> {
         if stands == [true] { Err(StoreError::Locked) } else { Ok(None) }
     }
 
+    /// [`migrate`](Store::migrate) with other migrations, tried for so long.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn migrate_from(
+        &self,
+        source: impl MigrationSource<Pg> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        let terms = Terms { patience, ..MIGRATION_TERMS };
+        self.with_migrations(run_migrations(source, terms)).await
+    }
+
+    /// [`revert_migrations`](Store::revert_migrations) of others.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn revert_from(
+        &self,
+        source: impl MigrationSource<Pg> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
+    }
+
     async fn with_migrations<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<R, StoreError>
@@ -484,22 +526,15 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        // Two processes that start at once may both find a migration missing; the loser's CREATE
-        // fails, and its second look finds nothing to do.
-        match self.with_migrations(super::run_migrations(&MIGRATIONS)).await {
-            Err(StoreError::Migration(_)) => {
-                self.with_migrations(super::run_migrations(&MIGRATIONS)).await
-            }
-            done => done,
-        }
+        self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.with_migrations(super::name_missing(&MIGRATIONS)).await
+        self.with_migrations(name_missing(MIGRATIONS)).await
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {
-        self.with_migrations(super::revert_migrations(&MIGRATIONS)).await
+        self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn look(

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+#[cfg(feature = "fault-injection")]
+use diesel::migration::MigrationSource;
 use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::sqlite::SqliteQueryBuilder;
@@ -35,6 +37,7 @@ use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{abandoned, due_jobs, due_keys, job, listed_jobs};
+use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
@@ -47,6 +50,15 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+
+/// A migration waits for the writers of other processes as long as any statement does (`busy_timeout`), and
+/// then once more.
+const MIGRATION_TERMS: Terms = Terms {
+    bounds: "",
+    lock_wait: WRITER_WAIT,
+    pause: Duration::ZERO,
+    patience: Duration::ZERO,
+};
 
 /// How long a request waits for the writer before it: in this process for the connection, and of
 /// another process for the file (`busy_timeout`).
@@ -225,21 +237,15 @@ impl Store for Sqlite {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        // As in the other store: of two that start at once, the loser looks a second time.
-        match self.migrations(super::run_migrations(&MIGRATIONS)).await {
-            Err(StoreError::Migration(_)) => {
-                self.migrations(super::run_migrations(&MIGRATIONS)).await
-            }
-            done => done,
-        }
+        self.migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.migrations(super::name_missing(&MIGRATIONS)).await
+        self.migrations(name_missing(MIGRATIONS)).await
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {
-        self.migrations(super::revert_migrations(&MIGRATIONS)).await
+        self.migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn look(
@@ -697,6 +703,28 @@ impl Sqlite {
             }
             None => (Commit::Failed(too_many_before()), None),
         }
+    }
+
+    /// [`migrate`](Store::migrate) with other migrations.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn migrate_from(
+        &self,
+        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        let terms = Terms { patience, ..MIGRATION_TERMS };
+        self.migrations(run_migrations(source, terms)).await
+    }
+
+    /// [`revert_migrations`](Store::revert_migrations) of others.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn revert_from(
+        &self,
+        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
     async fn migrations<R: Send + 'static>(

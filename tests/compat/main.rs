@@ -14,6 +14,8 @@ mod pilot_api;
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "simulation")]
+mod drawn;
 mod files;
 mod rows;
 mod verdicts;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,18 +22,49 @@ pub type Answer = (u16, Vec<u8>);
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
-    servers: Vec<String>,
+    servers: Arc<RwLock<Vec<String>>>,
     /// How long it wants its ride before the test fails.
     stuck_after: Duration,
     attempts: Arc<AtomicU64>,
+    troubles: Arc<Mutex<Vec<String>>>,
+    longest: Arc<Mutex<Duration>>,
+    /// How many attempts are under way, by server.
+    under_way: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+fn paths(servers: &[&str]) -> Vec<String> {
+    servers.iter().map(|url| format!("{url}/rides")).collect()
 }
 
 impl Client {
     /// `patience`: for one attempt.
     pub fn new(servers: &[&str], patience: Duration, stuck_after: Duration) -> Self {
         let http = reqwest::Client::builder().timeout(patience).build().unwrap();
-        let servers = servers.iter().map(|url| format!("{url}/rides")).collect();
-        Self { http, servers, stuck_after, attempts: Arc::default() }
+        let servers = Arc::new(RwLock::new(paths(servers)));
+        let (attempts, troubles, longest, under_way) = Default::default();
+        Self { http, servers, stuck_after, attempts, troubles, longest, under_way }
+    }
+
+    /// From now on it asks these, as a load balancer is told in a deploy. Comes back when `without` has
+    /// answered all that it was asked.
+    pub async fn ask_only(&self, servers: &[&str], without: &str) {
+        *self.servers.write().unwrap() = paths(servers);
+        let without = &paths(&[without])[0];
+        let began = Instant::now();
+        while self.under_way.lock().unwrap().get(without).is_some_and(|count| *count > 0) {
+            assert!(began.elapsed() < self.stuck_after, "{without} does not answer");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The answers that were not final, so that it had to ask again.
+    pub fn troubles(&self) -> Vec<String> {
+        self.troubles.lock().unwrap().clone()
+    }
+
+    /// How long the slowest answer took.
+    pub fn longest(&self) -> Duration {
+        *self.longest.lock().unwrap()
     }
 
     /// One attempt at one server.
@@ -50,9 +81,22 @@ impl Client {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         let places = ["origin_lat", "origin_lon", "target_lat", "target_lon"];
         let params = places.map(|place| (place, "37.77"));
-        let request = self.http.post(&self.servers[server]).header("idempotency-key", key);
-        let answer = request.header("authorization", user).form(&params).send().await?;
-        Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
+        let url = {
+            let servers = self.servers.read().unwrap();
+            *self.under_way.lock().unwrap().entry(servers[server].clone()).or_default() += 1;
+            servers[server].clone()
+        };
+        let request = self.http.post(&url).header("idempotency-key", key);
+        let began = Instant::now();
+        let answered = async {
+            let answer = request.header("authorization", user).form(&params).send().await?;
+            Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
+        };
+        let answered = answered.await;
+        *self.under_way.lock().unwrap().get_mut(&url).unwrap() -= 1;
+        let mut longest = self.longest.lock().unwrap();
+        *longest = began.elapsed().max(*longest);
+        answered
     }
 
     /// Tries again, at any server, until there is a final answer.
@@ -63,7 +107,8 @@ impl Client {
     async fn book_as(&self, user: &str, key: &str, random: &mut Random) -> Answer {
         let began = Instant::now();
         loop {
-            let server = random.below(self.servers.len() as u64) as usize;
+            let servers = self.servers.read().unwrap().len() as u64;
+            let server = random.below(servers) as usize;
             let last = self.send(server, user, key).await;
             match last {
                 Ok(answer @ (201 | 402, _)) => return answer,
@@ -74,6 +119,7 @@ impl Client {
             }
             let text =
                 last.map(|(status, body)| (status, String::from_utf8_lossy(&body).into_owned()));
+            self.troubles.lock().unwrap().push(format!("{key}: {text:?}"));
             assert!(began.elapsed() < self.stuck_after, "{key} is stuck: {text:?}");
             tokio::time::sleep(Duration::from_millis(20 + random.below(60))).await;
         }

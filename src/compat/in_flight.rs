@@ -1,0 +1,149 @@
+//! [`InFlight`]: where the unfinished requests of a database stand, told without the code of any definition.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
+use crate::StrandedBecause;
+use crate::definition::{ListedKind, PhaseList, STARTED};
+use crate::store::{FoundBy, Standing, Status, Store, StoreError};
+
+/// How many rows each of the three searches returns at most.
+const MOST_ROWS: u32 = 10_000;
+
+/// How young a request may be that no index of unfinished ones has: its first lease, of a minute at most by
+/// default, and the minute in which a completer enters it there.
+const YOUTH: Duration = Duration::from_secs(120);
+
+/// The unfinished requests of a database, by where they stand: names, versions, recovery points and the
+/// phases that they were written under, and nothing that is behind a codec. So it needs no code of theirs,
+/// and a command line or a deploy pipeline can read it; [`Engine::check`](crate::Engine::check) knows more.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct InFlight {
+    /// The places, in the order in which they were found.
+    pub places: Vec<Standing>,
+    /// Whether there may be more: a search came to its bound of ten thousand rows.
+    pub truncated: bool,
+}
+
+/// Requests at one place that the definitions of some lock files cannot go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// Where they stand, and how many they are.
+    pub rows: Standing,
+    /// Why.
+    pub because: StrandedBecause,
+}
+
+impl InFlight {
+    /// Reads them: three searches by index, of ten thousand rows each at most.
+    ///
+    /// # Errors
+    /// Any [`StoreError`] where the tables cannot be read.
+    pub async fn read<S: Store>(store: &S) -> Result<Self, StoreError> {
+        let mut seen = std::collections::HashSet::new();
+        let mut counts = [0; 2];
+        let mut found = Self::default();
+        let mut places: HashMap<Standing, usize> = HashMap::new();
+        for row in store.survey(MOST_ROWS, YOUTH).await? {
+            match row.found_by {
+                FoundBy::OldestOfYouth => {
+                    found.truncated = true;
+                    continue;
+                }
+                FoundBy::Due => counts[0] += 1,
+                FoundBy::Waiting => counts[1] += 1,
+                FoundBy::Youth => {}
+            }
+            if !seen.insert((row.scope, row.key)) {
+                continue;
+            }
+            let place = Standing { reason: None, ..row.standing };
+            let index = *places.entry(place.clone()).or_insert_with(|| {
+                found.places.push(Standing { rows: 0, ..place });
+                found.places.len() - 1
+            });
+            found.places[index].rows += 1;
+        }
+        found.truncated |= counts.contains(&MOST_ROWS);
+        Ok(found)
+    }
+
+    /// How many of the rows stand where a finding of [`compare`](super::compare) says that rows are affected.
+    #[must_use]
+    pub fn rows_at(&self, finding: &Finding) -> u64 {
+        rows_at(&self.places, finding)
+    }
+
+    /// How many rows of a version were found.
+    #[must_use]
+    pub fn rows_of(&self, definition: &str, version: u32) -> u64 {
+        let is_of = |place: &&Standing| place.definition == definition && place.version == version;
+        self.places.iter().filter(is_of).map(|place| place.rows).sum()
+    }
+
+    /// Whether no row of this version is unfinished: once no node creates any, its code may go.
+    #[must_use]
+    pub fn is_drained(&self, definition: &str, version: u32) -> bool {
+        !self.truncated && self.rows_of(definition, version) == 0
+    }
+
+    /// The rows that a build with these lock files would leave alone, by the phases that they were written
+    /// under. Whether it reads their stored parameters and outputs is not seen here.
+    #[must_use]
+    pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
+        let left = self.places.iter().filter_map(|rows| {
+            let because = goes_on(rows, locks).err()?;
+            Some(Left { rows: rows.clone(), because })
+        });
+        left.collect()
+    }
+}
+
+pub(crate) fn rows_at(places: &[Standing], finding: &Finding) -> u64 {
+    let is_there = |place: &&Standing| {
+        place.definition == finding.definition
+            && place.version == finding.version
+            && finding.points.contains(&place.recovery_point)
+    };
+    places.iter().filter(is_there).map(|place| place.rows).sum()
+}
+
+fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
+    let lock = locks.get(&rows.definition, rows.version).filter(|lock| lock.is_live());
+    let Some(lock) = lock else {
+        let is_of = |lock: &Lock| lock.definition == rows.definition;
+        return Err(match locks.iter().any(is_of) {
+            true => StrandedBecause::UnknownVersion,
+            false => StrandedBecause::UnknownDefinition,
+        });
+    };
+    let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.0;
+    // The recovery point may still have the name of the build before the last.
+    let done = match rows.recovery_point.as_str() {
+        STARTED => 0,
+        point => {
+            let at = lock.phases.iter().position(|phase| phase.is_called(point));
+            at.ok_or(StrandedBecause::UnknownRecoveryPoint)? + 1
+        }
+    };
+    let done = phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
+    let next = written.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
+    let call = match rows.status {
+        _ if rows.open_intent.is_some() => CallState::IntentOpen,
+        Status::Pending => CallState::NotMade,
+        _ => CallState::MayHaveBeenMade,
+    };
+    let class = match next.kind {
+        ListedKind::Local => Class::Local,
+        ListedKind::Idempotent => Class::Idempotent,
+        ListedKind::AtMostOnce => Class::AtMostOnce,
+    };
+    let next = Written { name: &next.name, class, provider_key: &next.key_name };
+    match after_call(next, call, lock.phases.get(done..).unwrap_or_default())? {
+        Resumed::Continues => Ok(()),
+        Resumed::BecomesUnknown => Err(StrandedBecause::CallMayHaveBeenMade),
+    }
+}

@@ -1,0 +1,205 @@
+//! The schema of our own tables, changed beside the requests that use it.
+//!
+//! A deploy is rolled out node by node, so the build before goes on working on the new schema, and none of
+//! its requests may wait long for a migration. What a migration may contain is said in
+//! `migrations/README.md` and checked by `tests/migrations.rs`; here is how one is run: under the store's
+//! own bounds, and again where a lock was not to be had.
+
+use std::time::{Duration, Instant};
+
+use diesel::backend::Backend;
+use diesel::connection::BoxableConnection;
+use diesel::migration::{
+    Migration, MigrationMetadata, MigrationName, MigrationSource, Result as Ran,
+};
+use diesel_migrations::MigrationHarness;
+
+use super::StoreError;
+use crate::chance;
+
+/// What a migration may cost the requests beside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Sent first in the transaction of each migration: its bounds, in SQL.
+    pub(crate) bounds: &'static str,
+    /// How long a migration waits for a lock in one try. The server's word for it has no kind of its own in
+    /// diesel (H9), but comes no sooner than this.
+    pub(crate) lock_wait: Duration,
+    /// The least time between two tries, in which the requests that had to wait go on; twice that at most.
+    pub(crate) pause: Duration,
+    /// How long a migration is tried.
+    pub(crate) patience: Duration,
+}
+
+/// Runs the migrations that are missing.
+pub(crate) fn run_migrations<H, DB, M>(
+    source: M,
+    terms: Terms,
+) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    M: MigrationSource<DB> + Send + 'static,
+{
+    move |harness| {
+        terms.keep_trying(|| {
+            for migration in harness.pending_migrations(Borrowed(&source))? {
+                harness.run_migration(&terms.bound(&*migration))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Names the migrations that are missing.
+pub(crate) fn name_missing<H, DB, M>(
+    source: M,
+) -> impl FnOnce(&mut H) -> Result<Vec<String>, StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    M: MigrationSource<DB> + Send + 'static,
+{
+    move |harness| {
+        let pending = harness.pending_migrations(source).map_err(failed)?;
+        Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
+    }
+}
+
+/// Reverts the migrations of `source`, the newest first, and none that the application keeps in the same
+/// table.
+pub(crate) fn revert_migrations<H, DB, M>(
+    source: M,
+    terms: Terms,
+) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
+where
+    H: MigrationHarness<DB>,
+    DB: Backend,
+    M: MigrationSource<DB> + Send + 'static,
+{
+    move |harness| {
+        terms.keep_trying(|| {
+            let applied = harness.applied_migrations()?;
+            let mut migrations = source.migrations()?;
+            migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
+            migrations.sort_by_key(|migration| migration.name().version().as_owned());
+            for migration in migrations.iter().rev() {
+                harness.revert_migration(&terms.bound(&**migration))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+    StoreError::Migration(error.to_string())
+}
+
+impl Terms {
+    fn bound<'m, DB: Backend>(self, migration: &'m dyn Migration<DB>) -> Bound<'m, DB> {
+        Bound { migration, bounds: self.bounds }
+    }
+
+    /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
+    /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
+    fn keep_trying(self, mut run: impl FnMut() -> Ran<()>) -> Result<(), StoreError> {
+        let until = Instant::now() + self.patience;
+        let mut may_have_raced = true;
+        loop {
+            let began = Instant::now();
+            let Err(error) = run() else { return Ok(()) };
+            // Two processes that start at once may both find a migration missing. The loser's fails, and its
+            // next look finds nothing to do.
+            let raced = std::mem::replace(&mut may_have_raced, false);
+            if began.elapsed() < self.lock_wait {
+                if raced {
+                    continue;
+                }
+                return Err(failed(error));
+            }
+            if Instant::now() >= until && !raced {
+                return Err(StoreError::Migration(format!(
+                    "{error} (tried for {:?}: other transactions may have kept its tables locked all the \
+                     time; nothing of it was changed)",
+                    self.patience
+                )));
+            }
+            let jitter = self.pause.mul_f64(chance::fraction());
+            std::thread::sleep(self.pause + jitter);
+        }
+    }
+}
+
+/// A migration that begins with the store's bounds.
+struct Bound<'m, DB: Backend> {
+    migration: &'m dyn Migration<DB>,
+    bounds: &'static str,
+}
+
+impl<DB: Backend> Bound<'_, DB> {
+    fn begin(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
+        match self.bounds {
+            "" => Ok(()),
+            bounds => Ok(conn.batch_execute(bounds)?),
+        }
+    }
+}
+
+impl<DB: Backend> Migration<DB> for Bound<'_, DB> {
+    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
+        self.begin(conn)?;
+        self.migration.run(conn)
+    }
+
+    fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
+        self.begin(conn)?;
+        self.migration.revert(conn)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        self.migration.metadata()
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        self.migration.name()
+    }
+}
+
+/// A migration source by reference, which diesel has none for.
+pub(crate) struct Borrowed<'s, M>(pub(crate) &'s M);
+
+impl<DB: Backend, M: MigrationSource<DB>> MigrationSource<DB> for Borrowed<'_, M> {
+    fn migrations(&self) -> Ran<Vec<Box<dyn Migration<DB>>>> {
+        self.0.migrations()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: Terms = Terms {
+        bounds: "",
+        lock_wait: Duration::from_millis(20),
+        pause: Duration::ZERO,
+        patience: Duration::from_millis(200),
+    };
+
+    fn tries(lasting: Duration) -> u32 {
+        let mut tries = 0;
+        let told = TERMS.keep_trying(|| {
+            tries += 1;
+            std::thread::sleep(lasting);
+            Err("no".into())
+        });
+        assert!(matches!(told, Err(StoreError::Migration(_))));
+        tries
+    }
+
+    #[test]
+    fn what_cannot_be_of_a_lock_is_told_after_one_more_look_and_a_lock_is_waited_for() {
+        assert_eq!(tries(Duration::ZERO), 2);
+        let tries = tries(TERMS.lock_wait);
+        assert!((3..=11).contains(&tries), "{tries}");
+    }
+}

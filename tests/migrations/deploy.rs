@@ -1,0 +1,67 @@
+//! A rolling deploy: nodes of the build before and of the next one, real processes under load, on a schema
+//! that changes in the middle. No request fails for it, and the provider's ledger is exact.
+//!
+//! Both builds are the same program: what is simulated is that the nodes which are there first do not know
+//! the migration, and that it is a new node which runs it (here the test does, by the engine's own code). What
+//! is real is all that they send, with the statements that they had prepared before.
+
+use std::time::{Duration, Instant};
+
+use atomic_phases::{Postgres, Sqlite};
+
+use crate::support::db::open_pg;
+use crate::support::load::{Client, Ledger, Load};
+use crate::support::rides::{Rides, number, postgres, sqlite};
+use crate::{Schema, next};
+
+/// Longer than any request takes while another process of a loaded machine has the processor.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
+    let rounds = number("DEPLOY_RIDES", 30);
+    let mut old = [rides.another(&[], &[]), rides.another(&[], &[])];
+    let client = Client::new(&[&rides.server.url, old[0].url(), old[1].url()], PATIENCE, PATIENCE * 2);
+    let load = Load::start(client.clone(), 6, 1);
+    load.goes_on(rounds).await;
+    let began = Instant::now();
+    db.up(next(S::FOLDER)).await.unwrap();
+    let took = began.elapsed();
+    load.goes_on(rounds).await;
+
+    // A new node comes, an old one goes, until all are new.
+    let new = [rides.another(&[], &[]), rides.another(&[], &[])];
+    client.ask_only(&[&rides.server.url, old[1].url(), new[0].url()], old[0].url()).await;
+    tokio::task::block_in_place(|| old[0].process.terminate());
+    load.goes_on(rounds).await;
+    client.ask_only(&[&rides.server.url, new[0].url(), new[1].url()], old[1].url()).await;
+    tokio::task::block_in_place(|| old[1].process.terminate());
+    load.goes_on(rounds).await;
+
+    // And back, while nodes of both builds serve: the schema goes last.
+    let back = rides.another(&[], &[]);
+    client.ask_only(&[&rides.server.url, back.url(), new[1].url()], new[0].url()).await;
+    load.goes_on(rounds).await;
+    db.down(next(S::FOLDER)).await.unwrap();
+    load.goes_on(rounds).await;
+    let booked = load.stop().await;
+    assert_eq!(client.troubles(), Vec::<String>::new(), "no request fails for a deploy");
+    let ledger = Ledger::of(&rides, &client, &booked).await;
+    println!("{store}: migrated in {took:?}; {ledger}; the longest request {:?}", client.longest());
+    ledger.assert_exact();
+    assert!(ledger.requests as u64 >= 6 * rounds);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_postgres() {
+    let rides = tokio::task::block_in_place(|| Rides::start(postgres));
+    let db: Postgres = open_pg(&rides.database, 2).await;
+    a_rolling_deploy("postgres", rides, db).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_sqlite() {
+    let rides = tokio::task::block_in_place(|| Rides::start(sqlite));
+    let path = rides.database.strip_prefix("sqlite://").unwrap();
+    let db = Sqlite::open(path).await.unwrap();
+    a_rolling_deploy("sqlite", rides, db).await;
+}

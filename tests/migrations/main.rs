@@ -1,0 +1,91 @@
+//! The schema of the engine's own tables changes while requests run: what a migration may contain, what
+//! becomes of the rows, and what requests notice of it.
+//!
+//! There has to be a migration that the build under test does not need, or nothing of this could be shown
+//! before one is written: `tests/fixtures/migrations` is the next one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(feature = "fault-injection")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deploy;
+mod locks;
+mod rows;
+mod rules;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use atomic_phases::{Postgres, Sqlite, StoreError};
+use diesel_migrations::FileBasedMigrations;
+
+use crate::support::TestDb;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store with the folder of its migrations.
+trait Schema: TestDb {
+    const FOLDER: &'static str;
+    /// A table that has no row, with the columns of a table: name and type.
+    const COLUMNS_OF: &'static str;
+
+    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
+    async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
+}
+
+impl Schema for Postgres {
+    const FOLDER: &'static str = "postgres";
+    const COLUMNS_OF: &'static str = "SELECT coalesce(string_agg(column_name, ',' ORDER BY ordinal_position), '') \
+        FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ";
+
+    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.migrate_from(migrations, PATIENCE).await
+    }
+
+    async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.revert_from(migrations).await
+    }
+}
+
+impl Schema for Sqlite {
+    const FOLDER: &'static str = "sqlite";
+    const COLUMNS_OF: &'static str =
+        "SELECT coalesce(group_concat(name), '') FROM pragma_table_info WHERE arg = ";
+
+    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.migrate_from(migrations, Duration::ZERO).await
+    }
+
+    async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.revert_from(migrations).await
+    }
+}
+
+/// The folders of all migrations of a store in their order, the next one too.
+fn all(folder: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let places = [root.join("migrations"), root.join("tests/fixtures/migrations")];
+    let entries = places.iter().flat_map(|place| std::fs::read_dir(place.join(folder)).unwrap());
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.is_dir());
+    all.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
+    all
+}
+
+/// One migration alone.
+fn only(migration: &Path) -> FileBasedMigrations {
+    let dir = tempfile::tempdir().unwrap().keep();
+    let copy = dir.join(migration.file_name().unwrap());
+    std::fs::create_dir(&copy).unwrap();
+    for file in ["up.sql", "down.sql"] {
+        std::fs::copy(migration.join(file), copy.join(file)).unwrap();
+    }
+    FileBasedMigrations::from_path(dir).unwrap()
+}
+
+/// The migration that no build knows yet.
+fn next(folder: &str) -> FileBasedMigrations {
+    only(all(folder).last().unwrap())
+}

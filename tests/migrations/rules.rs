@@ -1,0 +1,174 @@
+//! What a migration may contain: `migrations/README.md`, held against the files.
+
+use std::path::Path;
+
+use crate::all;
+
+/// The statements of a file, without comments, in one case and with single spaces.
+fn statements(sql: &str) -> Vec<String> {
+    let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
+    let sql = lines.collect::<Vec<_>>().join(" ");
+    let mut statements = vec![String::new()];
+    let (mut in_text, mut in_body, mut in_block) = (false, false, false);
+    for word in sql.split_inclusive([' ', ';', '\'', '$']) {
+        let last = statements.last_mut().unwrap();
+        last.push_str(word);
+        in_text ^= word.ends_with('\'');
+        in_body ^= last.ends_with("$$");
+        // The body of a trigger of SQLite.
+        match word.trim().to_uppercase().trim_end_matches(';') {
+            "BEGIN" => in_block = true,
+            "END" => in_block = false,
+            _ => {}
+        }
+        if word.ends_with(';') && !in_text && !in_body && !in_block {
+            statements.push(String::new());
+        }
+    }
+    let plain = |text: &String| {
+        let text = text.trim().trim_end_matches(';');
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    statements.iter().map(plain).filter(|text| !text.is_empty()).collect()
+}
+
+/// Why a statement is not one that the build before takes no notice of; `ours` are the tables of the
+/// migration itself.
+fn refused(statement: &str, ours: &mut Vec<String>) -> Option<&'static str> {
+    let words: Vec<String> = statement.split([' ', '(']).map(str::to_lowercase).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+    let behind = |word: &str| {
+        let at = words.iter().position(|other| *other == word)?;
+        words.get(at + 1).map(|name| (*name).to_owned())
+    };
+    let is_ours = |name: Option<String>| name.is_some_and(|name| ours.contains(&name));
+    match words.as_slice() {
+        ["create", "table", "if", ..] => Some("a table that may be there is not known"),
+        ["create", "table", name, ..] => {
+            ours.push((*name).to_owned());
+            None
+        }
+        ["create", "type" | "function" | "sequence", ..] | ["comment", "on", ..] => None,
+        ["create", "index", ..] | ["create", "unique", "index", ..] => {
+            (!is_ours(behind("on"))).then_some("an index on a table that is there")
+        }
+        ["create", "trigger", ..] => {
+            (!is_ours(behind("on"))).then_some("a trigger on a table that is there")
+        }
+        ["insert", "into", name, ..] => {
+            (!is_ours(Some((*name).to_owned()))).then_some("rows of a table that is there")
+        }
+        ["alter", "table", name, ..] if ours.contains(&(*name).to_owned()) => None,
+        ["alter", "table", _, rest @ ..] => refused_column(&rest.join(" ")),
+        _ => Some("not among what a migration may contain"),
+    }
+}
+
+/// Why a table that is there may not be altered so.
+fn refused_column(change: &str) -> Option<&'static str> {
+    for part in change.split(", ") {
+        let words: Vec<&str> = part.split(' ').collect();
+        let ["add", "column", _, rest @ ..] = words.as_slice() else {
+            return Some("another change than a new column");
+        };
+        let has = |word: &str| rest.contains(&word);
+        if ["check", "references", "unique", "primary", "constraint", "generated"].iter().any(|w| has(w)) {
+            return Some("a constraint on rows that are there");
+        }
+        let default = rest.iter().position(|word| *word == "default").and_then(|at| rest.get(at + 1));
+        let is_constant = |value: &&&str| {
+            value.starts_with('\'') || value.parse::<f64>().is_ok() || ["true", "false"].contains(value)
+        };
+        match default {
+            Some(_) if default.filter(is_constant).is_none() => return Some("a default that is computed"),
+            None if has("not") => return Some("NOT NULL without a default"),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What is wrong with a migration behind the first.
+fn wrong(sql: &str) -> Vec<String> {
+    let (mut ours, mut wrong, mut alters) = (Vec::new(), Vec::new(), false);
+    for statement in statements(sql) {
+        if let Some(because) = refused(&statement, &mut ours) {
+            wrong.push(format!("{because}: {statement}"));
+        }
+        let is_alter = statement.to_lowercase().starts_with("alter table");
+        if alters && !is_alter {
+            wrong.push(format!("behind the first lock on a table that is there: {statement}"));
+        }
+        alters |= is_alter;
+    }
+    wrong
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+fn a_migration_adds_only_what_the_build_before_takes_no_notice_of_and_has_its_way_down() {
+    for folder in ["postgres", "sqlite"] {
+        let migrations = all(folder);
+        assert!(migrations.len() > 1, "the next one is among them");
+        for migration in &migrations {
+            assert!(!statements(&read(&migration.join("down.sql"))).is_empty(), "{migration:?}: no down.sql");
+            assert!(!migration.join("metadata.toml").exists(), "{migration:?} is not in a transaction");
+        }
+        for migration in &migrations[1..] {
+            let sql = read(&migration.join("up.sql"));
+            assert!(!statements(&sql).is_empty(), "{migration:?}");
+            assert_eq!(wrong(&sql), Vec::<String>::new(), "{migration:?}");
+        }
+    }
+    let names = |folder| -> Vec<_> {
+        all(folder).iter().map(|path| path.file_name().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("postgres"), names("sqlite"), "both stores have the same schema");
+}
+
+#[test]
+fn what_the_rules_forbid_is_found() {
+    let fine = [
+        "CREATE TABLE a (b text); CREATE UNIQUE INDEX c ON a (b); INSERT INTO a VALUES ('x;y');",
+        "CREATE TABLE a (b text); ALTER TABLE a ADD CONSTRAINT d CHECK (b <> '')",
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE x SET y = 1; END $$; \
+         -- a comment; with a semicolon\n COMMENT ON FUNCTION f IS 'it';",
+        "ALTER TABLE keys ADD COLUMN a text, ADD COLUMN b varchar(50) NOT NULL DEFAULT '';",
+        "ALTER TABLE keys ADD COLUMN a bigint NOT NULL DEFAULT 0; ALTER TABLE jobs ADD COLUMN a boolean DEFAULT false",
+    ];
+    for sql in fine {
+        assert_eq!(wrong(sql), Vec::<String>::new(), "{sql}");
+    }
+    let bad = [
+        "DROP TABLE keys",
+        "ALTER TABLE keys DROP COLUMN a",
+        "ALTER TABLE keys ADD COLUMN a text, DROP COLUMN b",
+        "ALTER TABLE keys RENAME COLUMN a TO b",
+        "ALTER TABLE keys RENAME TO other",
+        "ALTER TABLE keys ALTER COLUMN a TYPE bigint",
+        "ALTER TABLE keys ALTER COLUMN a SET NOT NULL",
+        "ALTER TABLE keys ADD COLUMN a text NOT NULL",
+        "ALTER TABLE keys ADD COLUMN a timestamptz DEFAULT now()",
+        "ALTER TABLE keys ADD COLUMN a uuid NOT NULL DEFAULT gen_random_uuid()",
+        "ALTER TABLE keys ADD COLUMN a text REFERENCES b",
+        "ALTER TABLE keys ADD COLUMN a text CHECK (a <> '')",
+        "ALTER TABLE keys ADD CONSTRAINT a CHECK (b > 0)",
+        "CREATE INDEX a ON keys (b)",
+        "CREATE INDEX CONCURRENTLY a ON keys (b)",
+        "CREATE TRIGGER a BEFORE UPDATE ON keys FOR EACH ROW EXECUTE FUNCTION f()",
+        "UPDATE keys SET a = 1",
+        "DELETE FROM keys",
+        "INSERT INTO keys VALUES (1)",
+        "TRUNCATE keys",
+        "LOCK TABLE keys",
+        "ALTER TYPE atomic_phases_status ADD VALUE 'paused'",
+        "CREATE TABLE IF NOT EXISTS keys (a text)",
+        "ALTER TABLE keys ADD COLUMN a text; CREATE TABLE b (c text)",
+    ];
+    for sql in bad {
+        assert!(!wrong(sql).is_empty(), "{sql}");
+    }
+}
