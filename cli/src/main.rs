@@ -1,16 +1,18 @@
-//! `cargo atomic-phases`: compares the lock files of a repository with those of what is deployed, without
-//! a build. The rules are `atomic-phases-compat`'s; here are arguments, git and exit codes.
+//! `cargo atomic-phases`: compares the lock files of a repository with those of what is deployed, and with
+//! the rows of a database, without a build of the application. The rules are the library's; here are
+//! arguments, git and exit codes.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod database;
 mod date;
 mod git;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use atomic_phases_compat::{
-    Levels, Lint, Locks, State, blocks, compare, file_name, github, json, text,
+use atomic_phases::compat::{
+    InFlight, Levels, Lint, Locks, State, blocks, compare, file_name, github, json, text,
 };
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -23,7 +25,8 @@ enum Cargo {
 
 /// What a change of a request does to the requests that are under way
 ///
-/// Exit codes: 0 fine, 1 error, 2 usage, 4 no such lint or version, 6 a change must not be deployed as it is.
+/// Exit codes: 0 fine, 1 error, 2 usage, 4 no such lint or version, 5 refused, 6 found something: a change that
+/// must not be deployed as it is, or rows.
 #[derive(clap::Args)]
 #[command(name = "atomic-phases", version)]
 struct Arguments {
@@ -53,6 +56,16 @@ enum Subcommands {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+    /// Hold the lock files against the rows of a database: which of them would this build leave alone?
+    Check {
+        #[command(flatten)]
+        database: Database,
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Ask about the definitions in a database
+    #[command(subcommand)]
+    Definitions(Definitions),
     /// Say what a lint means, and what to write instead
     Explain {
         /// Its name; all of them are listed without it
@@ -63,7 +76,31 @@ enum Subcommands {
         /// The definition's name
         name: String,
         version: u32,
+        /// Refuse while it has unfinished rows in this database: postgres://… or sqlite://PATH
+        #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
+        database_url: Option<String>,
     },
+}
+
+#[derive(Subcommand)]
+enum Definitions {
+    /// Say whether no row of a version is unfinished, so that its code may go; exits with 6 while there is one
+    Drained {
+        /// The definition's name, as its lock file has it
+        name: String,
+        version: u32,
+        #[command(flatten)]
+        database: Database,
+    },
+}
+
+const VARIABLE: &str = "ATOMIC_PHASES_DATABASE_URL";
+
+#[derive(clap::Args)]
+struct Database {
+    /// postgres://… or sqlite://PATH
+    #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
+    database_url: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -80,6 +117,8 @@ enum End {
     Fine,
     /// There is no lint or version of that name.
     NoSuch,
+    /// What was asked for must not be done.
+    Refused,
     /// A check found something.
     Found,
 }
@@ -91,6 +130,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::NoSuch) => ExitCode::from(4),
+        Ok(End::Refused) => ExitCode::from(5),
         Ok(End::Found) => ExitCode::from(6),
         Err(error) => {
             eprintln!("error: {error}");
@@ -109,7 +149,13 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
         Subcommands::Lock { arguments: passed } => lock(arguments, passed),
         Subcommands::Diff { against, format } => diff(arguments, package, against, *format),
         Subcommands::Explain { lint } => Ok(explain(lint.as_deref())),
-        Subcommands::Retire { name, version } => retire(&folder, name, *version),
+        Subcommands::Check { database, format } => check(&folder, database, *format),
+        Subcommands::Definitions(Definitions::Drained { name, version, database }) => {
+            drained(&folder, name, *version, database)
+        }
+        Subcommands::Retire { name, version, database_url } => {
+            retire(&folder, name, *version, database_url.as_deref())
+        }
     }
 }
 
@@ -169,7 +215,48 @@ fn explain(name: Option<&str>) -> End {
     End::Fine
 }
 
-fn retire(folder: &Path, name: &str, version: u32) -> Result<End, Failure> {
+fn check(folder: &Path, database: &Database, format: Format) -> Result<End, Failure> {
+    let locks = Locks::read(folder)?;
+    let in_flight = database::in_flight(&database.database_url)?;
+    let left = in_flight.left_by(&locks);
+    print!("{}", database::shown(&left, format));
+    if format == Format::Text && left.is_empty() {
+        println!("no unfinished row would be left alone");
+    }
+    if in_flight.truncated {
+        eprintln!("note: there are more unfinished rows than were looked at");
+    }
+    Ok(if left.is_empty() { End::Fine } else { End::Found })
+}
+
+fn drained(folder: &Path, name: &str, version: u32, database: &Database) -> Result<End, Failure> {
+    // A name that is mistyped has no rows either.
+    if Locks::read(folder)?.get(name, version).is_none() {
+        eprintln!("there is no {} in {}", file_name(name, version), folder.display());
+        return Ok(End::NoSuch);
+    }
+    let in_flight = database::in_flight(&database.database_url)?;
+    if in_flight.is_drained(name, version) {
+        println!("{name}@{version} has no unfinished row in this database");
+        return Ok(End::Fine);
+    }
+    println!("{name}@{version} has {}", unfinished(&in_flight, name, version));
+    Ok(End::Found)
+}
+
+fn unfinished(in_flight: &InFlight, name: &str, version: u32) -> String {
+    match in_flight.rows_of(name, version) {
+        0 => "no unfinished row among those looked at, and there are more".to_owned(),
+        rows => format!("{rows} unfinished rows"),
+    }
+}
+
+fn retire(
+    folder: &Path,
+    name: &str,
+    version: u32,
+    database_url: Option<&str>,
+) -> Result<End, Failure> {
     let mut locks = Locks::read(folder)?;
     let Some(lock) = locks.get_mut(name, version) else {
         eprintln!("there is no {} in {}", file_name(name, version), folder.display());
@@ -178,6 +265,13 @@ fn retire(folder: &Path, name: &str, version: u32) -> Result<End, Failure> {
     if let State::Retired(since) = &lock.state {
         println!("{name}@{version} is retired since {since}");
         return Ok(End::Fine);
+    }
+    if let Some(url) = database_url {
+        let in_flight = database::in_flight(url)?;
+        if !in_flight.is_drained(name, version) {
+            eprintln!("refused: {name}@{version} has {}", unfinished(&in_flight, name, version));
+            return Ok(End::Refused);
+        }
     }
     lock.state = State::Retired(date::today());
     locks.write(folder)?;

@@ -18,7 +18,7 @@ pub enum Class {
 /// A phase that a row was written under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written<'p> {
-    /// The name that it had.
+    /// The name that it had; that of its intent, where one is open.
     pub name: &'p str,
     /// Where its effect was.
     pub class: Class,
@@ -138,6 +138,10 @@ pub fn after_call(
         Class::Local => Err(StopsBecause::KindChanged),
         _ if phase.provider_key() != next.provider_key => Err(StopsBecause::ProviderKeyChanged),
         _ if behind > 0 => Err(StopsBecause::PhasesReordered),
+        // Nobody could be asked about an intent whose name means nothing here.
+        _ if call == CallState::IntentOpen && !phase.is_called(next.name) => {
+            Err(StopsBecause::UnknownRecoveryPoint)
+        }
         Class::AtMostOnce if call != CallState::IntentOpen => Ok(Resumed::BecomesUnknown),
         Class::AtMostOnce | Class::Idempotent => Ok(Resumed::Continues),
     }

@@ -141,7 +141,8 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
         ListedKind::Idempotent => Class::Idempotent,
         ListedKind::AtMostOnce => Class::AtMostOnce,
     };
-    let next = Written { name: &next.name, class, provider_key: &next.key_name };
+    let name = rows.open_intent.as_deref().unwrap_or(&next.name);
+    let next = Written { name, class, provider_key: &next.key_name };
     match after_call(next, call, lock.phases.get(done..).unwrap_or_default())? {
         Resumed::Continues => Ok(()),
         Resumed::BecomesUnknown => Err(StrandedBecause::CallMayHaveBeenMade),

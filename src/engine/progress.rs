@@ -143,14 +143,14 @@ pub(crate) fn progress(
     let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.0.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let next =
-        Written { name: &next.name, class: class(next.kind), provider_key: &next.key_name };
     let call = match row.attempts {
         // Never run, so nothing was called.
         0 => CallState::NotMade,
         _ if row.open_intent.is_some() => CallState::IntentOpen,
         _ => CallState::MayHaveBeenMade,
     };
+    let name = row.open_intent.as_deref().unwrap_or(&next.name);
+    let next = Written { name, class: class(next.kind), provider_key: &next.key_name };
     Ok(match after_call(next, call, definition.phases.get(done..).unwrap_or_default())? {
         Resumed::Continues => Progress::Continues,
         Resumed::BecomesUnknown => Progress::CallMayHaveBeenMade,

@@ -23,7 +23,7 @@ pub(crate) struct Terms {
     /// Sent first in the transaction of each migration: its bounds, in SQL.
     pub(crate) bounds: &'static str,
     /// How long a migration waits for a lock in one try. The server's word for it has no kind of its own in
-    /// diesel (H9), but comes no sooner than this.
+    /// diesel (H9), but comes no sooner than this; nor does that for a statement that took too long.
     pub(crate) lock_wait: Duration,
     /// The least time between two tries, in which the requests that had to wait go on; twice that at most.
     pub(crate) pause: Duration,
@@ -43,8 +43,10 @@ where
 {
     move |harness| {
         terms.keep_trying(|| {
+            // In a new database there is no request that could wait.
+            let bounds = if harness.applied_migrations()?.is_empty() { "" } else { terms.bounds };
             for migration in harness.pending_migrations(Borrowed(&source))? {
-                harness.run_migration(&terms.bound(&*migration))?;
+                harness.run_migration(&Bound { migration: &*migration, bounds })?;
             }
             Ok(())
         })
@@ -84,7 +86,8 @@ where
             migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
             migrations.sort_by_key(|migration| migration.name().version().as_owned());
             for migration in migrations.iter().rev() {
-                harness.revert_migration(&terms.bound(&**migration))?;
+                let bound = Bound { migration: &**migration, bounds: terms.bounds };
+                harness.revert_migration(&bound)?;
             }
             Ok(())
         })
@@ -96,10 +99,6 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
 }
 
 impl Terms {
-    fn bound<'m, DB: Backend>(self, migration: &'m dyn Migration<DB>) -> Bound<'m, DB> {
-        Bound { migration, bounds: self.bounds }
-    }
-
     /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
     /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
     fn keep_trying(self, mut run: impl FnMut() -> Ran<()>) -> Result<(), StoreError> {
@@ -119,8 +118,8 @@ impl Terms {
             }
             if Instant::now() >= until && !raced {
                 return Err(StoreError::Migration(format!(
-                    "{error} (tried for {:?}: other transactions may have kept its tables locked all the \
-                     time; nothing of it was changed)",
+                    "{error} (tried for {:?}: other transactions kept its tables locked all the time, or they \
+                     are so large that it takes long; nothing of it was changed. See migrations/README.md)",
                     self.patience
                 )));
             }

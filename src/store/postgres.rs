@@ -61,14 +61,15 @@ use crate::setting::number;
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// A migration that changes a table needs a lock which every request waits behind from the moment that it is
-/// asked for, granted or not. So it is asked for 50 ms at a time, which a request takes for a slow moment,
-/// and rests at least half a second in between. A statement behind it, or a process that freezes in the
-/// middle, keeps what it has locked for five seconds at most, by the server's own clock.
+/// asked for, granted or not. So it is asked for 50 ms at a time, and a statement takes half a second at most:
+/// together less than a request waits for a row (`lock_wait`, a second by default). In between it rests for a
+/// second or two. A process that freezes in the middle loses its locks after five seconds, by the server's
+/// own clock.
 const MIGRATION_TERMS: Terms = Terms {
-    bounds: "SET LOCAL lock_timeout = '50ms'; SET LOCAL statement_timeout = '5s'; \
+    bounds: "SET LOCAL lock_timeout = '50ms'; SET LOCAL statement_timeout = '500ms'; \
              SET LOCAL idle_in_transaction_session_timeout = '5s'",
     lock_wait: Duration::from_millis(50),
-    pause: Duration::from_millis(500),
+    pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
 };
 
@@ -108,9 +109,9 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// application takes from the pool by itself is not counted, nor are other processes: each has its own pool.
 ///
 /// [`migrate`](Store::migrate) may run beside requests, those of the build before too. A lock that they have
-/// to wait behind is asked for 50 ms at a time, half a second or more apart, for 30 seconds; past that, behind
-/// a long transaction on the engine's tables for example, it fails and has changed nothing. What it got, it
-/// keeps for milliseconds, and for no statement longer than 5 seconds.
+/// to wait behind is asked for 50 ms at a time, a second or more apart, for 30 seconds; past that, behind a long
+/// transaction on the engine's tables for example, it fails and has changed nothing. What it got, it keeps for
+/// milliseconds, and for half a second a statement at most.
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadPool> {
     pool: P,

@@ -17,5 +17,6 @@ mod support;
 #[cfg(feature = "simulation")]
 mod drawn;
 mod files;
+mod recipes;
 mod rows;
 mod verdicts;

@@ -1,14 +1,19 @@
 //! The rows that are there, beside what a change does in general.
 
-use atomic_phases::compat::{Definitions, Lint, compare};
+use std::collections::BTreeSet;
+
+use atomic_phases::compat::{Definitions, InFlight, Lint, compare};
 use atomic_phases::*;
 
 use crate::support::*;
-use crate::verdicts::{Inserted, InsertedLast, Member, Plain};
+use crate::verdicts::{
+    Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered,
+};
 
 on_both_stores! {
     g14_a_deploy_counts_the_rows_that_a_change_would_strand,
     a_version_is_drained_when_its_last_row_is_settled,
+    g14_what_lock_files_say_of_the_rows_is_what_the_engine_says,
 }
 
 fn engine<S: TestDb, R: RequestDefinition<S, App>>(db: &S) -> Engine<S, App> {
@@ -37,11 +42,53 @@ async fn g14_a_deploy_counts_the_rows_that_a_change_would_strand<S: TestDb>(db: 
 
 async fn a_version_is_drained_when_its_last_row_is_settled<S: TestDb>(db: S) {
     let engine = engine::<S, Plain>(&db);
-    let drained = async || engine.check().await.unwrap().is_drained("family", 1);
+    let drained = async || {
+        let drained = engine.check().await.unwrap().is_drained("family", 1);
+        let without_code = InFlight::read(&db).await.unwrap().is_drained("family", 1);
+        assert_eq!(without_code, drained);
+        drained
+    };
     assert!(drained().await);
     failed(engine.execute(&scope(), &key("k"), Plain::stopping("b")).await);
     assert!(!drained().await);
     db.let_time_pass().await;
     finished(engine.execute(&scope(), &key("k"), Plain::stopping("")).await);
     assert!(drained().await);
+}
+
+/// What a build with other lock files would leave alone, told without its code and by its engine.
+async fn told<S: TestDb, R: RequestDefinition<S, App>>(db: &S) -> usize {
+    let engine = engine::<S, R>(db).check().await.unwrap();
+    let of_engine = engine.stranded.iter().map(|left| (&left.rows.recovery_point, left.because));
+    let in_flight = InFlight::read(db).await.unwrap();
+    let left = in_flight.left_by(&locks::<S, R>());
+    let of_locks = left.iter().map(|left| (&left.rows.recovery_point, left.because));
+    let name = std::any::type_name::<R>();
+    assert_eq!(
+        of_locks.clone().collect::<BTreeSet<_>>(),
+        of_engine.collect::<BTreeSet<_>>(),
+        "{name}"
+    );
+    of_locks.count()
+}
+
+async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(db: S) {
+    let old = engine::<S, Plain>(&db);
+    let accepted = old.call(&scope(), &key("accepted"), Plain::stopping("")).accept().await;
+    assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
+    for phase in ["b", "c", "z"] {
+        failed(old.execute(&scope(), &key(phase), Plain::stopping(phase)).await);
+    }
+    assert_eq!(told::<S, Plain>(&db).await, 0);
+    assert_eq!(told::<S, Renamed>(&db).await, 0);
+    assert_eq!(told::<S, InsertedLast>(&db).await, 0);
+    assert!(told::<S, RenamedBadly>(&db).await > 0);
+    assert!(told::<S, Inserted>(&db).await > 0);
+    assert!(told::<S, Removed>(&db).await > 0);
+    assert!(told::<S, Reordered>(&db).await > 0);
+    assert!(told::<S, Once>(&db).await > 0);
+    assert!(told::<S, Local>(&db).await > 0);
+    let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
+    assert!(none.iter().all(|left| left.because == StrandedBecause::UnknownDefinition));
+    assert_eq!(none.iter().map(|left| left.rows.rows).sum::<u64>(), 4);
 }

@@ -1,0 +1,123 @@
+//! The commands that read a database, without the code of the definitions in it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use atomic_phases::compat::{Definitions, Mode, check_locks};
+use atomic_phases::*;
+use serde::{Deserialize, Serialize};
+
+static PROVIDER_IS_DOWN: AtomicBool = AtomicBool::new(true);
+
+#[derive(Serialize, Deserialize)]
+struct CreateRide {
+    user_id: i64,
+}
+
+#[atomic_phases(name = "rides.create", version = 1)]
+impl CreateRide {
+    #[phase]
+    async fn ride_created(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<()> {
+        let _ = (self, tx);
+        Ok(())
+    }
+
+    #[phase(foreign(idempotent, window = "24h"))]
+    async fn charge_created(&self, call: ForeignCall) -> PhaseResult<()> {
+        let _ = self;
+        match PROVIDER_IS_DOWN.load(Ordering::SeqCst) {
+            true => Err(PhaseError::retryable("the provider is down")),
+            false => call.make(async |_key| Ok::<_, PhaseError>(())).await,
+        }
+    }
+
+    #[phase]
+    async fn receipt_staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::new(201))
+    }
+}
+
+fn definitions() -> Definitions<Sqlite> {
+    Definitions::new().with::<CreateRide>()
+}
+
+async fn book(engine: &Engine<Sqlite>) -> Outcome {
+    let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("key").unwrap());
+    engine.execute(&scope, &key, CreateRide { user_id: 1 }).await.unwrap()
+}
+
+fn run(dir: &Path, arguments: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_cargo-atomic-phases"))
+        .current_dir(dir)
+        .env_remove("ATOMIC_PHASES_DATABASE_URL")
+        .arg("atomic-phases")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = [stdout, stderr].concat();
+    (status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[tokio::test]
+async fn a_deploy_is_held_against_the_rows_that_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"app\"\n").unwrap();
+    check_locks(&definitions(), dir.path(), Path::new("phases"), &Mode::Update).unwrap();
+    let file = dir.path().join("rides.db");
+    let store = Sqlite::open(file.to_str().unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    let instant = Duration::from_millis(1);
+    let builder = Engine::builder(store).definitions(definitions()).back_off(instant, instant);
+    let engine = builder.build().unwrap();
+    assert!(matches!(book(&engine).await, Outcome::Failed { .. }));
+
+    let url = format!("sqlite://{}", file.display());
+    let check = |format| run(dir.path(), &["check", "--database-url", &url, "--format", format]);
+    let drained = |name, version| {
+        run(dir.path(), &["definitions", "drained", name, version, "--database-url", &url])
+    };
+    let retire = || run(dir.path(), &["retire", "rides.create", "1", "--database-url", &url]);
+    assert_eq!(check("text"), (0, "no unfinished row would be left alone\n".to_owned()));
+    let (code, told) = drained("rides.create", "1");
+    assert_eq!((code, told.as_str()), (6, "rides.create@1 has 1 unfinished rows\n"));
+    assert_eq!(drained("rides.create", "2").0, 4, "a version that was never locked");
+    assert_eq!(drained("ride.create", "1").0, 4, "a name that is mistyped has no rows either");
+    assert_eq!(retire().0, 5);
+
+    // A build that has renamed the phase whose call may have been made, and does not say so.
+    let lock = dir.path().join("phases/rides.create@1.toml");
+    let text = std::fs::read_to_string(&lock).unwrap();
+    assert!(text.contains("state = \"current\""), "it is not retired");
+    std::fs::write(&lock, text.replace("\"charge_created\"", "\"charged\"")).unwrap();
+    let (code, told) = check("text");
+    assert_eq!(code, 6);
+    assert!(told.starts_with("1 rows of rides.create@1, recovery point ride_created: a call may"));
+    let (code, told) = check("json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((code, &told[0]["rows"]), (6, &serde_json::json!(1)));
+    assert!(check("github").1.starts_with("::error title=rows_stranded::1 rows of rides.create@1"));
+    std::fs::write(&lock, text).unwrap();
+
+    PROVIDER_IS_DOWN.store(false, Ordering::SeqCst);
+    while !matches!(book(&engine).await, Outcome::Finished(_)) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(drained("rides.create", "1").0, 0);
+    assert_eq!(retire().0, 0);
+}
+
+#[test]
+fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    for url in ["sqlite://none.db", "mysql://host/db", "rides.db"] {
+        let (code, told) = run(dir.path(), &["check", "--database-url", url]);
+        assert_eq!(code, 1, "{told}");
+        assert!(!dir.path().join("none.db").exists());
+    }
+    assert_eq!(run(dir.path(), &["check"]).0, 2, "it has to be said which");
+}

@@ -1,0 +1,103 @@
+//! The recipes of `docs/changing-a-request.md`, as programs: `before` is deployed first, and its requests are
+//! stopped at each recovery point; then the next version is deployed on the same database, and they go on.
+
+mod before;
+mod insert;
+mod remove;
+mod rename;
+mod reorder;
+mod retire;
+mod retype;
+mod rollback;
+mod side_by_side;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atomic_phases::compat::{Definitions, Level, Lint, compare};
+use atomic_phases::*;
+
+use crate::support::{Provider, TestDb, failed, finished, key, on_both_stores, scope};
+
+/// The application's state: the provider of its payments, and a switch that only a test has.
+#[derive(Clone, Default)]
+struct App {
+    provider: Provider,
+    stops: Arc<Mutex<Option<&'static str>>>,
+}
+
+impl App {
+    /// Where a phase fails that is told to.
+    fn pass(&self, phase: &'static str) -> Result<(), PhaseError> {
+        match *self.stops.lock().unwrap() == Some(phase) {
+            true => Err(PhaseError::retryable("asked for")),
+            false => Ok(()),
+        }
+    }
+
+    async fn charge(&self, key: DerivedKey, what: &str) -> Result<String, PhaseError> {
+        Ok(self.provider.call(key.as_str(), what).await)
+    }
+}
+
+/// A build that runs.
+fn deployed<S: TestDb>(db: &S, app: &App, definitions: Definitions<S, App>) -> Engine<S, App> {
+    let builder = Engine::builder(db.clone()).app(app.clone()).lease(Duration::from_secs(60));
+    builder.definitions(definitions).build().unwrap()
+}
+
+/// Where the requests of `before` are stopped: each is named for the phase that fails, and the first of them is
+/// only accepted, so that it stands at `started`.
+const STOPS: [&str; 4] = ["order_created", "paid", "stock_taken", "answered"];
+
+/// Runs `before`, and leaves a request at each of its recovery points.
+async fn in_flight<S: TestDb>(db: &S, app: &App) {
+    let old = deployed(db, app, before::definitions());
+    let request = || before::CreateOrder { cents: 2000 };
+    let accepted = old.call(&scope(), &key(STOPS[0]), request()).accept().await;
+    assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
+    for stop in &STOPS[1..] {
+        stop_in(app, Some(stop));
+        failed(old.execute(&scope(), &key(stop), request()).await);
+    }
+    stop_in(app, None);
+    db.let_time_pass().await;
+}
+
+fn stop_in(app: &App, phase: Option<&'static str>) {
+    *app.stops.lock().unwrap() = phase;
+}
+
+/// Every request is finished by `new`, asked for by a client that sends `request`; each is charged once, and its
+/// order is there once.
+async fn all_go_on<S: TestDb, R: RequestDefinition<S, App>>(
+    db: &S,
+    new: &Engine<S, App>,
+    request: impl Fn() -> R,
+) {
+    let report = new.check().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    for stop in STOPS {
+        finished(new.execute(&scope(), &key(stop), request()).await);
+        assert!(finished(new.execute(&scope(), &key(stop), request()).await).replayed);
+    }
+    charged_once_each(db, new, STOPS.len()).await;
+}
+
+async fn charged_once_each<S: TestDb>(db: &S, engine: &Engine<S, App>, requests: usize) {
+    let provider = &engine.app().provider;
+    let whats: std::collections::HashSet<String> =
+        provider.ledger().into_iter().map(|effect| effect.what).collect();
+    assert_eq!((provider.effects(), whats.len()), (requests, requests), "one charge for each order");
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, requests as i64);
+    assert_eq!(db.number("SELECT count(DISTINCT id) FROM rides").await, requests as i64);
+}
+
+/// What the lock files say of the change.
+fn lints<S: TestDb>(old: &Definitions<S, App>, new: &Definitions<S, App>) -> Vec<Lint> {
+    compare(&old.locks(), &new.locks()).iter().map(|finding| finding.lint).collect()
+}
+
+fn none_denies(lints: &[Lint]) -> bool {
+    lints.iter().all(|lint| lint.level() < Level::Deny)
+}
