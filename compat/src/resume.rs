@@ -168,7 +168,6 @@ pub fn resumed(
     let committed = old.iter().take(done).map(|phase| phase.name.as_str());
     let done = phases_done(committed, new)?;
     let next = old.get(done).ok_or(StopsBecause::UnknownRecoveryPoint)?;
-    let next =
-        Written { name: &next.name, class: next.class(), provider_key: next.provider_key() };
+    let next = Written { name: &next.name, class: next.class(), provider_key: next.provider_key() };
     after_call(next, call, new.get(done..).unwrap_or_default())
 }

@@ -132,9 +132,13 @@ mod tests {
 
     /// What is told of a request with this phase between the two others.
     fn told(manifest: &str, charged: TokenStream) -> String {
+        told_of(FILE, manifest, charged)
+    }
+
+    fn told_of(file: &str, manifest: &str, charged: TokenStream) -> String {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("phases")).unwrap();
-        std::fs::write(dir.path().join("phases/rides.create@1.toml"), FILE).unwrap();
+        std::fs::write(dir.path().join("phases/rides.create@1.toml"), file).unwrap();
         std::fs::write(dir.path().join("Cargo.toml"), manifest).unwrap();
         let block = syn::parse2(quote! {
             impl CreateRide {
@@ -162,7 +166,9 @@ mod tests {
         let tokens = told("", same);
         let tracks = |file: &str| {
             tokens.split("include_bytes ! (").skip(1).any(|path| {
-                path.split(')').next().is_some_and(|path| path.trim().ends_with(&format!("{file}\"")))
+                path.split(')')
+                    .next()
+                    .is_some_and(|path| path.trim().ends_with(&format!("{file}\"")))
             })
         };
         assert!(tracks("phases/rides.create@1.toml") && tracks("Cargo.toml"), "{tokens}");
@@ -190,6 +196,32 @@ mod tests {
             async fn charged(&self, call: ForeignCall) -> PhaseResult<()> {}
         };
         assert!(told("", once).contains("`effect_weakened`"));
+    }
+
+    #[test]
+    fn an_inserted_phase_is_caught_by_the_compiler() {
+        let inserted = quote! {
+            #[phase]
+            async fn noted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {}
+            #[phase(foreign(idempotent, window = "24h"))]
+            async fn charged(&self, call: ForeignCall) -> PhaseResult<()> {}
+        };
+        let told = told("", inserted);
+        assert!(told.starts_with("error: ") && told.contains("phase `noted`"), "{told}");
+        assert!(told.contains("`phase_inserted`"), "{told}");
+    }
+
+    #[test]
+    fn a_dropped_name_is_caught_by_the_compiler() {
+        let file =
+            FILE.replace(r#"name = "charged", kind"#, r#"name = "charged", was = ["paid"], kind"#);
+        let file = file.replace(r#"provider_key = "charged""#, r#"provider_key = "paid""#);
+        let dropped = quote! {
+            #[phase(foreign(idempotent, window = "24h"))]
+            async fn charged(&self, call: ForeignCall) -> PhaseResult<()> {}
+        };
+        let told = told_of(&file, "", dropped);
+        assert!(told.contains("`provider_key_changed`; no setting allows it"), "{told}");
     }
 
     #[test]

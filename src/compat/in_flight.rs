@@ -129,7 +129,8 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
             at.ok_or(StrandedBecause::UnknownRecoveryPoint)? + 1
         }
     };
-    let done = phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
+    let done =
+        phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
     let next = written.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
     let call = match rows.status {
         _ if rows.open_intent.is_some() => CallState::IntentOpen,

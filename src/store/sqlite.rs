@@ -53,12 +53,8 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
 /// A migration waits for the writers of other processes as long as any statement does (`busy_timeout`), and
 /// then once more.
-const MIGRATION_TERMS: Terms = Terms {
-    bounds: "",
-    lock_wait: WRITER_WAIT,
-    pause: Duration::ZERO,
-    patience: Duration::ZERO,
-};
+const MIGRATION_TERMS: Terms =
+    Terms { bounds: "", lock_wait: WRITER_WAIT, pause: Duration::ZERO, patience: Duration::ZERO };
 
 /// How long a request waits for the writer before it: in this process for the connection, and of
 /// another process for the file (`busy_timeout`).

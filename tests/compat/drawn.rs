@@ -10,10 +10,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::__private::{self as private, Definition, EffectClass, Isolation, Phase, PhaseKind};
+use atomic_phases::__private::{
+    self as private, Definition, EffectClass, Isolation, Phase, PhaseKind,
+};
 use atomic_phases::compat::{
-    CallState, Definitions, Effect, Finding, Level, Lock, Locks, Output, Resumed, ValueType, compare,
-    resumed,
+    CallState, Definitions, Effect, Finding, Level, Lock, Locks, Output, Resumed, ValueType,
+    compare, resumed,
 };
 use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::*;
@@ -390,8 +392,7 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
 }
 
 impl<const N: usize> RequestDefinition<Memory, World> for Request<N> {
-    const DEFINITION: Definition =
-        Definition { name: "drawn", version: 1, phases: Self::PHASES };
+    const DEFINITION: Definition = Definition { name: "drawn", version: 1, phases: Self::PHASES };
 
     fn outputs() -> Vec<ValueType> {
         let values = Self::LIST.len - 1;
@@ -491,7 +492,8 @@ async fn judge(old: &Build, new: &Build, judged: &mut Judged) {
             judged.rows += 1;
             judged.went_on += u32::from(goes_on);
             if !goes_on {
-                let told = denying.iter().filter(|finding| finding.points.iter().any(|p| p == point));
+                let told =
+                    denying.iter().filter(|finding| finding.points.iter().any(|p| p == point));
                 let told: Vec<&str> = told.map(|finding| finding.lint.name()).collect();
                 assert!(!told.is_empty(), "it does not go on, and nobody says so: {place}");
                 shown.extend(told);

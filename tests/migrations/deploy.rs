@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
     let rounds = number("DEPLOY_RIDES", 30);
     let mut old = [rides.another(&[], &[]), rides.another(&[], &[])];
-    let client = Client::new(&[&rides.server.url, old[0].url(), old[1].url()], PATIENCE, PATIENCE * 2);
+    let client =
+        Client::new(&[&rides.server.url, old[0].url(), old[1].url()], PATIENCE, PATIENCE * 2);
     let load = Load::start(client.clone(), 6, 1);
     load.goes_on(rounds).await;
     let began = Instant::now();

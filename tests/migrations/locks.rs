@@ -20,7 +20,8 @@ use crate::{Schema, next};
 const STUCK: Duration = Duration::from_secs(10);
 
 async fn has_next_column(db: &Postgres) -> bool {
-    let columns = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'next_number'";
+    let columns =
+        "SELECT count(*) FROM information_schema.columns WHERE column_name = 'next_number'";
     db.number(columns).await == 1
 }
 

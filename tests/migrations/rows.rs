@@ -49,9 +49,15 @@ async fn one_in_each_state<S: Schema>(db: &S, app: &App) -> Vec<(&'static str, R
     let unknown = engine.execute(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
     let mut all = Vec::new();
-    for name in
-        ["completed", "pending", "in_progress", "intent", "failed_retryable", "dead_letter", "unknown"]
-    {
+    for name in [
+        "completed",
+        "pending",
+        "in_progress",
+        "intent",
+        "failed_retryable",
+        "dead_letter",
+        "unknown",
+    ] {
         all.push((name, status(&engine, name).await));
     }
     let states: std::collections::HashSet<Status> = all.iter().map(|(_, it)| it.status).collect();

@@ -40,7 +40,8 @@ fn statements(sql: &str) -> Vec<String> {
 /// migration itself.
 fn refused(statement: &str, ours: &mut Vec<String>) -> Option<&'static str> {
     let words: Vec<String> = statement.split([' ', '(']).map(str::to_lowercase).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
     let behind = |word: &str| {
         let at = words.iter().position(|other| *other == word)?;
         words.get(at + 1).map(|name| (*name).to_owned())
@@ -77,15 +78,23 @@ fn refused_column(change: &str) -> Option<&'static str> {
             return Some("another change than a new column");
         };
         let has = |word: &str| rest.contains(&word);
-        if ["check", "references", "unique", "primary", "constraint", "generated"].iter().any(|w| has(w)) {
+        if ["check", "references", "unique", "primary", "constraint", "generated"]
+            .iter()
+            .any(|w| has(w))
+        {
             return Some("a constraint on rows that are there");
         }
-        let default = rest.iter().position(|word| *word == "default").and_then(|at| rest.get(at + 1));
+        let default =
+            rest.iter().position(|word| *word == "default").and_then(|at| rest.get(at + 1));
         let is_constant = |value: &&&str| {
-            value.starts_with('\'') || value.parse::<f64>().is_ok() || ["true", "false"].contains(value)
+            value.starts_with('\'')
+                || value.parse::<f64>().is_ok()
+                || ["true", "false"].contains(value)
         };
         match default {
-            Some(_) if default.filter(is_constant).is_none() => return Some("a default that is computed"),
+            Some(_) if default.filter(is_constant).is_none() => {
+                return Some("a default that is computed");
+            }
             None if has("not") => return Some("NOT NULL without a default"),
             _ => {}
         }
@@ -119,8 +128,14 @@ fn a_migration_adds_only_what_the_build_before_takes_no_notice_of_and_has_its_wa
         let migrations = all(folder);
         assert!(migrations.len() > 1, "the next one is among them");
         for migration in &migrations {
-            assert!(!statements(&read(&migration.join("down.sql"))).is_empty(), "{migration:?}: no down.sql");
-            assert!(!migration.join("metadata.toml").exists(), "{migration:?} is not in a transaction");
+            assert!(
+                !statements(&read(&migration.join("down.sql"))).is_empty(),
+                "{migration:?}: no down.sql"
+            );
+            assert!(
+                !migration.join("metadata.toml").exists(),
+                "{migration:?} is not in a transaction"
+            );
         }
         for migration in &migrations[1..] {
             let sql = read(&migration.join("up.sql"));

@@ -88,7 +88,11 @@ async fn charged_once_each<S: TestDb>(db: &S, engine: &Engine<S, App>, requests:
     let provider = &engine.app().provider;
     let whats: std::collections::HashSet<String> =
         provider.ledger().into_iter().map(|effect| effect.what).collect();
-    assert_eq!((provider.effects(), whats.len()), (requests, requests), "one charge for each order");
+    assert_eq!(
+        (provider.effects(), whats.len()),
+        (requests, requests),
+        "one charge for each order"
+    );
     assert_eq!(db.number("SELECT count(*) FROM rides").await, requests as i64);
     assert_eq!(db.number("SELECT count(DISTINCT id) FROM rides").await, requests as i64);
 }

@@ -69,7 +69,6 @@ pub fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<CreateOrder>()
 }
 
-
 on_both_stores! {
     g1_a_renamed_phase_goes_on_under_the_same_provider_key,
 }

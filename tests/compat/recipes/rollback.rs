@@ -20,7 +20,8 @@ async fn g14_what_a_rollback_leaves_goes_on_when_the_release_is_back<S: TestDb>(
     db.let_time_pass().await;
 
     // What is told before: compare the other way round.
-    let findings = compare(&rename::definitions::<S>().locks(), &before::definitions::<S>().locks());
+    let findings =
+        compare(&rename::definitions::<S>().locks(), &before::definitions::<S>().locks());
     let told = findings.iter().flat_map(|finding| &finding.points).collect::<Vec<_>>();
     assert!(told.iter().any(|point| *point == "card_charged"), "{findings:?}");
     let old = deployed(&db, &app, before::definitions());

@@ -92,7 +92,6 @@ pub fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<before::CreateOrder>().with::<CreateOrder>()
 }
 
-
 on_both_stores! {
     g14_two_versions_serve_each_others_retries,
 }
