@@ -103,6 +103,12 @@ impl Phase {
         self.kind == PhaseKind::Local(Isolation::ReadCommitted)
     }
 
+    /// Whether the key has to be reserved before the phase runs as the first one: it shares the commit, and
+    /// writes before it.
+    pub(crate) fn needs_a_reservation(&self) -> bool {
+        self.shares_the_reservation() && !self.batch
+    }
+
     /// The name that the derived key is made of: the oldest, so that a rename between a call and
     /// its repetition does not change the key at the provider (G1).
     #[must_use]

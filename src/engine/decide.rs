@@ -68,7 +68,6 @@ fn decided(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
     if row.status == Status::Completed && row.fingerprint == ERASED {
         return Decision::Erased;
     }
-    #[cfg(feature = "fault-injection")]
     if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() {
         return Decision::InProgress { retry_after: row.lease_left };
     }
@@ -138,6 +137,9 @@ fn planned(
     }
     Plan::Run
 }
+
+/// Why a call is not repeated that was to be made when its provider may have forgotten it (G11).
+pub(super) const WINDOW_PASSED: &str = "the provider's window has passed";
 
 /// Whether the provider may have forgotten a call that was made when the last recovery point was
 /// committed, which is `age` ago: it cannot have been made before (G11).

@@ -65,8 +65,7 @@ impl Lease {
 
     /// The database said that the lease is ours, in answer to a statement that was sent after `sent`.
     pub(super) fn confirm(&self, sent: Moment) {
-        #[cfg(feature = "fault-injection")]
-        let sent = super::mutants::confirmed(sent);
+        let sent = if mutated!(ConfirmWhenRead) { Moment::now() } else { sent };
         let mut confirmed = self.confirmed();
         *confirmed = sent.max(*confirmed);
     }

@@ -1,45 +1,46 @@
 //! [`Engine`]: runs requests, phase by phase.
 //!
 //! The way of a request: [`Engine::execute`] takes the fingerprint and asks the store for the key's
-//! row (`execute`); `decide` says what the row means; `run` drives the phases from the last recovery
-//! point on; an [`Outcome`] comes back. All SQL is the store's, all decisions are made here.
+//! row (`attempt`); `decide` says what the row means; `run` drives the phases from the last recovery
+//! point on, and commits each transition of the row at one place (`run::commit`); an [`Outcome`] comes
+//! back. All SQL is the store's, all decisions are made here.
 
+mod attempt;
+mod background;
 mod builder;
+mod call;
 mod check;
 mod clock;
+mod compare;
+mod create;
 mod decide;
-mod drive;
+mod encoding;
 mod erase;
-mod execute;
-mod foreign;
+mod given;
 mod jobs;
 mod lease;
-mod moved;
-#[cfg(feature = "fault-injection")]
-mod mutants;
 mod outcome;
+mod pause;
 mod progress;
 mod quota;
-mod reconcile;
 mod registry;
+mod resolution;
 mod resolve;
 mod resume;
 mod revive;
 mod run;
 mod status;
-mod stored;
 mod undecodable;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
+pub(crate) use self::background::Driven;
 pub use self::builder::{BuildError, EngineBuilder, Registered, Unregistered};
+pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};
-pub(crate) use self::drive::Driven;
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
 pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
@@ -52,7 +53,7 @@ use self::lease::{Heartbeats, Running};
 use self::quota::{Buckets, Creating};
 use self::registry::Registry;
 use crate::codec::Codec;
-use crate::config::{OnDuplicate, Settings};
+use crate::config::Settings;
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::fingerprint::RequestOrigin;
@@ -173,55 +174,6 @@ pub struct StillRunning {
     pub within: Duration,
 }
 
-/// One call of [`Engine::call`], to be [executed](Self::execute).
-#[must_use = "a call does nothing until it is executed"]
-pub struct Call<S: Store, A, R> {
-    core: Arc<Core<S, A>>,
-    scope: Scope,
-    key: IdempotencyKey,
-    request: R,
-    origin: RequestOrigin,
-    context: Result<Option<Box<RawValue>>, ExecuteError>,
-    on_duplicate: OnDuplicate,
-    expects_new: bool,
-}
-
-impl<S: Store, A, R> Call<S, A, R> {
-    /// Method, path and query that the request came by: part of its fingerprint.
-    pub fn origin(mut self, origin: RequestOrigin) -> Self {
-        self.origin = origin;
-        self
-    }
-
-    /// What a resumed run has to know about the caller (principal, address, chosen headers). Stored
-    /// by the first call, no part of the fingerprint, and the same in each attempt: see
-    /// [`RequestContext::context`](crate::RequestContext::context).
-    pub fn context(mut self, context: &impl Serialize) -> Self {
-        self.context = serde_json::value::to_raw_value(context)
-            .map(Some)
-            .map_err(|_| ExecuteError::NotStorable { what: "context" });
-        self
-    }
-
-    /// What to do where somebody else is running the key.
-    pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
-        self.on_duplicate = on_duplicate;
-        self
-    }
-
-    /// Says that the key is most likely new, made up for this call, say. The engine then reserves it
-    /// without a look at it first: one round trip less.
-    ///
-    /// Only a hint: a key that has a row is answered as ever, after one statement more, and a first phase
-    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and left an error in PostgreSQL's log
-    /// (without the key). With a [`Quota`](crate::Quota) it changes nothing, because a replay never counts
-    /// against that.
-    pub fn expect_new(mut self) -> Self {
-        self.expects_new = true;
-        self
-    }
-}
-
 impl<S: Store, A> Clone for Engine<S, A> {
     fn clone(&self) -> Self {
         Self { core: self.core.clone() }
@@ -231,11 +183,5 @@ impl<S: Store, A> Clone for Engine<S, A> {
 impl<S: Store, A> std::fmt::Debug for Engine<S, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("definitions", &self.core.registry).finish_non_exhaustive()
-    }
-}
-
-impl<S: Store, A, R> std::fmt::Debug for Call<S, A, R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::stored::unreadable;
 use crate::fingerprint::FingerprintError;
 use crate::phase::Reply;
 use crate::store::StoreError;
@@ -256,4 +255,9 @@ impl From<StoreError> for ExecuteError {
             error => Self::Unavailable(error),
         }
     }
+}
+
+/// A stored value is not what this version of the engine writes there.
+pub(super) fn unreadable(what: &'static str) -> ExecuteError {
+    ExecuteError::Unreadable { what, why: "written by a newer version, or by hand" }
 }

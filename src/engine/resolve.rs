@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::execute::LOOKS;
+use super::attempt::MAX_ROUNDS;
 use super::outcome::ExecuteError;
 use super::progress::StrandedBecause;
-use super::reconcile::{executed, not_executed};
+use super::resolution::{executed, not_executed};
 use super::resume::Refused;
 use super::revive::{Found, Revived};
 use super::run::Run;
@@ -159,7 +159,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         resolution: Resolution,
     ) -> Result<Resolved, ResolveError> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ROUNDS {
             let row = self.core.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
             if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
                 return Ok(known);
@@ -382,7 +382,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     async fn settle(mut self, word: &Word) -> Result<bool, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
-        let moved = match word {
+        let settled = match word {
             Word::Executed { output, .. } => {
                 let phase = next()?;
                 self.released_behind(phase, output.clone(), executed(phase))
@@ -395,8 +395,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             // The calls that were made before were made: the window goes on (G11).
             Word::Retry => Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO)),
         };
-        let moved = moved.map_err(|_| ResolveError::NotStorable)?;
-        let written = self.write(&moved).await?.is_some();
+        let settled = settled.map_err(|_| ResolveError::NotStorable)?;
+        let written = self.write(&settled).await?.is_some();
         if written {
             observe::resolved(self.definition.name, self.subject(), word.name(), word.phase());
         }

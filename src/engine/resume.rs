@@ -4,14 +4,12 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::decide::{Plan, plan};
-use super::execute::Looked;
+use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{ExecuteError, FailureCause, Outcome};
 use super::progress::{Progress, StrandedBecause};
 use super::revive::{Found, Judged, Revived};
-use super::run::Run;
-
+use super::run::{RoundEnd, Run};
 use crate::definition::Definition;
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
@@ -38,7 +36,6 @@ pub(super) enum Refused {
 }
 
 const CALL_UNDER_WAY: &str = "its call was under way when the lease ended";
-pub(super) const WINDOW_PASSED: &str = "the provider's window has passed";
 const LEASE_ENDED: &str = "the lease of the last attempt ended before the request did";
 
 /// The fingerprint as derived keys are made of it. Of a row that none is made for it is of no matter.
@@ -54,55 +51,51 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: KeyRow,
         right: Right,
-    ) -> Result<Looked, ExecuteError> {
+    ) -> Result<RoundEnd, ExecuteError> {
         let crashed = row.status == Status::InProgress;
         let (definition, request_id) = (row.definition.clone(), row.request_id);
         let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
             Ok(taken) => taken,
-            Err(Refused::Changed) => return Ok(Looked::Changed),
+            Err(Refused::Changed) => return Ok(RoundEnd::Changed),
             Err(Refused::Locked) => {
                 let retry_after = self.settings.lock_wait;
-                return Ok(Looked::Ended(Outcome::InProgress { retry_after }));
+                return Ok(RoundEnd::Outcome(Outcome::InProgress { retry_after }));
             }
             Err(Refused::Stranded(because)) => {
                 let subject = Subject { definition: &definition, request_id, scope, key };
-                return Ok(Looked::Ended(self.left_alone(subject, because)));
+                return Ok(RoundEnd::Outcome(self.left_alone(subject, because)));
             }
         };
         let settings = &self.settings;
         let done = run.outputs.len();
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
-        let ended = match (found, next) {
-            (Found::Ready(_), _) if right == Right::Reconcile => run.reconcile(&row).await?,
+        match (found, next) {
+            (Found::Ready(_), _) if right == Right::Reconcile => run.reconcile(&row).await,
             (Found::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();
-                run.still_unknown(&row, intent, Some(because.as_str())).await?
+                run.still_unknown(&row, intent, Some(because.as_str())).await
             }
-            #[cfg(feature = "fault-injection")]
-            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => {
-                run.resumed().await?
-            }
+            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => run.resume().await,
             (_, Plan::OpenIntent) => {
-                run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await?
+                run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await
             }
             (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
                 let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
-                run.leave_unknown(Some(phase), reason).await?
+                run.leave_unknown(Some(phase), reason).await
             }
             (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
-                run.leave_unknown(Some(phase), WINDOW_PASSED).await?
+                run.leave_unknown(Some(phase), WINDOW_PASSED).await
             }
             (_, Plan::GiveUp) => {
                 let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
-                run.give_up(last).await?
+                run.give_up(last).await
             }
             (Found::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
-                run.stop(FailureCause::Undecodable { what: because.as_str() }, None).await?
+                run.release(FailureCause::Undecodable { what: because.as_str() }, None).await
             }
-            (Found::Ready(Progress::Continues), Plan::Run) => run.resumed().await?,
-        };
-        Ok(ended.into())
+            (Found::Ready(Progress::Continues), Plan::Run) => run.resume().await,
+        }
     }
 
     /// Acquires the lease, if this process can go on with the row and no other was faster.
@@ -177,10 +170,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             phases: None,
             right: Right::Resolve,
         };
+        reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
         let Some(row) = self.store.take_over(&claim, self.settings.hold()).await? else {
             return Ok(None);
         };
+        reach!(&row.recovery_point, AfterTakeOver);
         let definition = self.definition_of(&row);
         Ok(Some(self.held(scope, key, &row, sent, definition, Revived::nothing())))
     }

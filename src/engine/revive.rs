@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::outcome::ExecuteError;
+use super::outcome::{ExecuteError, unreadable};
 use super::progress::{Progress, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
-use super::stored::unreadable;
 use super::undecodable::Undecodable;
 use crate::definition::{Definition, Phases};
 use crate::fingerprint::StoredFingerprint;

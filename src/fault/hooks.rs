@@ -17,24 +17,19 @@ macro_rules! reach {
     };
 }
 
-/// `committing!(phase, BeforeCommit to AfterCommit, commit)`: a commit, which may be made to fail, or
-/// to lose its answer.
+/// `committing!(phase, kind, commit)`: a commit between the two points of its kind. It may be made to
+/// fail, or to lose its answer.
 #[cfg(feature = "fault-injection")]
 macro_rules! committing {
-    ($phase:expr, $before:ident to $after:ident, $commit:expr) => {
-        $crate::fault::committing(
-            $phase,
-            ($crate::fault::Place::$before, $crate::fault::Place::$after),
-            async { $commit },
-        )
-        .await
+    ($phase:expr, $kind:expr, $commit:expr) => {
+        $crate::fault::committing($phase, $kind.points(), async { $commit }).await
     };
 }
 
 #[cfg(not(feature = "fault-injection"))]
 macro_rules! committing {
-    ($phase:expr, $before:ident to $after:ident, $commit:expr) => {{
-        let _ = || $phase;
+    ($phase:expr, $kind:expr, $commit:expr) => {{
+        let _ = || ($phase, $kind);
         $commit
     }};
 }
@@ -109,9 +104,17 @@ macro_rules! crash_point {
 const _: () = crash_point!("nowhere");
 
 /// `mutated!(NoFence)`: whether the kit breaks this guarantee at the moment, to see itself find it.
+/// Never, without the feature.
 #[cfg(feature = "fault-injection")]
 macro_rules! mutated {
     ($mutant:ident) => {
         $crate::fault::mutated($crate::fault::Mutant::$mutant)
+    };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! mutated {
+    ($mutant:ident) => {
+        false
     };
 }

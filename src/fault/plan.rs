@@ -209,6 +209,7 @@ pub(crate) fn request_id() -> Option<Uuid> {
 
 /// The engine is here. Returns what the caller itself has to bring about.
 pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
+    tracing::trace!(phase, place = place.as_str(), "crash point");
     #[cfg(feature = "simulation")]
     if crate::simulation::is_simulated() {
         crate::simulation::pass(&format!("point: {}", place.as_str()));
@@ -289,11 +290,11 @@ pub async fn __crash_point(name: &'static str) {
 }
 
 /// A commit with what may happen to it.
-pub(crate) async fn committing(
+pub(crate) async fn committing<T>(
     phase: &str,
     (before, after): (Place, Place),
-    commit: impl Future<Output = Commit>,
-) -> Commit {
+    commit: impl Future<Output = Commit<T>>,
+) -> Commit<T> {
     use diesel::result::{DatabaseErrorKind, Error};
     let error = |kind, text: &str| {
         StoreError::database("commit", Error::DatabaseError(kind, Box::new(text.to_owned())))
@@ -317,7 +318,7 @@ pub(crate) async fn committing(
         }
         _ => commit.await,
     };
-    if !matches!(commit, Commit::Done) {
+    if !matches!(commit, Commit::Done(_)) {
         return commit;
     }
     match at(phase, after).await {

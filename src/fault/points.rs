@@ -218,8 +218,7 @@ impl Definition {
                 && !phase.batch
         });
         match point.place {
-            Place::BeforeBody | Place::Own(_) => is_open,
-            Place::BeforeCommit => is_open || point.phase == STARTED,
+            Place::BeforeBody | Place::BeforeCommit | Place::Own(_) => is_open,
             _ => false,
         }
     }

@@ -124,7 +124,9 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reserved<Self::Transaction>, StoreError>> + Send;
 
     /// A whole transaction in one round trip: creates the row as `change` leaves it, unless the key
-    /// has one, runs the statements, stages the jobs and commits.
+    /// has one ([`Commit::Fenced`]), runs the statements, stages the jobs and commits. Waits at most the
+    /// bound of `row.lock_wait` for another transaction that is about to create it
+    /// ([`StoreError::Locked`]).
     #[doc(hidden)]
     fn create(
         &self,
@@ -132,7 +134,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         writes: Writes<'_, Self>,
-    ) -> impl Future<Output = Creation> + Send;
+    ) -> impl Future<Output = Commit<RowTimes>> + Send;
 
     /// A whole transaction in one round trip: writes `change`, guarded, runs the statements, stages
     /// the jobs and commits.
@@ -385,8 +387,9 @@ pub trait Transaction<S: Store>: Send {
         jobs: &[StagedJob],
     ) -> impl Future<Output = Commit> + Send;
 
-    /// Commits a reservation alone, for a request whose first phase is foreign.
-    fn commit_reservation(self) -> impl Future<Output = Commit> + Send;
+    /// Commits what was written so far, and nothing of the engine's: for a mutant.
+    #[cfg(feature = "fault-injection")]
+    fn commit_unguarded(self) -> impl Future<Output = Commit> + Send;
 
     /// Undoes everything and gives the connection back.
     fn rollback(self) -> impl Future<Output = ()> + Send;
@@ -616,20 +619,11 @@ pub struct Writes<'a, S: Store> {
     pub(crate) within: Duration,
 }
 
-/// What became of a row that was to be created together with the writes of its first phase.
-pub enum Creation {
-    /// The row is there, since `now` and until `expires_at`, with the writes.
-    Done { now: DateTime<Utc>, expires_at: DateTime<Utc> },
-    /// The key has a row by now. Nothing was written.
-    Exists,
-    /// Another transaction is about to create it, and took longer than the bound. Nothing was written.
-    Busy,
-    /// The phase broke the rules of its transaction. Nothing was written.
-    Refused(Refusal),
-    /// Certainly not committed.
-    Failed(StoreError),
-    /// Sent, and no answer came.
-    Unknown(StoreError),
+/// Since when a row that was just created is there, and until when it is kept, by the database's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct RowTimes {
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) expires_at: DateTime<Utc>,
 }
 
 /// Which row to take over, and by what right.
@@ -758,10 +752,11 @@ impl Change<'_> {
 
 /// What became of a guarded write. Never a guess (G7).
 #[derive(Debug)]
-pub enum Commit {
+pub enum Commit<T = ()> {
     /// Durable.
-    Done,
-    /// The lease is somebody else's: nothing was written (G3).
+    Done(T),
+    /// The lease is another holder's, or the key of a row that was to be created has one: nothing was
+    /// written (G3).
     Fenced,
     /// The phase broke the rules of its transaction: nothing was written by us.
     Refused(Refusal),
@@ -769,6 +764,19 @@ pub enum Commit {
     Failed(StoreError),
     /// Sent, and no answer came: resolve it by [`Right::Own`] before anything else.
     Unknown(StoreError),
+}
+
+impl<T> Commit<T> {
+    /// The same, with what is known of a durable one replaced.
+    pub(crate) fn map<U>(self, done: impl FnOnce(T) -> U) -> Commit<U> {
+        match self {
+            Self::Done(known) => Commit::Done(done(known)),
+            Self::Fenced => Commit::Fenced,
+            Self::Refused(refusal) => Commit::Refused(refusal),
+            Self::Failed(error) => Commit::Failed(error),
+            Self::Unknown(error) => Commit::Unknown(error),
+        }
+    }
 }
 
 /// How a phase broke the rules of its transaction (G4).

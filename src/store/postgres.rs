@@ -49,9 +49,9 @@ use super::row::{
     GlanceRow, MOST_EXPIRED, Row, SurveyRow, count, glance, key_row, millis, surveyed,
 };
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
-    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal,
-    Reserved, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -624,23 +624,25 @@ impl<P: Pool> Store for Postgres<P> {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         mut writes: Writes<'_, Self>,
-    ) -> Creation {
+    ) -> Commit<RowTimes> {
         let until = Instant::now() + row.lock_wait;
-        let Some(_turn) = self.waits.for_the_key(row, until).await else { return Creation::Busy };
+        let Some(_turn) = self.waits.for_the_key(row, until).await else {
+            return Commit::Failed(StoreError::Locked);
+        };
         loop {
             let place = match self.shares.for_a_phase(row.scope).await {
                 Ok(place) => place,
-                Err(error) => return Creation::Failed(error),
+                Err(error) => return Commit::Failed(error),
             };
             let creation = self.create_whole(row, created_at, change, &mut writes).await;
             drop(place);
-            return match creation.unwrap_or_else(Creation::Failed) {
-                Creation::Failed(error) if error.may_be_of_a_lock() => {
+            return match creation.unwrap_or_else(Commit::Failed) {
+                Commit::Failed(error) if error.may_be_of_a_lock() => {
                     match self.twin(row, until).boxed().await {
-                        Ok(Twin::Exists) => Creation::Exists,
-                        Ok(Twin::Open) => Creation::Busy,
+                        Ok(Twin::Exists) => Commit::Fenced,
+                        Ok(Twin::Open) => Commit::Failed(StoreError::Locked),
                         Ok(Twin::Gone) => continue,
-                        Ok(Twin::None) | Err(_) => Creation::Failed(error),
+                        Ok(Twin::None) | Err(_) => Commit::Failed(error),
                     }
                 }
                 creation => creation,
@@ -686,7 +688,7 @@ impl<P: Pool> Store for Postgres<P> {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
             return match self.try_write(guard, change).await {
-                Ok(true) => Commit::Done,
+                Ok(true) => Commit::Done(()),
                 Ok(false) => Commit::Fenced,
                 Err(StoreError::Locked) if patience.pause().await => continue,
                 Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
@@ -1034,7 +1036,8 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
         }
     }
 
-    async fn commit_reservation(self) -> Commit {
+    #[cfg(feature = "fault-injection")]
+    async fn commit_unguarded(self) -> Commit {
         let sent = match self.lent.shared() {
             Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
             Err(error) => return Commit::Failed(error),
@@ -1159,7 +1162,7 @@ impl<P: Pool> PgTransaction<P> {
         match answer {
             Ok(()) => {
                 self.lent.give_back();
-                Commit::Done
+                Commit::Done(())
             }
             // A constraint that was deferred to the commit, or a serialization failure: the server
             // said no. Any other error may hide a commit that was applied (H4, H9).

@@ -41,9 +41,9 @@ use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
-    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal,
-    Reserved, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -306,9 +306,9 @@ impl Store for Sqlite {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         writes: Writes<'_, Self>,
-    ) -> Creation {
+    ) -> Commit<RowTimes> {
         if let Some(refusal) = refusal(&writes) {
-            return Creation::Refused(refusal);
+            return Commit::Refused(refusal);
         }
         let create = sql::Create::new(row, created_at, change);
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
@@ -326,15 +326,15 @@ impl Store for Sqlite {
             Ok(Some(times))
         });
         match times.await {
-            (Commit::Done, Some((now, expires_at))) => {
+            (Commit::Done(()), Some((now, expires_at))) => {
                 match (sql::time(now, "advanced_at"), sql::time(expires_at, "expires_at")) {
-                    (Ok(now), Ok(expires_at)) => Creation::Done { now, expires_at },
-                    (Err(error), _) | (_, Err(error)) => Creation::Unknown(error),
+                    (Ok(now), Ok(expires_at)) => Commit::Done(RowTimes { now, expires_at }),
+                    (Err(error), _) | (_, Err(error)) => Commit::Unknown(error),
                 }
             }
-            (Commit::Failed(error), _) => Creation::Failed(error),
-            (Commit::Unknown(error), _) => Creation::Unknown(error),
-            _ => Creation::Exists,
+            (Commit::Failed(error), _) => Commit::Failed(error),
+            (Commit::Unknown(error), _) => Commit::Unknown(error),
+            _ => Commit::Fenced,
         }
     }
 
@@ -385,7 +385,7 @@ impl Store for Sqlite {
         let write = sql::Write::new(guard, change);
         match self.run("write the key", |conn| write.execute(conn)).await {
             Ok(0) => Commit::Fenced,
-            Ok(_) => Commit::Done,
+            Ok(_) => Commit::Done(()),
             Err(error) => Commit::Failed(error),
         }
     }
@@ -831,7 +831,8 @@ impl Transaction<Sqlite> for SqliteTransaction {
         .await
     }
 
-    async fn commit_reservation(mut self) -> Commit {
+    #[cfg(feature = "fault-injection")]
+    async fn commit_unguarded(mut self) -> Commit {
         self.finish(|conn| commit(conn.unwatched())).await
     }
 
@@ -886,7 +887,7 @@ fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
 
 fn commit(conn: &mut SqliteConnection) -> Commit {
     match conn.batch_execute("COMMIT") {
-        Ok(()) => Commit::Done,
+        Ok(()) => Commit::Done(()),
         Err(error @ Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
             Commit::Failed(StoreError::database("commit", error))
         }

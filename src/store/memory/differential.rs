@@ -75,7 +75,7 @@ fn glance_of(row: &Glance) -> String {
 
 fn commit_of(commit: &Commit) -> String {
     match commit {
-        Commit::Done => "done".to_owned(),
+        Commit::Done(()) => "done".to_owned(),
         Commit::Fenced => "fenced".to_owned(),
         Commit::Refused(refusal) => format!("{refusal:?}"),
         Commit::Failed(error) => format!("failed: {}", error.kind()),
@@ -205,7 +205,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                     match numbers.below(3) {
                         0 => tx.rollback().await,
                         1 => {
-                            let commit = tx.commit_reservation().await;
+                            let commit = tx.commit_unguarded().await;
                             write!(line, ", reservation {}", commit_of(&commit)).unwrap();
                         }
                         _ => {
@@ -223,12 +223,12 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             3 | 4 => {
                 let created = store.create(&new, long_ago, &phase, writes()).await;
                 line.push_str(match created {
-                    Creation::Done { .. } => "created",
-                    Creation::Exists => "not created: exists",
-                    Creation::Busy => "busy",
-                    Creation::Refused(_) => "refused",
-                    Creation::Failed(_) => "not created: failed",
-                    Creation::Unknown(_) => "unknown",
+                    Commit::Done(_) => "created",
+                    Commit::Fenced => "not created: exists",
+                    Commit::Failed(StoreError::Locked) => "busy",
+                    Commit::Refused(_) => "refused",
+                    Commit::Failed(_) => "not created: failed",
+                    Commit::Unknown(_) => "unknown",
                 });
             }
             5 | 6 => {

@@ -51,8 +51,8 @@ use super::due::{
 };
 use super::row::{SurveyRow, glance, key_row, surveyed};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, Creation, DueJob, DueKey, Erase, ExpiryPlace,
-    Glance, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
+    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, RowTimes,
     StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Writes,
 };
 use crate::definition::Isolation;
@@ -207,24 +207,28 @@ impl Memory {
         }
     }
 
-    async fn try_create(&self, birth: Birth, written: HandedOver) -> Result<Creation, StoreError> {
+    async fn try_create(
+        &self,
+        birth: Birth,
+        written: HandedOver,
+    ) -> Result<Commit<RowTimes>, StoreError> {
         let lent = self.pool.get().await?;
         let answer = lent.ask("create", |session| create(session, birth, written).boxed()).await;
         let failed = |error| StoreError::database("create the key", error);
         Ok(match answer {
             Ok(row) => {
                 lent.give_back();
-                Creation::Done { now: row.advanced_at.0, expires_at: row.expires_at.0 }
+                Commit::Done(RowTimes { now: row.advanced_at.0, expires_at: row.expires_at.0 })
             }
-            Err(error) if is_lost(&error) => Creation::Unknown(failed(error)),
+            Err(error) if is_lost(&error) => Commit::Unknown(failed(error)),
             Err(error) => {
                 lent.give_back();
                 if message_of(&error).contains(statements::MARK_EXISTS) {
-                    Creation::Exists
+                    Commit::Fenced
                 } else if is_lock_timeout(&error) {
-                    Creation::Busy
+                    Commit::Failed(StoreError::Locked)
                 } else {
-                    Creation::Failed(failed(error))
+                    Commit::Failed(failed(error))
                 }
             }
         })
@@ -408,17 +412,17 @@ impl Store for Memory {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         writes: Writes<'_, Self>,
-    ) -> Creation {
+    ) -> Commit<RowTimes> {
         let written = match handed_over(&row.guard(), writes) {
             Ok(written) => written,
-            Err(error) => return Creation::Failed(StoreError::database("create the key", error)),
+            Err(error) => return Commit::Failed(StoreError::database("create the key", error)),
         };
         let mut pauses = Pauses::within(row.lock_wait);
         loop {
             let birth = Birth::of(row).changed(created_at, change);
             match self.try_create(birth, written.clone()).await {
-                Ok(Creation::Busy) if pauses.pause().await => {}
-                created => return created.unwrap_or_else(Creation::Failed),
+                Ok(Commit::Failed(StoreError::Locked)) if pauses.pause().await => {}
+                created => return created.unwrap_or_else(Commit::Failed),
             }
         }
     }
@@ -493,7 +497,7 @@ impl Store for Memory {
         let mut pauses = Pauses::within(LOCKED_WAIT);
         loop {
             return match self.try_write(guard, change).await {
-                Ok(true) => Commit::Done,
+                Ok(true) => Commit::Done(()),
                 Ok(false) => Commit::Fenced,
                 Err(StoreError::Locked) if pauses.pause().await => continue,
                 Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
@@ -1173,7 +1177,8 @@ impl Transaction<Memory> for MemoryTransaction {
         committed(lent, answer)
     }
 
-    async fn commit_reservation(self) -> Commit {
+    #[cfg(feature = "fault-injection")]
+    async fn commit_unguarded(self) -> Commit {
         let lent = self.0.0;
         let answer = lent.ask("commit the reservation", |session| session.commit().boxed()).await;
         committed(lent, answer)
@@ -1221,7 +1226,7 @@ async fn commit(
 fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
     let Err(error) = answer else {
         lent.give_back();
-        return Commit::Done;
+        return Commit::Done(());
     };
     if is_lost(&error) {
         return Commit::Unknown(StoreError::database("commit", error));

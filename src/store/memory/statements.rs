@@ -76,15 +76,12 @@ impl Birth {
         let row = &mut self.row;
         row.status = change.status.as_str().to_owned();
         row.recovery_point = change.recovery_point.to_owned();
-        row.lease_token = 1;
-        row.attempts = 1;
         row.created_at = Time(created_at);
         row.outputs = change.outputs.map(Bytes::from);
         if let Some(response) = change.response {
             row.respond(response);
         }
         self.lease = change.lease();
-        self.due = None;
         self
     }
 

@@ -22,14 +22,16 @@ use super::twin::ROW_LOCK_WAIT;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
-use crate::store::{Change, Guard, NewRow, Status, StoredResponse};
+use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse};
 
 /// The row as its first phase leaves it, from the time `t`. It names what there is, and nothing else:
 /// each bind and each column costs, here and on the server. So its text depends on what it holds.
 pub(super) struct BornRow<'a> {
     known: BornKnown<'a>,
+    birth: Birth,
     status: Status,
     lease: Option<PgInterval>,
+    due: Option<PgInterval>,
     created_at: DateTime<Utc>,
     retention: PgInterval,
     params: &'a [u8],
@@ -46,7 +48,7 @@ statement! {
         phases: &'a str, fingerprint: &'a str, to: &'a str,
     },
     scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ", phases, ", ",
-    fingerprint, ", ", to, ", 1, 1, "
+    fingerprint, ", ", to, ", "
 }
 
 impl<'a> BornRow<'a> {
@@ -62,8 +64,10 @@ impl<'a> BornRow<'a> {
                 fingerprint: row.fingerprint,
                 to: change.recovery_point,
             },
+            birth: row.birth,
             status: change.status,
             lease: change.lease().map(interval),
+            due: row.birth.due().map(interval),
             created_at,
             retention: interval(row.retention),
             params: row.params,
@@ -83,6 +87,7 @@ impl QueryFragment<Pg> for BornRow<'_> {
         );
         let named = [
             (self.lease.is_some(), ", locked_until"),
+            (self.due.is_some(), ", run_after"),
             (self.context.is_some(), ", context"),
             (self.outputs.is_some(), ", outputs"),
             (self.response.is_some(), ", response_status, response_headers, response_body"),
@@ -93,6 +98,11 @@ impl QueryFragment<Pg> for BornRow<'_> {
             .for_each(|(_, columns)| out.push_sql(columns));
         out.push_sql(") SELECT ");
         self.known.walk_ast(out.reborrow())?;
+        // The first fencing token and the count of attempts.
+        out.push_sql(match self.birth {
+            Birth::Held(_) => "1, 1, ",
+            Birth::Pending => "0, 0, ",
+        });
         push_status(&mut out, self.status);
         out.push_sql(", t, ");
         push_bind(&mut out, &self.created_at)?;
@@ -100,6 +110,7 @@ impl QueryFragment<Pg> for BornRow<'_> {
         push_bind(&mut out, &self.retention)?;
         push_next(&mut out, ", ", Some(&self.params))?;
         push_next(&mut out, ", t + ", self.lease.as_ref())?;
+        push_next(&mut out, ", t + ", self.due.as_ref())?;
         push_next(&mut out, ", ", self.context.as_ref())?;
         push_next(&mut out, ", ", self.outputs.as_ref())?;
         if let Some(response) = &self.response {

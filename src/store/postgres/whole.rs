@@ -26,7 +26,7 @@ use super::joined::{self, JoinedWrites};
 use super::twin::ROW_LOCK_WAIT;
 use super::{PgTransaction, Pool, Postgres, answered_within, moves, refused, sql};
 use crate::definition::Isolation;
-use crate::store::{Change, Commit, Creation, Guard, NewRow, Refusal, StoreError, Writes};
+use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
 type Executed<'c> = BoxFuture<'c, QueryResult<usize>>;
 
@@ -49,9 +49,9 @@ impl<P: Pool> Postgres<P> {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
-    ) -> Result<Creation, StoreError> {
+    ) -> Result<Commit<RowTimes>, StoreError> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
-            return Ok(Creation::Refused(Refusal::LeftTransaction));
+            return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
         // To delete a row and to insert its successor takes two statements.
         let trial = match row.replaces {
@@ -75,7 +75,7 @@ impl<P: Pool> Postgres<P> {
             tx.lent.give_back();
         }
         let creation = self.create_in_turn(row, created_at, change, writes).await;
-        if let (Some(trial), Ok(Creation::Done { .. })) = (trial, &creation) {
+        if let (Some(trial), Ok(Commit::Done(_))) = (trial, &creation) {
             self.texts.joined(trial, false);
         }
         creation
@@ -87,7 +87,7 @@ impl<P: Pool> Postgres<P> {
         created_at: DateTime<Utc>,
         change: &Change<'_>,
         writes: &mut Writes<'_, Self>,
-    ) -> Result<Creation, StoreError> {
+    ) -> Result<Commit<RowTimes>, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
@@ -140,7 +140,7 @@ impl<P: Pool> Postgres<P> {
             tx.lent.give_back();
         }
         let commit = self.advance_in_turn(isolation, guard, change, writes).await;
-        if let (Some(trial), Ok(Commit::Done)) = (trial, &commit) {
+        if let (Some(trial), Ok(Commit::Done(()))) = (trial, &commit) {
             self.texts.joined(trial, false);
         }
         commit
@@ -253,30 +253,30 @@ where
 }
 
 impl<P: Pool> PgTransaction<P> {
-    fn created(self, answer: Answer<moves::Made>) -> Creation {
+    fn created(self, answer: Answer<moves::Made>) -> Commit<RowTimes> {
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {
-                (Commit::Done, (Some(now), Some(expires_at), _)) => {
-                    Creation::Done { now, expires_at }
+                (Commit::Done(()), (Some(now), Some(expires_at), _)) => {
+                    Commit::Done(RowTimes { now, expires_at })
                 }
-                (Commit::Failed(error), _) => Creation::Failed(error),
-                (Commit::Unknown(error), _) => Creation::Unknown(error),
-                _ => Creation::Exists,
+                (Commit::Failed(error), _) => Commit::Failed(error),
+                (Commit::Unknown(error), _) => Commit::Unknown(error),
+                _ => Commit::Fenced,
             },
             Answer::Refused { error, reusable } => {
                 if reusable {
                     self.lent.give_back_after(&error);
                 }
                 match Mark::of(&error) {
-                    Some(Mark::Exists) => Creation::Exists,
-                    Some(Mark::Left) => Creation::Refused(Refusal::LeftTransaction),
-                    _ if cannot_stage(&error) => Creation::Refused(Refusal::OutOfReach),
-                    _ => Creation::Failed(failed(error)),
+                    Some(Mark::Exists) => Commit::Fenced,
+                    Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
+                    _ if cannot_stage(&error) => Commit::Refused(Refusal::OutOfReach),
+                    _ => Commit::Failed(failed(error)),
                 }
             }
-            Answer::NotSent(error) => Creation::Failed(failed(error)),
-            Answer::Lost(error) => Creation::Unknown(failed(error)),
+            Answer::NotSent(error) => Commit::Failed(failed(error)),
+            Answer::Lost(error) => Commit::Unknown(failed(error)),
         }
     }
 

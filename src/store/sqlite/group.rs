@@ -141,7 +141,7 @@ fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
         Ok(true) => commit(conn),
         written => refused(written),
     };
-    if !matches!(done, Commit::Done) {
+    if !matches!(done, Commit::Done(())) {
         end(conn);
     }
     done
@@ -180,7 +180,7 @@ fn apart(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Option<Commit> {
     let written = whole.write(conn);
     if let Ok(true) = written {
         conn.batch_execute(RELEASE).ok()?;
-        return Some(Commit::Done);
+        return Some(Commit::Done(()));
     }
     conn.batch_execute("ROLLBACK TO atomic_phases; RELEASE atomic_phases").ok()?;
     match conn.batch_execute(RELEASE) {

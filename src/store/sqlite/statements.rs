@@ -241,18 +241,18 @@ statement! {
     Create for Db, rows (BigInt, BigInt),
     {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases: String, fingerprint: String, status: String, to: String,
-        lease_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
+        phases: String, fingerprint: String, status: String, to: String, first: i32,
+        lease_ms: Option<i64>, due_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
         context: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
         response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, advanced_at, created_at, expires_at, params, context, outputs, \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, outputs, \
      response_status, response_headers, response_body) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases, ", ", fingerprint, ", ", status, ", ", to, ", 1, 1, t + ", lease_ms, ", t, ",
-    created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", outputs, ", ",
+    phases, ", ", fingerprint, ", ", status, ", ", to, ", ", first, ", ", first, ", t + ", lease_ms,
+    ", t + ", due_ms, ", t, ", created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", outputs, ", ",
     response_status, ", ", response_headers, ", ", response_body,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at"
@@ -270,7 +270,9 @@ impl Create {
             fingerprint: row.fingerprint.to_owned(),
             status: change.status.as_str().to_owned(),
             to: change.recovery_point.to_owned(),
+            first: row.birth.attempts(),
             lease_ms: change.lease().map(millis),
+            due_ms: row.birth.due().map(millis),
             created_at: created_at.timestamp_millis(),
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),

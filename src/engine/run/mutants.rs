@@ -1,53 +1,55 @@
 //! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
 //! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
-use chrono::{DateTime, Utc};
-
-use super::moved::Moved;
-use super::run::Run;
-use crate::definition::Phase;
-use crate::moment::Moment;
+use super::Run;
+use super::commit::Writing;
+use super::transition::Transition;
 use crate::phase::{DerivedKey, Reply, StagedJob};
-use crate::store::{Claim, Commit, Settles, Store, Transaction, whole_millis};
+use crate::store::{Claim, Commit, Store, Transaction};
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
-    pub(super) async fn mutant_commit(
+    /// The commit of a transaction, as these mutants make it; the writing itself where none is on.
+    pub(super) async fn mutant_commit<'r>(
         &self,
-        phase: &'static Phase,
-        tx: S::Transaction,
-        moved: &Moved,
+        writing: Option<Writing<'r, S>>,
+        transition: &Transition,
         jobs: &[StagedJob],
-    ) -> Commit {
+    ) -> Result<Commit, Option<Writing<'r, S>>> {
+        let phase = self.phase_of(writing.as_ref(), transition);
+        let tx = match writing {
+            Some(Writing::Open(tx) | Writing::Reserved(tx))
+                if mutated!(SecondCommit) || mutated!(NoFence) || mutated!(AssumeCommitted) =>
+            {
+                tx
+            }
+            writing => return Err(writing),
+        };
         if mutated!(AssumeCommitted) {
-            let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
-                tx.commit(&self.guard(), &self.change(moved), jobs).await
+            let commit = committing!(phase, transition.kind(), {
+                tx.commit(&self.guard(), &transition.change(), jobs).await
             });
-            return match commit {
-                Commit::Unknown(_) => Commit::Done,
+            return Ok(match commit {
+                Commit::Unknown(_) => Commit::Done(()),
                 commit => commit,
-            };
+            });
         }
         if mutated!(NoFence) {
-            return committing!(phase.name, BeforeCommit to AfterCommit, {
+            return Ok(committing!(phase, transition.kind(), {
                 // Whoever was overtaken would be fenced.
                 match self.is_overtaken().await {
-                    true => tx.commit_reservation().await,
-                    false => tx.commit(&self.guard(), &self.change(moved), jobs).await,
+                    true => tx.commit_unguarded().await,
+                    false => tx.commit(&self.guard(), &transition.change(), jobs).await,
                 }
-            });
+            }));
         }
         // The business writes by themselves, and the recovery point afterwards.
-        let commit = committing!(phase.name, BeforeCommit to AfterCommit, {
-            tx.commit_reservation().await
-        });
-        match commit {
-            Commit::Done => self.core.store.write(&self.guard(), &self.change(moved)).await,
+        let commit = committing!(phase, transition.kind(), tx.commit_unguarded().await);
+        Ok(match commit {
+            Commit::Done(()) => self.core.store.write(&self.guard(), &transition.change()).await,
             commit => commit,
-        }
+        })
     }
-}
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// A transaction that is open during a call.
     pub(super) async fn transaction_over_call(&self) -> Option<S::Transaction> {
         if !mutated!(TransactionOverCall) {
@@ -80,11 +82,6 @@ pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a>
     }
 }
 
-/// Whether the row has the intent of the commit that is asked about.
-pub(super) fn intends(intends: bool) -> bool {
-    intends || mutated!(AssumeIntent)
-}
-
 /// Another key in each attempt.
 pub(super) fn key(key: DerivedKey) -> DerivedKey {
     match mutated!(FreshDerivedKey) {
@@ -99,38 +96,4 @@ pub(super) fn told(mut reply: Reply) -> Reply {
         reply.body.extend_from_slice(b" ");
     }
     reply
-}
-
-/// When the lease was last known to be ours.
-pub(super) fn confirmed(sent: Moment) -> Moment {
-    match mutated!(ConfirmWhenRead) {
-        true => Moment::now(),
-        false => sent,
-    }
-}
-
-/// The creation time as the attempt that creates the row sees it.
-pub(super) fn created_at(created_at: DateTime<Utc>) -> DateTime<Utc> {
-    match mutated!(PreciseCreatedAt) {
-        true => created_at,
-        false => whole_millis(created_at),
-    }
-}
-
-/// Whether the lease is over for a call that is under way.
-pub(super) fn lapsed(lapsed: bool) -> bool {
-    lapsed && !mutated!(CallWithoutLease)
-}
-
-/// Whether a row was left under the token of the holder that asks.
-pub(super) fn under_our_token(ours: bool) -> bool {
-    ours || mutated!(AskWithoutToken)
-}
-
-/// What a release settles.
-pub(super) fn released(mut released: Moved) -> Moved {
-    if mutated!(WindowFromRelease) {
-        released.settles = Settles::Window;
-    }
-    released
 }

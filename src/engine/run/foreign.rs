@@ -16,11 +16,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::decide::left_of_window;
-use super::outcome::{ExecuteError, FailureCause};
-use super::resume::WINDOW_PASSED;
-use super::run::{Body, Ended, Flow, Run, database, jitter, timed_out};
+use super::body::{Body, database_failed, timed_out};
+use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::engine::decide::{WINDOW_PASSED, left_of_window};
+use crate::engine::outcome::{ExecuteError, FailureCause};
+use crate::engine::pause::jitter;
 #[cfg(feature = "fault-injection")]
 use crate::fault::{Mode, Place};
 use crate::moment::Moment;
@@ -69,14 +70,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         index: usize,
         phase: &'static Phase,
         effect: EffectClass,
-    ) -> Flow {
+    ) -> PhaseEnd {
         reach!(phase.name, BeforePhase);
         let at_most_once = effect == EffectClass::AtMostOnce;
         if at_most_once {
             // A process that finds this intent open knows that the call may have been made (G2).
-            let intent = self.moved_by_intent(phase);
+            let intent = self.intending(phase);
             if self.write(&intent).await?.is_none() {
-                return Ok(Break(Ended::Lost));
+                return Ok(Break(RoundEnd::Lost));
             }
         }
         let name = phase.name;
@@ -97,7 +98,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Called::Ended(body) => body,
             Called::Lost => {
                 observe::lost(self.definition.name);
-                return Ok(Break(Ended::Lost));
+                return Ok(Break(RoundEnd::Lost));
             }
             Called::WindowPassed => return self.unknown(name, WINDOW_PASSED).await,
             Called::TooSlow => {
@@ -116,8 +117,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         match body {
             Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
             Body::Output(output) => {
-                let moved = match self.moved_by_output(phase, output) {
-                    Ok(moved) => moved,
+                let transition = match self.after_output(phase, output) {
+                    Ok(transition) => transition,
                     Err(rule) if uncertain => return self.unknown(name, rule).await,
                     Err(rule) => {
                         return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
@@ -129,9 +130,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 if rides {
                     return Ok(Continue(()));
                 }
-                match self.write(&moved).await? {
-                    Some(sent) => self.arrive(moved, sent),
-                    None => Ok(Break(Ended::Lost)),
+                match self.write(&transition).await? {
+                    Some(sent) => Ok(self.arrive(transition, sent)),
+                    None => Ok(Break(RoundEnd::Lost)),
                 }
             }
             Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
@@ -158,7 +159,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 PhaseFailure::Retryable { reason, after } => {
                     self.halt(FailureCause::Phase { phase: name, reason }, after).await
                 }
-                PhaseFailure::Database(error) => self.halt(database(phase, &error), None).await,
+                PhaseFailure::Database(error) => {
+                    self.halt(database_failed(phase, &error), None).await
+                }
             },
         }
     }
@@ -236,12 +239,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let mut limit = pin!(tokio::time::sleep(limit));
         let mut tries = 0;
         loop {
-            let has_lapsed = || {
-                let lapsed = self.lease.has_lapsed();
-                #[cfg(feature = "fault-injection")]
-                let lapsed = super::mutants::lapsed(lapsed);
-                lapsed
-            };
+            let has_lapsed = || self.lease.has_lapsed() && !mutated!(CallWithoutLease);
             let may_go_on = || !has_lapsed() && Moment::now() < ends;
             let polled = poll_fn(|context| match !may_go_on() {
                 true => Poll::Ready(None),
@@ -336,10 +334,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &'static Phase,
         reply: Reply,
         uncertain: bool,
-    ) -> Flow {
-        match self.moved_by_reply(reply.clone()) {
+    ) -> PhaseEnd {
+        match self.finished_with(reply.clone()) {
             Err(rule) if uncertain => self.unknown(phase.name, rule).await,
-            _ => self.finish(phase, reply).await,
+            _ => self.finish(phase, reply, None).await,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::execute::Looked;
 use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::run::RoundEnd;
 use super::{Bells, Core, Engine};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
@@ -100,7 +100,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             observe::drive_failed(subject, error);
         }
         Ok(match resumed? {
-            Looked::Ended(outcome) => match outcome {
+            RoundEnd::Outcome(outcome) => match outcome {
                 Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
                     Driven::Finished
                 }
@@ -110,9 +110,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 Outcome::DeadLetter => Driven::DeadLetter,
                 Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
             },
-            Looked::Changed | Looked::Found(_) | Looked::Lost => Driven::Lost,
+            RoundEnd::Changed | RoundEnd::Found(_) | RoundEnd::Busy | RoundEnd::Lost => {
+                Driven::Lost
+            }
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
-            Looked::Restart { .. } => Driven::Failed,
+            RoundEnd::Restart(_) => Driven::Failed,
         })
     }
 }

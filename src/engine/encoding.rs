@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::outcome::ExecuteError;
+use super::outcome::{ExecuteError, unreadable};
 use crate::codec::{CodecError, Place};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
@@ -193,8 +193,4 @@ fn is_header_line(name: &str, value: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(is_token)
         && value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
-}
-
-pub(super) fn unreadable(what: &'static str) -> ExecuteError {
-    ExecuteError::Unreadable { what, why: "written by a newer version, or by hand" }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::moved::{ATTEMPT_CAP, at_cap};
-use super::outcome::{ExecuteError, FailureCause, Outcome};
-use super::run::{Ended, Run};
+use super::release::{ATTEMPT_CAP, at_cap};
+use super::{RoundEnd, Run};
 use crate::definition::{Phase, PhaseKind, Step};
+use crate::engine::outcome::{ExecuteError, FailureCause, Outcome};
+use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
 use crate::phase::{Reconciled, Scene};
 use crate::store::{KeyRow, Settles, Status, Store};
@@ -23,7 +24,10 @@ const RECONCILE_CAP: &str = "was not found out at the cap of reconciliations";
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Settles the outcome of the phase that the row's intent names, if its reconcile function can tell.
-    pub(super) async fn reconcile(mut self, row: &KeyRow) -> Result<Ended, ExecuteError> {
+    pub(in crate::engine) async fn reconcile(
+        mut self,
+        row: &KeyRow,
+    ) -> Result<RoundEnd, ExecuteError> {
         let intent = row.open_intent.as_deref();
         let index = self.outputs.len();
         let Some(phase) = self.unknown_phase(index, intent) else {
@@ -37,23 +41,23 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         match self.found(index, phase).await {
             Reconciled::Executed(Step::Output(output)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
-                let moved = match self.resumed_behind(phase, output, executed(phase)) {
-                    Ok(moved) => moved,
+                let behind = match self.resumed_behind(phase, output, executed(phase)) {
+                    Ok(behind) => behind,
                     Err(rule) => {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;
                     }
                 };
-                let Some(sent) = self.write(&moved).await? else { return Ok(Ended::Lost) };
-                match self.arrive(moved, sent)? {
-                    Continue(()) => self.resumed().await,
+                let Some(sent) = self.write(&behind).await? else { return Ok(RoundEnd::Lost) };
+                match self.arrive(behind, sent) {
+                    Continue(()) => self.resume().await,
                     Break(ended) => Ok(ended),
                 }
             }
             Reconciled::Executed(Step::Reply(reply)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
-                match self.finish(phase, reply).await? {
+                match self.finish(phase, reply, None).await? {
                     Break(ended) => Ok(ended),
-                    Continue(()) => Ok(Ended::Lost),
+                    Continue(()) => Ok(RoundEnd::Lost),
                 }
             }
             Reconciled::NotExecuted => {
@@ -68,10 +72,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let said = not_executed(phase, self.context.attempt);
                 let released = self.released(said, Settles::Window, hold);
                 if self.write(&released).await?.is_none() {
-                    return Ok(Ended::Lost);
+                    return Ok(RoundEnd::Lost);
                 }
                 let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
-                Ok(Ended::Outcome(Outcome::Failed { cause, retry_after: hold }))
+                Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
             }
             Reconciled::StillUnknown => self.still_unknown(row, Some(phase.name), None).await,
         }
@@ -115,12 +119,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// Later, with back-off; past the cap, an operator has to say. `reason`: why it was not found out,
     /// where there is more to say than why it became unknown.
-    pub(super) async fn still_unknown(
+    pub(in crate::engine) async fn still_unknown(
         &mut self,
         row: &KeyRow,
         intent: Option<&str>,
         reason: Option<&'static str>,
-    ) -> Result<Ended, ExecuteError> {
+    ) -> Result<RoundEnd, ExecuteError> {
         let settings = &self.core.settings;
         if row.reconciles < settings.max_reconciles {
             let hold = settings.reconcile_back_off(row.reconciles);
@@ -129,13 +133,4 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let reason = at_cap(RECONCILE_CAP, reason.or(row.reason.as_deref()));
         self.leave(Status::DeadLetter, intent, Duration::ZERO, Some(reason)).await
     }
-}
-
-/// How a word about an unknown outcome is kept, so that another word can be told from its repetition.
-pub(super) fn executed(phase: &Phase) -> String {
-    format!("executed {}", phase.name)
-}
-
-pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
-    format!("not_executed {} {attempt}", phase.name)
 }

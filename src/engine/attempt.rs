@@ -1,0 +1,377 @@
+//! One call on its way: looks at the key's row, decides, and creates it or takes it over, until there is
+//! an answer.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::Core;
+use super::decide::{Decision, decide, is_held_by_its_creator};
+use super::given::{Asking, Comparison};
+use super::lease::Entered;
+use super::outcome::{ExecuteError, FailureCause, Finished, Outcome, unreadable};
+use super::pause::jitter;
+use super::quota::Admission;
+use super::run::{RoundEnd, timed_out};
+use crate::definition::Definition;
+use crate::fingerprint::Fingerprint;
+use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
+use crate::observe::{self, Subject};
+use crate::store::{Glance, KeyRow, Right, Status, Store, StoreError};
+use crate::task;
+
+/// One call on its way, detached from its caller.
+pub(super) struct Attempt<S: Store, A> {
+    pub(super) core: Arc<Core<S, A>>,
+    pub(super) scope: Scope,
+    pub(super) key: IdempotencyKey,
+    pub(super) definition: Definition,
+    pub(super) phases: Arc<str>,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) given: Box<dyn Asking<S, A>>,
+    /// What the stored parameters of a row came to, once they were read.
+    pub(super) compared: Mutex<Option<(Uuid, Comparison)>>,
+    pub(super) context: Option<Box<RawValue>>,
+    /// Whether to store it and leave the work to the workers.
+    pub(super) background: bool,
+    /// Whether to look at the key before it is reserved.
+    pub(super) looks_first: bool,
+    /// Under which this call creates the row, if it does. By it the call knows its own row again
+    /// after a commit that got no answer.
+    pub(super) request_id: Uuid,
+    /// Until when to wait for somebody else.
+    pub(super) patience: Option<Moment>,
+    pub(super) _entered: Entered,
+}
+
+/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
+struct Task<'a, S: Store, A: Send + Sync + 'static> {
+    attempt: &'a Attempt<S, A>,
+    has_ended: bool,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Drop for Task<'_, S, A> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            observe::call_failed(self.attempt.subject(), &ExecuteError::TaskLost);
+        }
+    }
+}
+
+/// What the rounds of one call came to so far.
+#[derive(Default)]
+struct Rounds {
+    /// How often the row changed between two statements.
+    races: u32,
+    /// How often a commit of this call failed or got no answer.
+    restarts: u32,
+    /// How often it waited for another holder.
+    waits: u32,
+    /// Whether it ran the request and lost it to another holder.
+    ran: bool,
+    /// Why the last commit is not tried again.
+    too_slow: Option<FailureCause>,
+    /// Whether the row that a commit without an answer created was counted.
+    is_counted: bool,
+    /// The quota's word about a new key, asked for once.
+    admitted: Option<Option<Arc<Admission>>>,
+}
+
+/// How often the row is looked at anew because it changed between two statements (H20).
+pub(super) const MAX_ROUNDS: u32 = 16;
+
+impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
+    pub(super) async fn detached(self) -> Result<Outcome, ExecuteError> {
+        let span = observe::request(&self.definition, &self.scope, &self.key);
+        // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
+        let look = async {
+            match self.looks_first {
+                true => self.core.store.look(&self.scope, &self.key).await,
+                false => Ok(None),
+            }
+        };
+        let looked = async {
+            let mut row = look.await?;
+            let told = self.told_at_once(&mut row).await?;
+            Ok::<_, ExecuteError>((row, told))
+        };
+        let row = match tracing::Instrument::instrument(looked, span.clone()).await {
+            Ok((row, None)) => row,
+            Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
+            Err(error) => return span.in_scope(|| self.answered(Err(error))),
+        };
+        let settling = async move {
+            let mut task = Task { attempt: &self, has_ended: false };
+            let settled = self.settle(Some(row)).await;
+            task.has_ended = true;
+            settled
+        };
+        let settling = tracing::Instrument::instrument(settling, span);
+        // Boxed, because tokio moves a task's future about several times, and this one is large.
+        task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
+    }
+
+    /// On the caller's own task.
+    pub(super) async fn in_place(self) -> Result<Outcome, ExecuteError> {
+        let seen = (!self.looks_first).then_some(None);
+        // Boxed, because the future of a whole request is deep, and its caller's is deeper.
+        Box::pin(self.settle(seen)).await
+    }
+
+    /// The answer, where the row says it and nothing has to be done.
+    async fn told_at_once(
+        &self,
+        row: &mut Option<Glance>,
+    ) -> Result<Option<Outcome>, ExecuteError> {
+        let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
+        match decide(row.as_ref(), &asked) {
+            Decision::Create { .. }
+            | Decision::TakeOver
+            | Decision::Recover
+            | Decision::InProgress { .. } => Ok(None),
+            // Settled while this call waits, perhaps.
+            Decision::Unknown { retry_after } if self.can_wait(retry_after) => Ok(None),
+            decision => self.answer(decision, row.take()).map(Some),
+        }
+    }
+
+    /// Another transaction is about to create the key's row, or to change the one that there is, and
+    /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
+    /// looked at it yet (G9).
+    async fn busy(&self) -> Result<Outcome, ExecuteError> {
+        let mut row = self.core.store.look(&self.scope, &self.key).await?;
+        let told = self.told_at_once(&mut row).await?;
+        let retry_after = self.core.settings.lock_wait;
+        Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
+    }
+
+    fn answered(&self, outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, ExecuteError> {
+        observe::answered(self.definition.name, &outcome);
+        if let Err(error) = &outcome {
+            observe::call_failed(self.subject(), error);
+        }
+        outcome
+    }
+
+    /// What a log may know of the request. Its id is that of this call, as long as no row is known.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            definition: self.definition.name,
+            request_id: self.request_id,
+            scope: &self.scope,
+            key: &self.key,
+        }
+    }
+
+    async fn settle(&self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
+        self.answered(self.settled(seen).await)
+    }
+
+    /// Round after round, until there is an answer. `seen`: the key's row, where it was just looked at.
+    async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
+        let mut rounds = Rounds::default();
+        loop {
+            let row = match seen.take() {
+                Some(row) => row,
+                None => self.core.store.look(&self.scope, &self.key).await?,
+            };
+            let end = match self.asked(row.as_ref()).await? {
+                Some(asked) => {
+                    let decision = decide(row.as_ref(), &asked);
+                    self.act(decision, row, &mut rounds).await?
+                }
+                None => RoundEnd::Changed,
+            };
+            let end = match end {
+                RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
+                end => end,
+            };
+            match end {
+                RoundEnd::Outcome(Outcome::InProgress { retry_after }) => {
+                    if !self.wait_for_the_other(rounds.waits).await {
+                        return Ok(Outcome::InProgress { retry_after });
+                    }
+                    rounds.waits = rounds.waits.saturating_add(1);
+                }
+                // A wait that an outcome cannot be known by would be in vain.
+                RoundEnd::Outcome(Outcome::Unknown { retry_after })
+                    if self.can_wait(retry_after)
+                        && self.wait_for_the_other(rounds.waits).await =>
+                {
+                    rounds.waits = rounds.waits.saturating_add(1);
+                }
+                RoundEnd::Outcome(outcome) => {
+                    #[cfg(feature = "fault-injection")]
+                    self.before_reply(&outcome).await;
+                    return Ok(outcome);
+                }
+                RoundEnd::Restart(error) => {
+                    if rounds.restarts >= self.core.settings.max_reruns {
+                        return Err(error.into());
+                    }
+                    rounds.restarts += 1;
+                    rounds.too_slow = self.too_slow(&error);
+                    tokio::time::sleep(jitter(rounds.restarts)).await;
+                }
+                // It changed each time: another process is working on it.
+                _ if rounds.races >= MAX_ROUNDS => {
+                    return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                }
+                raced => {
+                    // The first time it was a race; after that something goes on.
+                    if rounds.races > 0 {
+                        tokio::time::sleep(jitter(rounds.races)).await;
+                    }
+                    rounds.races += 1;
+                    rounds.ran |= matches!(raced, RoundEnd::Lost);
+                    if let RoundEnd::Found(row) = raced {
+                        seen = Some(Some(row));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what was decided about the row.
+    async fn act(
+        &self,
+        decision: Decision,
+        row: Option<Glance>,
+        rounds: &mut Rounds,
+    ) -> Result<RoundEnd, ExecuteError> {
+        // It would be as slow again.
+        if let (Decision::Create { .. }, Some(cause)) = (&decision, rounds.too_slow.take()) {
+            observe::not_begun(self.subject(), &cause);
+            let retry_after = self.core.settings.back_off(1);
+            return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
+        }
+        // A commit of this call that got no answer has created it.
+        if rounds.restarts > 0
+            && row.as_ref().is_some_and(|row| row.request_id == self.request_id)
+            && !std::mem::replace(&mut rounds.is_counted, true)
+        {
+            observe::created(self.definition.name);
+        }
+        match (decision, row) {
+            (Decision::Create { .. }, _) if rounds.ran => Err(ExecuteError::RowDeleted),
+            (Decision::Create { replaces }, _) => {
+                let admission = match &rounds.admitted {
+                    Some(admission) => admission.clone(),
+                    None => {
+                        let admission = self.core.admit(&self.scope, &self.key).await?;
+                        rounds.admitted.insert(admission).clone()
+                    }
+                };
+                self.create(replaces, admission).await
+            }
+            (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
+                self.resume(&row, Right::Own).await
+            }
+            // What a call waited for has failed: that is its answer too. A hundred that wait would all
+            // run it at the same moment.
+            (Decision::TakeOver, Some(row))
+                if rounds.waits > 0
+                    && row.status == Status::FailedRetryable
+                    && !row.back_off_left.is_zero() =>
+            {
+                let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
+                Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }))
+            }
+            // A call that accepts leaves the row to the workers; one of them may have it already, where
+            // the commit of the acceptance got no answer.
+            (Decision::TakeOver, Some(_)) if self.background => {
+                Ok(RoundEnd::Outcome(Outcome::Accepted))
+            }
+            (Decision::InProgress { .. }, Some(row))
+                if self.background && row.request_id == self.request_id =>
+            {
+                Ok(RoundEnd::Outcome(Outcome::Accepted))
+            }
+            (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await,
+            (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await,
+            (decision, row) => Ok(RoundEnd::Outcome(self.answer(decision, row)?)),
+        }
+    }
+
+    /// Statements that were handed over, and took longer than their phase may.
+    fn too_slow(&self, error: &StoreError) -> Option<FailureCause> {
+        let first = self.definition.phases.first().filter(|first| first.batch);
+        first.filter(|_| error.is_unanswered()).map(timed_out)
+    }
+
+    fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, ExecuteError> {
+        Ok(match decision {
+            Decision::Mismatch => Outcome::Mismatch,
+            Decision::InProgress { retry_after: lease_left } => {
+                let retry_after = self.core.settings.ask_again_after(lease_left);
+                Outcome::InProgress { retry_after }
+            }
+            Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
+            Decision::DeadLetter => Outcome::DeadLetter,
+            Decision::Erased => Outcome::Erased,
+            Decision::NotKnownHere => {
+                let request_id = row.as_ref().map_or(self.request_id, |row| row.request_id);
+                let subject = Subject { request_id, ..self.subject() };
+                self.core.left_alone(subject, self.unknown_because(row.as_ref()))
+            }
+            Decision::Replay => {
+                let row = row.ok_or(unreadable("response"))?;
+                // Ours, where the commit that created and finished it got no answer.
+                let ours = is_held_by_its_creator(&row, self.runs_as());
+                let (replayed, expires_at) = (!ours, row.expires_at);
+                match self.core.decode_reply(&self.scope, &self.key, row.response)? {
+                    Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
+                    Err(status) => Outcome::ReplyNotRetained { status },
+                }
+            }
+            // Their rows are taken apart by the caller.
+            Decision::Create { .. } | Decision::TakeOver | Decision::Recover => {
+                return Err(unreadable("status"));
+            }
+        })
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn before_reply(&self, outcome: &Outcome) {
+        if let (Outcome::Finished(finished), Some(last)) = (outcome, self.definition.phases.last())
+            && !finished.replayed
+        {
+            reach!(last.name, BeforeReply);
+        }
+    }
+
+    /// Goes on with the row that was seen, if it is still that.
+    async fn resume(&self, seen: &Glance, right: Right) -> Result<RoundEnd, ExecuteError> {
+        let row = self.core.store.read(&self.scope, &self.key).await?;
+        let is_still = |row: &KeyRow| {
+            (row.request_id, row.lease_token, row.status)
+                == (seen.request_id, seen.lease_token, seen.status)
+        };
+        let Some(row) = row.filter(is_still) else { return Ok(RoundEnd::Changed) };
+        self.core.resume(&self.scope, &self.key, row, right).await
+    }
+
+    /// Whether this call waits for others, and longer than this.
+    fn can_wait(&self, at_least: Duration) -> bool {
+        self.patience.is_some_and(|until| until.since(Moment::now()) > at_least)
+    }
+
+    /// Whether there was time left to wait for the other holder, and it was waited for. `rounds`: how
+    /// often it was waited for before.
+    async fn wait_for_the_other(&self, rounds: u32) -> bool {
+        const FIRST_POLL: Duration = Duration::from_millis(25);
+        const LONGEST_POLL: Duration = Duration::from_millis(500);
+        let left = self.patience.map(|until| until.since(Moment::now())).unwrap_or_default();
+        // A shutdown does not wait for one that only waits.
+        if left.is_zero() || self.core.running.is_closing() {
+            return false;
+        }
+        let poll = (FIRST_POLL * (1 << rounds.min(5))).min(LONGEST_POLL);
+        tokio::time::sleep(poll.min(left)).await;
+        true
+    }
+}

@@ -1,0 +1,163 @@
+//! [`Call`]: one request under one key, with all that its caller has to say about it.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::Core;
+use super::attempt::Attempt;
+use super::given::Given;
+use super::lease::Entered;
+use super::outcome::{ExecuteError, Outcome};
+use crate::config::{OnDuplicate, Quota};
+use crate::definition::RequestDefinition;
+use crate::fingerprint::{RequestOrigin, fingerprint};
+use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
+use crate::observe;
+use crate::store::Store;
+
+/// One call of [`Engine::call`], to be [executed](Self::execute).
+#[must_use = "a call does nothing until it is executed"]
+pub struct Call<S: Store, A, R> {
+    pub(super) core: Arc<Core<S, A>>,
+    pub(super) scope: Scope,
+    pub(super) key: IdempotencyKey,
+    pub(super) request: R,
+    pub(super) origin: RequestOrigin,
+    pub(super) context: Result<Option<Box<RawValue>>, ExecuteError>,
+    pub(super) on_duplicate: OnDuplicate,
+    pub(super) expects_new: bool,
+}
+
+impl<S: Store, A, R> Call<S, A, R> {
+    /// Method, path and query that the request came by: part of its fingerprint.
+    pub fn origin(mut self, origin: RequestOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// What a resumed run has to know about the caller (principal, address, chosen headers). Stored
+    /// by the first call, no part of the fingerprint, and the same in each attempt: see
+    /// [`RequestContext::context`](crate::RequestContext::context).
+    pub fn context(mut self, context: &impl Serialize) -> Self {
+        self.context = serde_json::value::to_raw_value(context)
+            .map(Some)
+            .map_err(|_| ExecuteError::NotStorable { what: "context" });
+        self
+    }
+
+    /// What to do where somebody else is running the key.
+    pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
+        self.on_duplicate = on_duplicate;
+        self
+    }
+
+    /// Says that the key is most likely new, made up for this call, say. The engine then reserves it
+    /// without a look at it first: one round trip less.
+    ///
+    /// Only a hint: a key that has a row is answered as ever, after one statement more, and a first phase
+    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and left an error in PostgreSQL's log
+    /// (without the key). With a [`Quota`](crate::Quota) it changes nothing, because a replay never counts
+    /// against that.
+    pub fn expect_new(mut self) -> Self {
+        self.expects_new = true;
+        self
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
+    /// Runs the request, or answers what became of it.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`](super::Engine::execute).
+    pub async fn execute(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, false)?.detached().await
+    }
+
+    /// Stores the request as `pending` and answers [`Outcome::Accepted`], durably, without running
+    /// it: a completer does ([`Engine::spawn_workers`](super::Engine::spawn_workers)). A request
+    /// that is known already is answered as by [`execute`](Self::execute), and not run either.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`](super::Engine::execute).
+    pub async fn accept(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, true)?.detached().await
+    }
+
+    /// As [`execute`](Self::execute), on the caller's own task: whoever drops the future drops the
+    /// work, which then looks as after a crash there (G13). For tests.
+    #[doc(hidden)]
+    pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, false)?.in_place().await
+    }
+
+    /// As [`accept`](Self::accept), in the same way.
+    #[doc(hidden)]
+    pub async fn __accept_in_place(self) -> Result<Outcome, ExecuteError> {
+        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+        self.prepare(entered, true)?.in_place().await
+    }
+
+    /// Everything that can be refused before anything is stored.
+    fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, ExecuteError> {
+        let definition = R::DEFINITION;
+        let (name, version) = (definition.name, definition.version);
+        let entry = self.core.registry.get(name, version).ok_or_else(|| {
+            observe::not_registered_call(name, version);
+            ExecuteError::NotRegistered { name, version }
+        })?;
+        let phases = entry.phases.clone();
+        let limits = self.core.settings.limits;
+        let fingerprint = fingerprint(&self.origin, &self.request)?;
+        let context = self.context?;
+        within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
+        let on_duplicate = self.on_duplicate;
+        let has_quota = self.core.settings.quota != Quota::default();
+        Ok(Attempt {
+            core: self.core,
+            scope: self.scope,
+            key: self.key,
+            definition,
+            phases,
+            fingerprint,
+            given: Box::new(Given { origin: self.origin, request: self.request }),
+            compared: Mutex::default(),
+            context,
+            background,
+            looks_first: !self.expects_new || has_quota,
+            request_id: new_request_id(),
+            patience: match on_duplicate {
+                OnDuplicate::Answer => None,
+                OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
+            },
+            _entered: entered,
+        })
+    }
+}
+
+fn new_request_id() -> Uuid {
+    #[cfg(feature = "fault-injection")]
+    if let Some(id) = crate::fault::request_id() {
+        return id;
+    }
+    crate::chance::uuid()
+}
+
+pub(super) fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
+    if size > limit {
+        return Err(ExecuteError::TooLarge { what, size, limit });
+    }
+    Ok(())
+}
+
+impl<S: Store, A, R> std::fmt::Debug for Call<S, A, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a row is of the request that is asked for (G9).
+
+use uuid::Uuid;
+
+use super::attempt::Attempt;
+use super::decide::Asked;
+use super::given::Comparison;
+use super::outcome::ExecuteError;
+use super::progress::StrandedBecause;
+use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
+use crate::store::{Glance, Store};
+
+impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    /// `None`: the row changed meanwhile.
+    pub(super) async fn asked(
+        &self,
+        row: Option<&Glance>,
+    ) -> Result<Option<Asked<'_>>, ExecuteError> {
+        let comparison = match row {
+            None => Comparison::Same,
+            Some(row) => self.compare(row).await?,
+        };
+        let same_request = match comparison {
+            Comparison::Same => Some(true),
+            Comparison::Another => Some(false),
+            Comparison::NotKnownHere => None,
+            Comparison::Changed => return Ok(None),
+        };
+        let knows_version = row.is_none_or(|row| self.knows(row));
+        let (definition, runs_as) = (&self.definition, self.runs_as());
+        Ok(Some(Asked { definition, knows_version, runs_as, same_request }))
+    }
+
+    fn knows(&self, row: &Glance) -> bool {
+        row.version == self.definition.version
+            || self.core.registry.get(&row.definition, row.version).is_some()
+    }
+
+    /// Why `decide` leaves the row alone.
+    pub(super) fn unknown_because(&self, row: Option<&Glance>) -> StrandedBecause {
+        match row {
+            Some(row) if StoredFingerprint::parse(&row.fingerprint).is_none() => {
+                StrandedBecause::NewerForm
+            }
+            Some(row) if !self.knows(row) => StrandedBecause::UnknownVersion,
+            _ => StrandedBecause::ParametersUndecodable,
+        }
+    }
+
+    /// The id under which this call creates the row and runs it; `None` where it leaves that to the workers.
+    pub(super) fn runs_as(&self) -> Option<Uuid> {
+        if mutated!(RecoverAccepted) {
+            return Some(self.request_id);
+        }
+        (!self.background).then_some(self.request_id)
+    }
+
+    /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
+    /// origins do not: then either this is another request, or the type has changed since.
+    async fn compare(&self, row: &Glance) -> Result<Comparison, ExecuteError> {
+        if mutated!(SkipFingerprint) {
+            return Ok(Comparison::Same);
+        }
+        let Some(stored) = StoredFingerprint::parse(&row.fingerprint) else {
+            return Ok(Comparison::NotKnownHere);
+        };
+        let is_same = match stored.version == FingerprintVersion::CURRENT {
+            true => self.fingerprint.matches(stored.fingerprint),
+            // An older row is compared in its own form (WIRE 59).
+            false => self
+                .given
+                .fingerprint_in(stored.version)
+                .is_some_and(|own| own.matches(stored.fingerprint)),
+        };
+        if is_same {
+            return Ok(Comparison::Same);
+        }
+        if row.definition != self.definition.name || !stored.came_by(self.given.origin()) {
+            return Ok(Comparison::Another);
+        }
+        // Of a key that is about to be used anew nothing is compared.
+        if row.is_over() {
+            return Ok(Comparison::Another);
+        }
+        let known = *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((request_id, comparison)) = known
+            && request_id == row.request_id
+        {
+            return Ok(comparison);
+        }
+        let params = self.core.store.params(&self.scope, &self.key, row.request_id).await?;
+        let Some(params) = params else { return Ok(Comparison::Changed) };
+        let params = self.core.decode(&self.scope, &self.key, "params", params)?;
+        let comparison = match self.given.fingerprint_of(&params) {
+            Some(stored) if stored == self.fingerprint => Comparison::Same,
+            Some(_) => Comparison::Another,
+            None => Comparison::NotKnownHere,
+        };
+        *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+            Some((row.request_id, comparison));
+        Ok(comparison)
+    }
+}

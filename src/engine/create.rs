@@ -1,0 +1,132 @@
+//! From a call whose key has no row to a request that runs: what is to be stored, and who creates the row.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::attempt::Attempt;
+use super::call::within;
+use super::lease::{Holder, Lease};
+use super::outcome::ExecuteError;
+use super::quota::Admission;
+use super::registry::Entry;
+use super::run::{RoundEnd, Row, Run};
+use crate::codec::CodecError;
+use crate::definition::{Phase, Phases, STARTED};
+use crate::moment::Moment;
+use crate::phase::{Outputs, RequestContext};
+use crate::store::{Birth, NewRow, Reserved, Store, whole_millis};
+
+impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+    /// Creates the row and runs the request from its start; or leaves that to the workers.
+    pub(super) async fn create(
+        &self,
+        replaces: Option<Uuid>,
+        admission: Option<Arc<Admission>>,
+    ) -> Result<RoundEnd, ExecuteError> {
+        let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
+        let plain = self.given.params().map_err(not_storable)?;
+        within("parameters", plain.len(), self.core.settings.limits.params)?;
+        // Each attempt runs what was stored (G5), the first one too: what does not come back from its
+        // stored form is refused here, and not found out after a crash.
+        let entry = self.core.registry.get(self.definition.name, self.definition.version);
+        let readings = entry.map_or(1, Entry::readings);
+        let request = self.given.read_params(&plain, &self.fingerprint, readings)?;
+        let fingerprint = self.fingerprint.stored(self.given.origin());
+        let encode = |column, bytes| {
+            self.core
+                .encode(&self.scope, &self.key, column, bytes)
+                .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
+        };
+        let params = encode("params", &plain)?;
+        let context =
+            self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
+        let settings = &self.core.settings;
+        let row = NewRow {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            definition: self.definition.name,
+            version: self.definition.version,
+            phases: &self.phases,
+            fingerprint: &fingerprint,
+            params: &params,
+            context: context.as_deref(),
+            birth: match self.background {
+                false => Birth::Held(settings.lease),
+                true => Birth::Pending,
+            },
+            retention: settings.retention,
+            lock_wait: settings.lock_wait,
+            replaces,
+        };
+        reach!(STARTED, BeforePhase);
+        let first = self.definition.phases.first();
+        if self.background || !first.is_some_and(Phase::needs_a_reservation) {
+            // One commit creates the row. What a first phase computes before has no effect, so nothing
+            // has to be reserved for it.
+            let created_at = self.core.now().await?;
+            let run = self.start(request, created_at, created_at, Moment::now(), admission);
+            return match self.background {
+                true => run.accept(&row).await,
+                false => run.begin(Row::Absent(&row)).await,
+            };
+        }
+        let sent = Moment::now();
+        Ok(match self.core.store.reserve(&row).await? {
+            Reserved::Exists(Some(row)) => RoundEnd::Found(row),
+            Reserved::Exists(None) => RoundEnd::Changed,
+            Reserved::Busy => RoundEnd::Busy,
+            Reserved::Fresh { tx, created_at, expires_at } => {
+                self.core.clock.heard(created_at);
+                let run = self.start(request, created_at, expires_at, sent, admission);
+                run.begin(Row::Reserved(&row, tx)).await?
+            }
+        })
+    }
+
+    /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.
+    fn start(
+        &self,
+        request: Box<dyn Phases<S, A>>,
+        created_at: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+        sent: Moment,
+        admission: Option<Arc<Admission>>,
+    ) -> Run<S, A> {
+        Run {
+            core: self.core.clone(),
+            definition: self.definition,
+            request,
+            context: RequestContext {
+                scope: self.scope.clone(),
+                key: self.key.clone(),
+                request_id: self.request_id,
+                created_at: match mutated!(PreciseCreatedAt) {
+                    true => created_at,
+                    false => whole_millis(created_at),
+                },
+                attempt: 1,
+                context: self.context.clone(),
+            },
+            holder: Holder {
+                scope: self.scope.clone(),
+                key: self.key.clone(),
+                request_id: self.request_id,
+            },
+            fingerprint: self.fingerprint.as_str().to_owned(),
+            outputs: Outputs::default(),
+            point: STARTED.to_owned(),
+            lease: Lease::new(1, self.core.settings.lease, sent),
+            expires_at,
+            heartbeat: None,
+            advanced: (Duration::ZERO, sent),
+            forgiven_attempts: 0,
+            back_off_ends: None,
+            reruns: 0,
+            admission,
+        }
+    }
+}

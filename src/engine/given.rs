@@ -1,0 +1,109 @@
+//! What a caller gave, of whichever type it is: the one place of the request path that knows the type.
+
+use crate::definition::{Phases, RequestDefinition};
+use crate::fingerprint::{
+    Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin, fingerprint,
+    fingerprint_in,
+};
+use crate::roundtrip::{self, Because, Loss, Order, difference};
+use crate::store::Store;
+
+use super::outcome::ExecuteError;
+
+/// Whether a row is of the request that is asked for (G9).
+#[derive(Clone, Copy)]
+pub(super) enum Comparison {
+    Same,
+    Another,
+    /// This process cannot tell: it does not know the version of the row's fingerprint, or the row's
+    /// parameters are of a type that the caller's cannot read.
+    NotKnownHere,
+    /// The row is not the one any more that was seen.
+    Changed,
+}
+
+/// What the caller gave, of whichever type it is.
+pub(super) struct Given<R> {
+    pub(super) origin: RequestOrigin,
+    pub(super) request: R,
+}
+
+pub(super) trait Asking<S: Store, A>: Send + Sync {
+    fn origin(&self) -> &RequestOrigin;
+
+    /// The parameters as they are stored.
+    fn params(&self) -> serde_json::Result<Vec<u8>>;
+
+    /// The parameters as each attempt sees them: read from their stored form, so many times. `given` is
+    /// the fingerprint of what the caller gave.
+    fn read_params(
+        &self,
+        params: &[u8],
+        given: &Fingerprint,
+        readings: u32,
+    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError>;
+
+    /// The fingerprint in another version than that of this process.
+    fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint>;
+
+    /// The fingerprint of stored parameters, read by the caller's type; `None` where they are not of
+    /// that type.
+    fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint>;
+}
+
+impl<R: serde::Serialize> Given<R> {
+    /// Whether the parameters have their fingerprint still, once they were stored and read.
+    fn compare(&self, read: &R, given: &Fingerprint) -> Result<(), ExecuteError> {
+        if fingerprint(&self.origin, read)? != *given {
+            let loss = difference(&self.request, read, Order::Counts);
+            let Loss { path, because } =
+                loss.unwrap_or(Loss { path: Vec::new(), because: Because::Differs });
+            let rule = match because {
+                Because::Order => FingerprintRule::Unordered,
+                _ => FingerprintRule::NotStable,
+            };
+            return Err(FingerprintError::at(path, rule).into());
+        }
+        Ok(())
+    }
+}
+
+impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
+    fn origin(&self) -> &RequestOrigin {
+        &self.origin
+    }
+
+    fn params(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(&self.request)
+    }
+
+    fn read_params(
+        &self,
+        params: &[u8],
+        given: &Fingerprint,
+        readings: u32,
+    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError> {
+        let read = || {
+            serde_json::from_slice::<R>(params).map_err(|_| {
+                let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
+                FingerprintError::at(path.unwrap_or_default(), FingerprintRule::NotRead)
+            })
+        };
+        // What has another fingerprint each time that it is read would make a mismatch of each retry.
+        for _ in 1..readings {
+            self.compare(&read()?, given)?;
+        }
+        let read = read()?;
+        self.compare(&read, given)?;
+        Ok(Box::new(read))
+    }
+
+    fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint> {
+        fingerprint_in(version, &self.origin, &self.request).ok()
+    }
+
+    fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint> {
+        let read: R = serde_json::from_slice(params).ok()?;
+        fingerprint(&self.origin, &read).ok()
+    }
+}

@@ -1,0 +1,88 @@
+//! How the body of a phase ended, and what that means for the request.
+
+use std::any::Any;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::definition::{Phase, Step};
+use crate::engine::outcome::FailureCause;
+use crate::error::DbError;
+use crate::phase::{ForeignError, ForeignFailure, PhaseError, PhaseFailure, Reply};
+use crate::store::{Refusal, StoreError};
+
+/// How the body of a phase ended.
+pub(super) enum Body<F> {
+    Output(Box<RawValue>),
+    Reply(Reply),
+    Failed(F),
+    Panicked,
+    /// It took longer than the phase's time limit, and was dropped.
+    TimedOut,
+}
+
+impl<F> Body<F> {
+    pub(super) fn of<E: Into<BodyError<F>>>(
+        ended: Result<Result<Step, E>, Box<dyn Any + Send>>,
+    ) -> Self {
+        match ended {
+            Ok(Ok(Step::Output(output))) => Self::Output(output),
+            Ok(Ok(Step::Reply(reply))) => Self::Reply(reply),
+            Ok(Err(error)) => Self::Failed(error.into().0),
+            // The panic's message went to the panic hook already; it may hold anything (G19).
+            Err(_) => Self::Panicked,
+        }
+    }
+}
+
+pub(super) struct BodyError<F>(F);
+
+impl From<PhaseError> for BodyError<PhaseFailure> {
+    fn from(error: PhaseError) -> Self {
+        Self(error.0)
+    }
+}
+
+impl From<ForeignError> for BodyError<ForeignFailure> {
+    fn from(error: ForeignError) -> Self {
+        Self(error.0)
+    }
+}
+
+pub(in crate::engine) fn timed_out(phase: &Phase) -> FailureCause {
+    let limit = phase.time_limit().unwrap_or(Duration::ZERO);
+    FailureCause::TimeLimit { phase: phase.name, limit }
+}
+
+pub(super) fn database_failed(phase: &Phase, error: &DbError) -> FailureCause {
+    FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
+}
+
+pub(super) fn store_failed(phase: &Phase, error: &StoreError) -> FailureCause {
+    FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
+}
+
+pub(super) fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
+    let rule = match refusal {
+        Refusal::SwallowedError => {
+            "a statement failed and the phase went on: return the error, or use a savepoint"
+        }
+        Refusal::LeftTransaction => {
+            "the phase ended the transaction (a raw COMMIT or ROLLBACK) or forgot its settings \
+             (RESET ALL): the engine commits, and knows its transaction by a setting"
+        }
+        Refusal::OpenSavepoint => {
+            "a nested transaction() was dropped half-way (by a timeout or select!) and the phase went \
+             on: return an error then, or put the time limit around statements that only read"
+        }
+        Refusal::SeveralStatements => {
+            "a statement's text holds several statements, and only the first would be executed: add \
+             each by itself"
+        }
+        Refusal::OutOfReach => {
+            "at the end of the phase the engine cannot reach its tables: the phase changed the role or \
+             the search_path; change it back before the phase returns (RESET ROLE, RESET search_path)"
+        }
+    };
+    FailureCause::Misuse { phase: phase.name, rule }
+}

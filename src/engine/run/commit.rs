@@ -1,0 +1,310 @@
+//! Sends a transition to the store, and finds out what became of it: the one place that reads a commit's
+//! answer.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::time::Duration;
+
+use super::transition::Transition;
+use super::{PhaseEnd, RoundEnd, Run};
+use crate::definition::{BATCH_TIME_LIMIT, Isolation, STARTED};
+use crate::engine::outcome::{ExecuteError, Finished, Outcome};
+use crate::engine::pause::jitter;
+use crate::moment::Moment;
+use crate::observe;
+use crate::phase::{StagedJob, Statements};
+use crate::store::{
+    Claim, Commit, NewRow, Refusal, Right, RowTimes, Status, Store, StoreError, Transaction, Writes,
+};
+
+/// What a phase writes, and how it reaches the database together with the phase's transition.
+pub(super) enum Writing<'r, S: Store> {
+    /// In this transaction.
+    Open(S::Transaction),
+    /// The same, and the row itself was created in it.
+    Reserved(S::Transaction),
+    /// Statements that a phase handed over.
+    Statements(Isolation, Statements<S>),
+    /// The same, and the row is created along with them.
+    Create(&'r NewRow<'r>, Statements<S>),
+}
+
+impl<S: Store> Writing<'_, S> {
+    /// Undoes what was written so far.
+    pub(super) async fn undo(self) {
+        if let Self::Open(tx) | Self::Reserved(tx) = self {
+            tx.rollback().await;
+        }
+    }
+}
+
+/// The row that a commit is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RowIs {
+    Committed,
+    Reserved,
+    Absent,
+}
+
+/// What became of a commit, after everything was asked that can be asked.
+pub(super) enum CommitFate {
+    /// Durable. A moment before it was sent.
+    Applied(Moment),
+    /// The row is another holder's: nothing was written (G3).
+    Lost,
+    /// The phase broke the rules of its transaction: nothing was written.
+    Refused(Refusal),
+    /// Certainly not committed.
+    Failed(StoreError),
+    /// Sent, and it certainly never arrived.
+    NeverArrived(StoreError),
+    /// Of a row that was to be created: the key has one.
+    Exists,
+    /// Of a row that was to be created: another transaction is about to do so.
+    Busy,
+    /// Of a row that was to be created: nobody knows, until the key is looked at again.
+    Unanswered(StoreError),
+}
+
+/// What a locking read says about a commit that got no answer.
+enum Arrival {
+    Arrived,
+    NeverArrived,
+    /// The row is another holder's, so it does not matter to us.
+    Lost,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Commits a transition, fenced (G3), with what the phase wrote and the jobs that it staged (G4).
+    /// `writing: None`: in a transaction of its own, one guarded statement.
+    pub(super) async fn commit(
+        &mut self,
+        writing: Option<Writing<'_, S>>,
+        within: Duration,
+        transition: &Transition,
+        jobs: &[StagedJob],
+    ) -> Result<CommitFate, ExecuteError> {
+        let row = match writing {
+            Some(Writing::Reserved(_)) => RowIs::Reserved,
+            Some(Writing::Create(..)) => RowIs::Absent,
+            Some(Writing::Open(_) | Writing::Statements(..)) | None => RowIs::Committed,
+        };
+        let sent = Moment::now();
+        let answer = self.send(writing, within, transition, jobs).await;
+        let fate = match (answer, row) {
+            (Commit::Done(times), _) => {
+                if let Some(RowTimes { now, expires_at }) = times {
+                    self.core.clock.heard(now);
+                    self.expires_at = expires_at;
+                }
+                CommitFate::Applied(sent)
+            }
+            (Commit::Fenced, RowIs::Absent) => CommitFate::Exists,
+            (Commit::Fenced, _) => CommitFate::Lost,
+            (Commit::Refused(refusal), _) => CommitFate::Refused(refusal),
+            (Commit::Failed(StoreError::Locked), RowIs::Absent) => CommitFate::Busy,
+            (Commit::Failed(_), RowIs::Absent) if mutated!(FailureToldAsBusy) => CommitFate::Busy,
+            (Commit::Failed(error), _) => CommitFate::Failed(error),
+            (Commit::Unknown(error), RowIs::Committed) => {
+                observe::commit_unanswered(self.subject());
+                match self.ask_until_answered(transition).await? {
+                    Arrival::Arrived => CommitFate::Applied(sent),
+                    Arrival::NeverArrived => CommitFate::NeverArrived(error),
+                    Arrival::Lost => CommitFate::Lost,
+                }
+            }
+            (Commit::Unknown(error), RowIs::Reserved | RowIs::Absent) => {
+                observe::commit_unanswered(self.subject());
+                CommitFate::Unanswered(error)
+            }
+        };
+        match &fate {
+            CommitFate::Applied(sent) => {
+                self.lease.confirm(*sent);
+                if row != RowIs::Committed {
+                    observe::created(self.definition.name);
+                }
+                if !jobs.is_empty() {
+                    self.core.bells.staged.notify_one();
+                }
+                // A word about an unknown outcome forgives all attempts before it, in the row and here.
+                if transition.settles.attempts() {
+                    self.forgiven_attempts = self.context.attempt;
+                }
+            }
+            CommitFate::Lost => observe::lost(self.definition.name),
+            _ => {}
+        }
+        Ok(fate)
+    }
+
+    /// Between the two crash points that fit what is committed.
+    async fn send(
+        &self,
+        writing: Option<Writing<'_, S>>,
+        within: Duration,
+        transition: &Transition,
+        jobs: &[StagedJob],
+    ) -> Commit<Option<RowTimes>> {
+        #[cfg(feature = "fault-injection")]
+        let writing = match self.mutant_commit(writing, transition, jobs).await {
+            Ok(commit) => return commit.map(|()| None),
+            Err(writing) => writing,
+        };
+        committing!(self.phase_of(writing.as_ref(), transition), transition.kind(), {
+            let (guard, change) = (self.guard(), transition.change());
+            let store = &self.core.store;
+            match writing {
+                None => store.write(&guard, &change).await.map(|()| None),
+                Some(Writing::Open(tx) | Writing::Reserved(tx)) => {
+                    tx.commit(&guard, &change, jobs).await.map(|()| None)
+                }
+                Some(Writing::Statements(isolation, statements)) => {
+                    let writes = Writes { statements, jobs, within };
+                    store.advance(isolation, &guard, &change, writes).await.map(|()| None)
+                }
+                Some(Writing::Create(row, statements)) => {
+                    let writes = Writes { statements, jobs, within };
+                    store.create(row, self.context.created_at, &change, writes).await.map(Some)
+                }
+            }
+        })
+    }
+
+    /// The phase that the crash points of a commit are named after.
+    pub(super) fn phase_of(
+        &self,
+        writing: Option<&Writing<'_, S>>,
+        transition: &Transition,
+    ) -> &'static str {
+        if matches!(writing, Some(Writing::Create(..))) && transition.point == STARTED {
+            return STARTED;
+        }
+        let phases = self.definition.phases;
+        let reached = phases.iter().find(|phase| phase.is_called(&transition.point));
+        let next = phases.get(self.outputs.len()).or(phases.last());
+        let phase = reached.filter(|_| transition.advances()).or(next);
+        phase.map_or("", |phase| phase.name)
+    }
+
+    /// Finds out what became of a commit that got no answer, before anything else happens (G7).
+    async fn ask_until_answered(
+        &mut self,
+        transition: &Transition,
+    ) -> Result<Arrival, ExecuteError> {
+        // Past the lease another process may have the row; it is for that one to find out then.
+        let until = Moment::now().after(self.core.settings.lease);
+        let mut tries = 0;
+        loop {
+            match self.ask(transition).await {
+                Ok(arrival) => return Ok(arrival),
+                Err(error) if Moment::now() >= until => return Err(error.into()),
+                Err(_) => {
+                    tries += 1;
+                    tokio::time::sleep(jitter(tries)).await;
+                }
+            }
+        }
+    }
+
+    async fn ask(&mut self, transition: &Transition) -> Result<Arrival, StoreError> {
+        let token = self.lease.token();
+        let claim = Claim {
+            scope: &self.holder.scope,
+            key: &self.holder.key,
+            request_id: self.holder.request_id,
+            lease_token: token,
+            status: Status::InProgress,
+            recovery_point: None,
+            phases: None,
+            right: Right::Own,
+        };
+        #[cfg(feature = "fault-injection")]
+        let claim = super::mutants::claim(&self.core.store, claim).await;
+        reach!(&transition.point, BeforeTakeOver);
+        let sent = Moment::now();
+        // A locking write: it waits for our commit if that is still under way, and fences it off if
+        // it never arrived. A plain read could miss it (H5).
+        if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {
+            reach!(&transition.point, AfterTakeOver);
+            self.lease.raise(row.lease_token, sent);
+            let intends = row.open_intent == transition.intent || mutated!(AssumeIntent);
+            let arrived = transition.status == Status::InProgress
+                && row.recovery_point == transition.point
+                && intends;
+            return Ok(if arrived { Arrival::Arrived } else { Arrival::NeverArrived });
+        }
+        // Not in progress under our token: our own commit ended it, or another process took it over. The
+        // update above has waited for the row's lock, so this read is not early.
+        let row = self.core.store.read(&self.holder.scope, &self.holder.key).await?;
+        let ours = row.is_some_and(|row| {
+            row.request_id == self.holder.request_id
+                && (row.lease_token == token || mutated!(AskWithoutToken))
+                && row.status == transition.status
+        });
+        Ok(if ours { Arrival::Arrived } else { Arrival::Lost })
+    }
+
+    /// Writes a transition in a transaction of its own, as often as it takes, within bounds. Returns a
+    /// moment before it was sent; `None` where the row is another holder's.
+    pub(in crate::engine) async fn write(
+        &mut self,
+        transition: &Transition,
+    ) -> Result<Option<Moment>, ExecuteError> {
+        loop {
+            let error = match self.commit(None, BATCH_TIME_LIMIT, transition, &[]).await? {
+                CommitFate::Applied(sent) => return Ok(Some(sent)),
+                CommitFate::NeverArrived(error) => error,
+                CommitFate::Failed(error) if error.is_worth_a_rerun() => error,
+                CommitFate::Failed(error) => return Err(error.into()),
+                _ => return Ok(None),
+            };
+            // Bounded, also where a write is lost each time on its way: the lease then runs out, and the
+            // next attempt goes on (G17).
+            if self.reruns >= self.core.settings.max_reruns {
+                return Err(error.into());
+            }
+            self.reruns += 1;
+            self.pause().await;
+        }
+    }
+
+    /// Creates the row as the transition leaves it, with nothing else in its commit.
+    pub(super) async fn create(&mut self, row: &NewRow<'_>, transition: Transition) -> PhaseEnd {
+        let writing = Some(Writing::Create(row, Statements::default()));
+        let fate = self.commit(writing, BATCH_TIME_LIMIT, &transition, &[]).await?;
+        Ok(Break(match fate {
+            CommitFate::Applied(sent) => return Ok(self.arrive(transition, sent)),
+            CommitFate::Exists => RoundEnd::Changed,
+            CommitFate::Busy => RoundEnd::Busy,
+            CommitFate::Unanswered(error) => RoundEnd::Restart(error),
+            CommitFate::Failed(error) if error.is_worth_a_rerun() => RoundEnd::Restart(error),
+            CommitFate::Failed(error) => return Err(error.into()),
+            CommitFate::Lost | CommitFate::Refused(_) | CommitFate::NeverArrived(_) => {
+                RoundEnd::Lost
+            }
+        }))
+    }
+
+    /// The transition is durable: only now may a caller hear of it (G8). `sent`: a moment before its
+    /// commit was sent.
+    pub(super) fn arrive(&mut self, transition: Transition, sent: Moment) -> ControlFlow<RoundEnd> {
+        observe::committed(&transition.point);
+        self.advanced = (Duration::ZERO, sent);
+        self.point = transition.point;
+        match transition.finished {
+            None => Continue(()),
+            Some((reply, _)) => Break(RoundEnd::Outcome(Outcome::Finished(Finished {
+                #[cfg(feature = "fault-injection")]
+                reply: super::mutants::told(reply),
+                #[cfg(not(feature = "fault-injection"))]
+                reply,
+                replayed: false,
+                expires_at: self.expires_at,
+            }))),
+        }
+    }
+
+    pub(super) async fn pause(&self) {
+        tokio::time::sleep(jitter(self.reruns)).await;
+    }
+}

@@ -1,0 +1,236 @@
+//! One local phase: its writes, its output and the recovery point in one commit (G4). The first phase
+//! runs here like every other; its commit creates the row, too.
+
+use std::ops::ControlFlow::{self, Break};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::body::{Body, database_failed, refused, store_failed, timed_out};
+use super::commit::{CommitFate, Writing};
+use super::transition::Transition;
+use super::{PhaseEnd, RoundEnd, Row, Run};
+use crate::definition::{BATCH_TIME_LIMIT, Isolation, Phase, PhaseKind};
+use crate::engine::outcome::{ExecuteError, FailureCause};
+#[cfg(feature = "fault-injection")]
+use crate::fault::{Mode, Place};
+use crate::moment::Moment;
+use crate::observe;
+use crate::phase::{Batch, PhaseFailure, Reply, Scene, StagedJob, Staging, Statements, Tx};
+use crate::store::{Store, StoreError, Transaction};
+
+/// Why a phase has written nothing.
+enum Undone {
+    /// It rejected the request: this reply is to be stored.
+    Rejected(Reply),
+    /// What failed may succeed when the phase is run again.
+    Again(StoreError),
+    /// It would fail again: the request stops here.
+    Stopped(FailureCause, Option<Duration>),
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Runs a local phase, again where that may help.
+    pub(super) async fn local(
+        &mut self,
+        index: usize,
+        phase: &'static Phase,
+        mut row: Row<'_, S>,
+    ) -> PhaseEnd {
+        let new = row.uncommitted();
+        loop {
+            let undone = match self.try_local(index, phase, row).await? {
+                Ok(end) => return Ok(end),
+                Err(undone) => undone,
+            };
+            self.outputs.truncate(index);
+            let (cause, after) = match undone {
+                Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
+                Undone::Stopped(cause, after) => (cause, after),
+                // Bounded, also where a commit is lost each time: a statement may end its connection (G17).
+                Undone::Again(error) if self.reruns >= self.core.settings.max_reruns => {
+                    (store_failed(phase, &error), None)
+                }
+                Undone::Again(error) => {
+                    self.reruns += 1;
+                    observe::rerun(phase.name, error.kind());
+                    if new.is_some() {
+                        // The row went away with the phase's writes: the key is looked at again.
+                        return Ok(Break(RoundEnd::Restart(error)));
+                    }
+                    self.pause().await;
+                    row = Row::Committed;
+                    continue;
+                }
+            };
+            return match new {
+                Some(_) => Ok(Break(self.not_begun(cause, after))),
+                None => self.halt(cause, after).await,
+            };
+        }
+    }
+
+    /// Runs it once.
+    async fn try_local(
+        &mut self,
+        index: usize,
+        phase: &'static Phase,
+        row: Row<'_, S>,
+    ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, ExecuteError> {
+        let mut writing = match self.open(phase, row).await {
+            Ok(Some(writing)) => writing,
+            Ok(None) => {
+                observe::lost(self.definition.name);
+                return Ok(Ok(Break(RoundEnd::Lost)));
+            }
+            Err(error) if error.is_worth_a_rerun() && self.may_rerun() => {
+                return Ok(Err(Undone::Again(error)));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (body, jobs) = self.local_body(index, phase, &mut writing).await?;
+        let transition = match self.transition_of(phase, body) {
+            Ok(transition) => transition,
+            Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
+                // A statement of it may still be running: its connection is closed, which undoes it.
+                drop(writing);
+                return Ok(Err(undone));
+            }
+            Err(undone) => {
+                writing.undo().await;
+                return Ok(Err(undone));
+            }
+        };
+        let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
+        Ok(match self.commit(Some(writing), within, &transition, &jobs).await? {
+            CommitFate::Applied(sent) => Ok(self.arrive(transition, sent)),
+            CommitFate::Lost => Ok(Break(RoundEnd::Lost)),
+            CommitFate::Exists => Ok(Break(RoundEnd::Changed)),
+            CommitFate::Busy => Ok(Break(RoundEnd::Busy)),
+            CommitFate::Unanswered(error) => Ok(Break(RoundEnd::Restart(error))),
+            CommitFate::Refused(refusal) => Err(Undone::Stopped(refused(phase, refusal), None)),
+            // It would be as slow again.
+            CommitFate::NeverArrived(error) if phase.batch && error.is_unanswered() => {
+                Err(Undone::Stopped(timed_out(phase), None))
+            }
+            CommitFate::NeverArrived(error) => Err(Undone::Again(error)),
+            CommitFate::Failed(error) if error.is_worth_a_rerun() => Err(Undone::Again(error)),
+            CommitFate::Failed(error) => Err(Undone::Stopped(store_failed(phase, &error), None)),
+        })
+    }
+
+    /// What the phase is to write into. `None` where the row was found to be another holder's.
+    async fn open<'r>(
+        &self,
+        phase: &'static Phase,
+        row: Row<'r, S>,
+    ) -> Result<Option<Writing<'r, S>>, StoreError> {
+        Ok(Some(match row {
+            Row::Reserved(_, tx) => Writing::Reserved(tx),
+            Row::Absent(row) => Writing::Create(row, Statements::default()),
+            Row::Committed => {
+                reach!(phase.name, BeforePhase);
+                let isolation = match phase.kind {
+                    PhaseKind::Local(isolation) => isolation,
+                    PhaseKind::Foreign(_) => Isolation::default(),
+                };
+                if phase.batch {
+                    Writing::Statements(isolation, Statements::default())
+                } else {
+                    let begun = self.core.store.begin(isolation, &self.guard()).await?;
+                    return Ok(begun.map(Writing::Open));
+                }
+            }
+        }))
+    }
+
+    /// Where the body of the phase leads, if it may be committed.
+    fn transition_of(
+        &mut self,
+        phase: &'static Phase,
+        body: Body<PhaseFailure>,
+    ) -> Result<Transition, Undone> {
+        let stopped = |cause| Undone::Stopped(cause, None);
+        let transition = match body {
+            Body::Output(output) => self.after_output(phase, output),
+            Body::Reply(reply) => self.finished_with(reply),
+            Body::Panicked => return Err(stopped(FailureCause::Panic { phase: phase.name })),
+            Body::TimedOut => return Err(stopped(timed_out(phase))),
+            Body::Failed(PhaseFailure::Reject(reply)) => return Err(Undone::Rejected(reply)),
+            Body::Failed(PhaseFailure::Retryable { reason, after }) => {
+                let cause = FailureCause::Phase { phase: phase.name, reason };
+                return Err(Undone::Stopped(cause, after));
+            }
+            Body::Failed(PhaseFailure::Database(error)) if error.is_worth_a_rerun() => {
+                return Err(Undone::Again(StoreError::database("run the phase", error)));
+            }
+            Body::Failed(PhaseFailure::Database(error)) => {
+                return Err(stopped(database_failed(phase, &error)));
+            }
+        };
+        transition.map_err(|rule| stopped(FailureCause::Misuse { phase: phase.name, rule }))
+    }
+
+    async fn local_body(
+        &self,
+        index: usize,
+        phase: &'static Phase,
+        writing: &mut Writing<'_, S>,
+    ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), ExecuteError> {
+        #[cfg(feature = "fault-injection")]
+        if let (Some(Mode::CutConnection), Writing::Open(tx) | Writing::Reserved(tx)) =
+            (crate::fault::at(phase.name, Place::BeforeBody).await, &mut *writing)
+        {
+            self.core.store.cut(tx).await;
+        }
+        let mut staging = Staging::new(self.context.request_id, index);
+        let scene = Scene {
+            app: &self.core.app,
+            context: &self.context,
+            outputs: &self.outputs,
+            derived_key: None,
+        };
+        let began = Moment::now();
+        let ended = match writing {
+            Writing::Open(tx) | Writing::Reserved(tx) => {
+                let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
+                let running = inside!(phase.name, self.request.run_local(index, &mut tx, &scene));
+                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
+            }
+            Writing::Statements(_, statements) | Writing::Create(_, statements) => {
+                let mut batch = Batch::new(statements, &mut staging);
+                let running =
+                    inside!(phase.name, self.request.run_batch(index, &mut batch, &scene));
+                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
+            }
+        };
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
+        let body = ended.map_or(Body::TimedOut, Body::of);
+        let mut jobs = staging.into_jobs();
+        for job in &mut jobs {
+            match self.core.encode(&self.holder.scope, &self.holder.key, "args", &job.args) {
+                Ok(args) => job.args = args.into_owned(),
+                Err(error) => {
+                    let failure = PhaseFailure::Retryable { reason: error.0, after: None };
+                    return Ok((Body::Failed(failure), Vec::new()));
+                }
+            }
+        }
+        Ok((body, jobs))
+    }
+
+    fn may_rerun(&self) -> bool {
+        self.reruns < self.core.settings.max_reruns
+    }
+}
+
+/// The body of a local phase within its time limit, if it has one. `None`: it took longer.
+async fn bounded<T>(phase: &Phase, body: impl Future<Output = T>) -> Option<T> {
+    let body = body.instrument(observe::phase(phase.name));
+    match phase.time_limit() {
+        None => Some(body.await),
+        Some(limit) => tokio::time::timeout(limit, body).await.ok(),
+    }
+}

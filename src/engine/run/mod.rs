@@ -1,0 +1,188 @@
+//! A request that this process holds the lease of, from its recovery point to its end, or to where it
+//! stops.
+//!
+//! Each phase comes to a `Transition` of the row; `commit` is the one place that
+//! sends one and says what became of it.
+
+mod body;
+mod commit;
+mod foreign;
+mod local;
+#[cfg(feature = "fault-injection")]
+mod mutants;
+mod reconcile;
+mod release;
+mod transition;
+
+use std::ops::ControlFlow::{self, Break};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::Core;
+use super::lease::{Heartbeat, Holder, Lease};
+use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::quota::Admission;
+use crate::definition::{Definition, Phase, PhaseKind, Phases};
+use crate::moment::Moment;
+use crate::observe::{self, Subject};
+use crate::phase::{DerivedKey, Outputs, RequestContext};
+use crate::store::{Glance, Guard, NewRow, Store, StoreError};
+
+pub(super) use self::body::timed_out;
+
+/// A request that this process holds the lease of.
+pub(super) struct Run<S: Store, A> {
+    pub(super) core: Arc<Core<S, A>>,
+    pub(super) definition: Definition,
+    pub(super) request: Box<dyn Phases<S, A>>,
+    pub(super) holder: Holder,
+    pub(super) fingerprint: String,
+    pub(super) context: RequestContext,
+    /// Of the phases that are done, the last of which may not be committed yet: an idempotent
+    /// foreign result rides in the commit of the local phase behind it.
+    pub(super) outputs: Outputs,
+    /// The recovery point, as the row has it.
+    pub(super) point: String,
+    pub(super) lease: Lease,
+    pub(super) expires_at: DateTime<Utc>,
+    pub(super) heartbeat: Option<Heartbeat>,
+    /// How old the last recovery point was, at most, at a moment of this machine's monotonic clock.
+    pub(super) advanced: (Duration, Moment),
+    /// How many of its attempts do not count against the cap.
+    pub(super) forgiven_attempts: u32,
+    /// When the back-off ends during which a client resumed the request.
+    pub(super) back_off_ends: Option<Moment>,
+    /// How often a phase was run again by itself.
+    pub(super) reruns: u32,
+    /// Of a request that has no row yet, where its scope has a quota.
+    pub(super) admission: Option<Arc<Admission>>,
+}
+
+/// Where the key's row is when a phase begins.
+pub(super) enum Row<'r, S: Store> {
+    /// In the table, and its lease is ours.
+    Committed,
+    /// Created in this open transaction, which the first phase shares.
+    Reserved(&'r NewRow<'r>, S::Transaction),
+    /// Nowhere: it is created by the commit.
+    Absent(&'r NewRow<'r>),
+}
+
+impl<'r, S: Store> Row<'r, S> {
+    /// The row that is still to be created.
+    fn uncommitted(&self) -> Option<&'r NewRow<'r>> {
+        match self {
+            Self::Committed => None,
+            Self::Reserved(row, _) | Self::Absent(row) => Some(row),
+        }
+    }
+}
+
+/// How one round with the key's row ended.
+pub(super) enum RoundEnd {
+    Outcome(Outcome),
+    /// The row is another one by now, and nothing ran: look again.
+    Changed,
+    /// The same, and this is the row.
+    Found(Glance),
+    /// Another transaction is about to create the key's row, and nothing ran.
+    Busy,
+    /// It ran here, and the row is another holder's: look again, and answer as a loser (G3).
+    Lost,
+    /// The row was not committed, or the outcome of its commit is unknown: look again, and go on from
+    /// there. Nothing runs meanwhile.
+    Restart(StoreError),
+}
+
+/// Whether a phase goes on to the next, or ends the round.
+pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, ExecuteError>;
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Runs a request that has no committed row yet.
+    pub(super) async fn begin(mut self, row: Row<'_, S>) -> Result<RoundEnd, ExecuteError> {
+        let end = match (self.definition.phases.first(), row.uncommitted()) {
+            // Row and first phase share a commit: a first phase that fails leaves nothing behind.
+            (Some(phase), _) if phase.shares_the_reservation() => self.local(0, phase, row).await?,
+            (_, Some(row)) => {
+                let reservation = self.at_start();
+                self.create(row, reservation).await?
+            }
+            (_, None) => ControlFlow::Continue(()),
+        };
+        match end {
+            Break(end) => Ok(end),
+            ControlFlow::Continue(()) => self.resume().await,
+        }
+    }
+
+    /// Stores a request that a worker is to run.
+    pub(super) async fn accept(mut self, row: &NewRow<'_>) -> Result<RoundEnd, ExecuteError> {
+        let pending = self.pending();
+        Ok(match self.create(row, pending).await? {
+            Break(end) => end,
+            ControlFlow::Continue(()) => {
+                self.core.bells.accepted.notify_one();
+                RoundEnd::Outcome(Outcome::Accepted)
+            }
+        })
+    }
+
+    /// Runs a request whose row is committed, from its recovery point on.
+    pub(super) async fn resume(mut self) -> Result<RoundEnd, ExecuteError> {
+        if let Some(admission) = self.admission.take() {
+            admission.end();
+        }
+        self.heartbeat = Some(self.core.heartbeats.start(
+            &self.core.store,
+            self.holder.clone(),
+            self.lease.clone(),
+            self.core.settings.hold(),
+        ));
+        loop {
+            if self.lease.is_lost() {
+                observe::lost(self.definition.name);
+                return Ok(RoundEnd::Lost);
+            }
+            if self.core.running.is_closing() {
+                return self.release(FailureCause::ShuttingDown, Some(Duration::ZERO)).await;
+            }
+            let index = self.outputs.len();
+            let Some(phase) = self.definition.phases.get(index) else {
+                let rule = "the last phase returned no reply";
+                return self.release(FailureCause::Misuse { phase: "", rule }, None).await;
+            };
+            let end = match phase.kind {
+                PhaseKind::Local(_) => self.local(index, phase, Row::Committed).await?,
+                PhaseKind::Foreign(effect) => self.foreign(index, phase, effect).await?,
+            };
+            if let Break(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// What a log may know of the request.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        let Holder { scope, key, request_id } = &self.holder;
+        Subject { definition: self.definition.name, request_id: *request_id, scope, key }
+    }
+
+    /// By what each write of this run is guarded (G3).
+    fn guard(&self) -> Guard<'_> {
+        self.holder.guard(self.lease.token(), &self.point)
+    }
+
+    /// The key for the provider: equal in each attempt (G1).
+    fn derived_key(&self, phase: &Phase) -> DerivedKey {
+        self.core.derived_keys.derive(
+            &self.holder.scope,
+            &self.holder.key,
+            self.definition.name,
+            phase.key_name(),
+            &self.fingerprint,
+            self.context.request_id,
+        )
+    }
+}

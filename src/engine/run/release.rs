@@ -1,0 +1,174 @@
+//! Where a request stops before its end: released for a retry, unknown, or a dead letter.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow::Break;
+use std::time::Duration;
+
+use super::transition::Transition;
+use super::{PhaseEnd, RoundEnd, Run};
+use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::engine::outcome::{ExecuteError, FailureCause, Outcome};
+use crate::moment::Moment;
+use crate::observe;
+use crate::phase::Reply;
+use crate::store::{NewRow, Settles, Status, Store};
+
+pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
+
+/// The reason of a dead letter: which cap was reached, and why it was tried until then.
+pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str> {
+    match last {
+        Some(last) if !last.starts_with(cap) => format!("{cap}: {last}").into(),
+        Some(last) => last.to_owned().into(),
+        None => cap.into(),
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// Stores the reply and finishes; of a first phase that rejected the request, by creating the row
+    /// anew, finished.
+    pub(super) async fn finish(
+        &mut self,
+        phase: &'static Phase,
+        reply: Reply,
+        new: Option<&NewRow<'_>>,
+    ) -> PhaseEnd {
+        let finished = match self.finished_with(reply) {
+            Ok(finished) => finished,
+            Err(rule) => {
+                let cause = FailureCause::Misuse { phase: phase.name, rule };
+                return match new {
+                    Some(_) => Ok(Break(self.not_begun(cause, None))),
+                    None => self.halt(cause, None).await,
+                };
+            }
+        };
+        match new {
+            Some(row) => self.create(row, finished).await,
+            None => match self.write(&finished).await? {
+                Some(sent) => Ok(self.arrive(finished, sent)),
+                None => Ok(Break(RoundEnd::Lost)),
+            },
+        }
+    }
+
+    /// The first phase failed, and with it went the row: nothing is stored, so nothing is released.
+    pub(super) fn not_begun(&self, cause: FailureCause, after: Option<Duration>) -> RoundEnd {
+        observe::not_begun(self.subject(), &cause);
+        let retry_after = after.unwrap_or(self.core.settings.back_off(1));
+        RoundEnd::Outcome(Outcome::Failed { cause, retry_after })
+    }
+
+    pub(super) async fn halt(&mut self, cause: FailureCause, after: Option<Duration>) -> PhaseEnd {
+        self.release(cause, after).await.map(Break)
+    }
+
+    pub(super) async fn unknown(&mut self, phase: &'static str, reason: &'static str) -> PhaseEnd {
+        self.leave_unknown(Some(phase), reason).await.map(Break)
+    }
+
+    /// Releases the row after a passing failure, with what is done so far, so that the next attempt
+    /// resumes at once.
+    pub(in crate::engine) async fn release(
+        &mut self,
+        cause: FailureCause,
+        after: Option<Duration>,
+    ) -> Result<RoundEnd, ExecuteError> {
+        let settings = &self.core.settings;
+        let failures = self.failures();
+        let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
+        // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
+        // back-off had passed does not count, nor does one that ends with its process.
+        let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
+        let counts = counts || mutated!(CountEveryAttempt);
+        if counts && failures >= settings.max_attempts {
+            let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
+            return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
+        }
+        let hold = match after {
+            // Nor does it move the end of that back-off, so that the next attempt after it counts.
+            _ if !left.is_zero() && cause != FailureCause::ShuttingDown => left,
+            Some(after) => after.min(settings.longest_back_off_asked_for()),
+            None => settings.back_off(failures),
+        };
+        let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
+        let standing = self.standing(Status::FailedRetryable, hold);
+        let mut released = Transition { forgiven, reason, ..standing };
+        if mutated!(WindowFromRelease) {
+            released.settles = Settles::Window;
+        }
+        if self.write(&released).await?.is_none() {
+            return Ok(RoundEnd::Lost);
+        }
+        observe::released(self.subject(), &cause, hold);
+        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
+    }
+
+    /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.
+    /// `last`: why the last attempt ended.
+    pub(in crate::engine) async fn give_up(
+        &mut self,
+        last: Option<&str>,
+    ) -> Result<RoundEnd, ExecuteError> {
+        let reason = Some(at_cap(ATTEMPT_CAP, last));
+        let standing = self.standing(Status::DeadLetter, Duration::ZERO);
+        self.leave_at(Transition { forgiven: 1, reason, ..standing }).await
+    }
+
+    /// Leaves the row to a reconcile function. `intent`: the phase whose call may have had its effect.
+    pub(in crate::engine) async fn leave_unknown(
+        &mut self,
+        intent: Option<&str>,
+        reason: &'static str,
+    ) -> Result<RoundEnd, ExecuteError> {
+        let phase = intent.unwrap_or_default();
+        let hold = self.reconcile_after(phase);
+        let left = self.leave(Status::Unknown, intent, hold, Some(reason.into())).await?;
+        if matches!(left, RoundEnd::Outcome(_)) {
+            observe::unknown(self.definition.name, self.subject(), phase, reason);
+        }
+        Ok(left)
+    }
+
+    /// Leaves the row to a reconcile function or an operator. `reason: None` leaves the reason that it has.
+    pub(super) async fn leave(
+        &mut self,
+        status: Status,
+        intent: Option<&str>,
+        hold: Duration,
+        reason: Option<Cow<'static, str>>,
+    ) -> Result<RoundEnd, ExecuteError> {
+        let intent = intent.map(str::to_owned);
+        let left = Transition { intent, reason, ..self.standing(status, hold) };
+        self.leave_at(left).await
+    }
+
+    async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, ExecuteError> {
+        if self.write(&left).await?.is_none() {
+            return Ok(RoundEnd::Lost);
+        }
+        Ok(RoundEnd::Outcome(match left.status {
+            Status::DeadLetter => {
+                let reason = left.reason.as_deref().unwrap_or_default();
+                observe::dead_letter(self.definition.name, self.subject(), reason);
+                Outcome::DeadLetter
+            }
+            _ => Outcome::Unknown { retry_after: left.hold },
+        }))
+    }
+
+    /// How long an unknown outcome rests before it is looked into. Not less than the phase's time limit:
+    /// a holder that lost its lease begins no call, and what it had begun is over by then, so that *not
+    /// executed* can be believed.
+    fn reconcile_after(&self, phase: &str) -> Duration {
+        let phase = self.definition.phases.iter().find(|known| known.is_called(phase));
+        let limit = phase.filter(|phase| phase.kind == PhaseKind::Foreign(EffectClass::AtMostOnce));
+        let limit = limit.and_then(Phase::time_limit).unwrap_or_default();
+        self.core.settings.reconcile_after.max(limit)
+    }
+
+    /// How many attempts count against the cap, this one included.
+    pub(super) fn failures(&self) -> u32 {
+        self.context.attempt.saturating_sub(self.forgiven_attempts).max(1)
+    }
+}

@@ -1,0 +1,217 @@
+//! [`Transition`]: a state that the row is to move to. Made from what a phase came to; what becomes of it
+//! is `commit`'s to find out.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::Run;
+use crate::definition::{FINISHED, Phase, STARTED};
+use crate::engine::encoding::Rule;
+#[cfg(feature = "fault-injection")]
+use crate::fault::Place;
+use crate::observe;
+use crate::phase::Reply;
+use crate::store::{Change, Settles, Status, Store, StoredResponse};
+
+/// A state that the row is to move to.
+pub(in crate::engine) struct Transition {
+    pub(super) status: Status,
+    pub(super) point: String,
+    pub(super) outputs: Option<Vec<u8>>,
+    pub(super) intent: Option<String>,
+    pub(super) hold: Duration,
+    pub(super) resolution: Option<String>,
+    pub(super) settles: Settles,
+    pub(super) reason: Option<Cow<'static, str>>,
+    /// How many attempts are taken off the count against the cap.
+    pub(super) forgiven: u32,
+    pub(super) finished: Option<(Reply, StoredResponse)>,
+}
+
+impl Transition {
+    /// To this place, and nothing else.
+    fn to(status: Status, point: &str, hold: Duration) -> Self {
+        Self {
+            status,
+            point: point.to_owned(),
+            outputs: None,
+            intent: None,
+            hold,
+            resolution: None,
+            settles: Settles::Nothing,
+            reason: None,
+            forgiven: 0,
+            finished: None,
+        }
+    }
+
+    /// As the store is told.
+    pub(super) fn change(&self) -> Change<'_> {
+        Change {
+            status: self.status,
+            recovery_point: &self.point,
+            outputs: self.outputs.as_deref(),
+            open_intent: self.intent.as_deref(),
+            hold: self.hold,
+            resolution: self.resolution.as_deref(),
+            settles: self.settles,
+            reason: self.reason.as_deref(),
+            forgiven_attempts: self.forgiven,
+            response: self.finished.as_ref().map(|(_, stored)| stored),
+        }
+    }
+
+    /// Whether it leads to a recovery point, and the request goes on from there.
+    pub(super) fn advances(&self) -> bool {
+        self.status == Status::InProgress && self.intent.is_none()
+    }
+
+    /// Between which crash points it is committed.
+    pub(super) fn kind(&self) -> CommitKind {
+        match (self.status, &self.intent) {
+            (Status::InProgress, Some(_)) => CommitKind::Intent,
+            (Status::Pending | Status::InProgress | Status::Completed, _) => CommitKind::Phase,
+            (Status::FailedRetryable | Status::Unknown | Status::DeadLetter, _) => {
+                CommitKind::Release
+            }
+        }
+    }
+}
+
+/// Between which two crash points a commit is made.
+pub(super) enum CommitKind {
+    Intent,
+    Phase,
+    Release,
+}
+
+#[cfg(feature = "fault-injection")]
+impl CommitKind {
+    pub(super) fn points(self) -> (Place, Place) {
+        match self {
+            Self::Intent => (Place::BeforeIntent, Place::AfterIntent),
+            Self::Phase => (Place::BeforeCommit, Place::AfterCommit),
+            Self::Release => (Place::BeforeRelease, Place::AfterRelease),
+        }
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// At its start, where a request stands whose row is committed before its first phase.
+    pub(super) fn at_start(&self) -> Transition {
+        Transition::to(Status::InProgress, STARTED, self.core.settings.lease)
+    }
+
+    /// At its start, for a worker to run it.
+    pub(super) fn pending(&self) -> Transition {
+        Transition::to(Status::Pending, STARTED, Duration::ZERO)
+    }
+
+    /// After `phase`, with its output. The output is part of the run from here on; a caller whose
+    /// commit fails truncates it again.
+    pub(super) fn after_output(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+    ) -> Result<Transition, Rule> {
+        let done = self.outputs.len();
+        if done + 1 == self.definition.phases.len() {
+            return Err("the last phase returned an output and no reply");
+        }
+        self.outputs.push(phase.name, output);
+        match self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs) {
+            Ok(outputs) => Ok(Transition {
+                outputs: Some(outputs),
+                ..Transition::to(Status::InProgress, phase.name, self.core.settings.lease)
+            }),
+            Err(rule) => {
+                self.outputs.truncate(done);
+                Err(rule)
+            }
+        }
+    }
+
+    /// Finished with `reply`.
+    pub(super) fn finished_with(&self, reply: Reply) -> Result<Transition, Rule> {
+        let stored = self.core.encode_reply(&self.holder.scope, &self.holder.key, &reply)?;
+        if cfg!(debug_assertions) {
+            let names = self.core.not_replayed(&reply);
+            names.for_each(|name| observe::header_not_replayed(self.subject(), name));
+        }
+        Ok(Transition {
+            finished: Some((reply, stored)),
+            ..Transition::to(Status::Completed, FINISHED, Duration::ZERO)
+        })
+    }
+
+    /// Where it stands, with the intent to make `phase`'s call.
+    pub(super) fn intending(&self, phase: &Phase) -> Transition {
+        Transition {
+            intent: Some(phase.name.to_owned()),
+            ..Transition::to(Status::InProgress, &self.point, self.core.settings.lease)
+        }
+    }
+
+    /// Where it stands, with a foreign result that has not been committed yet.
+    pub(super) fn standing(&self, status: Status, hold: Duration) -> Transition {
+        let last = self.outputs.phases().last();
+        let riding = last.filter(|last| *last != self.point);
+        let (holder, core) = (&self.holder, &self.core);
+        let outputs = riding
+            .and_then(|_| core.encode_outputs(&holder.scope, &holder.key, &self.outputs).ok());
+        match (riding, outputs) {
+            (Some(point), Some(outputs)) => {
+                Transition { outputs: Some(outputs), ..Transition::to(status, point, hold) }
+            }
+            _ => Transition::to(status, &self.point, hold),
+        }
+    }
+
+    /// Released after a word that settles what was unknown.
+    pub(in crate::engine) fn released(
+        &self,
+        resolution: String,
+        settles: Settles,
+        hold: Duration,
+    ) -> Transition {
+        Transition {
+            resolution: Some(resolution),
+            settles,
+            ..Transition::to(Status::FailedRetryable, &self.point, hold)
+        }
+    }
+
+    /// Released behind `phase`, with the output that a webhook or an operator vouches for.
+    pub(in crate::engine) fn released_behind(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+        resolution: String,
+    ) -> Result<Transition, Rule> {
+        let behind = self.resumed_behind(phase, output, resolution)?;
+        Ok(Transition { status: Status::FailedRetryable, hold: Duration::ZERO, ..behind })
+    }
+
+    /// Going on behind `phase`, with the output that its reconcile function vouches for.
+    pub(super) fn resumed_behind(
+        &mut self,
+        phase: &Phase,
+        output: Box<RawValue>,
+        resolution: String,
+    ) -> Result<Transition, Rule> {
+        let behind = self.after_output(phase, output)?;
+        Ok(Transition { resolution: Some(resolution), settles: Settles::Attempts, ..behind })
+    }
+
+    /// Finished with a reply that an operator vouches for.
+    pub(in crate::engine) fn finished_by(
+        &self,
+        reply: Reply,
+        resolution: String,
+    ) -> Result<Transition, Rule> {
+        let finished = self.finished_with(reply)?;
+        Ok(Transition { resolution: Some(resolution), settles: Settles::Attempts, ..finished })
+    }
+}
