@@ -23,6 +23,8 @@ use tracing::{Event, Metadata, Subscriber};
 enum Step {
     Point(String),
     Sent(String),
+    /// The server refused the last statement, or did not answer it: of a transaction, it is undone.
+    Failed,
 }
 
 static SEEN: Mutex<Vec<(Id, Step)>> = Mutex::new(Vec::new());
@@ -35,9 +37,13 @@ fn see(step: Step) {
 }
 
 fn see_statement(event: InstrumentationEvent<'_>) {
-    if let InstrumentationEvent::StartQuery { query, .. } = event {
-        let sql = query.to_string();
-        see(Step::Sent(sql.split("-- binds:").next().unwrap_or_default().trim().to_owned()));
+    match event {
+        InstrumentationEvent::StartQuery { query, .. } => {
+            let sql = query.to_string();
+            see(Step::Sent(sql.split("-- binds:").next().unwrap_or_default().trim().to_owned()));
+        }
+        InstrumentationEvent::FinishQuery { error: Some(_), .. } => see(Step::Failed),
+        _ => {}
     }
 }
 
@@ -114,6 +120,14 @@ fn changes(steps: Vec<Step>) -> Vec<Step> {
     for step in steps {
         let sql = match step {
             Step::Sent(sql) => sql,
+            Step::Failed => {
+                // Of several statements that were sent together, the first error counts: what was sent
+                // behind it came to nothing.
+                while matches!(done.last(), Some(Step::Sent(_))) {
+                    done.pop();
+                }
+                continue;
+            }
             point => {
                 done.push(point);
                 continue;
@@ -277,6 +291,6 @@ async fn each_change_after_a_fault_has_a_crash_point_before_it() {
                 assert!(fits, "{before:?} before {sql}\nin {steps:#?}");
             }
         }
-        assert!(seen > 50, "{seen} changes");
+        assert!(seen > 20, "{seen} changes");
     }
 }

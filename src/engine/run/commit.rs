@@ -5,8 +5,9 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use super::transition::Transition;
+use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Run};
-use crate::definition::{BATCH_TIME_LIMIT, Isolation, STARTED};
+use crate::definition::{BATCH_TIME_LIMIT, STARTED};
 use crate::engine::outcome::{ExecuteError, Finished, Outcome};
 use crate::engine::pause::jitter;
 use crate::moment::Moment;
@@ -15,27 +16,6 @@ use crate::phase::{StagedJob, Statements};
 use crate::store::{
     Claim, Commit, NewRow, Refusal, Right, RowTimes, Status, Store, StoreError, Transaction, Writes,
 };
-
-/// What a phase writes, and how it reaches the database together with the phase's transition.
-pub(super) enum Writing<'r, S: Store> {
-    /// In this transaction.
-    Open(S::Transaction),
-    /// The same, and the row itself was created in it.
-    Reserved(S::Transaction),
-    /// Statements that a phase handed over.
-    Statements(Isolation, Statements<S>),
-    /// The same, and the row is created along with them.
-    Create(&'r NewRow<'r>, Statements<S>),
-}
-
-impl<S: Store> Writing<'_, S> {
-    /// Undoes what was written so far.
-    pub(super) async fn undo(self) {
-        if let Self::Open(tx) | Self::Reserved(tx) = self {
-            tx.rollback().await;
-        }
-    }
-}
 
 /// The row that a commit is about.
 #[derive(Clone, Copy, PartialEq, Eq)]

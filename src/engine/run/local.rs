@@ -9,8 +9,9 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::body::{Body, database_failed, refused, store_failed, timed_out};
-use super::commit::{CommitFate, Writing};
+use super::commit::CommitFate;
 use super::transition::Transition;
+use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Isolation, Phase, PhaseKind};
 use crate::engine::outcome::{ExecuteError, FailureCause};

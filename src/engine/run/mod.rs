@@ -13,6 +13,7 @@ mod mutants;
 mod reconcile;
 mod release;
 mod transition;
+mod writing;
 
 use std::ops::ControlFlow::{self, Break};
 use std::sync::Arc;

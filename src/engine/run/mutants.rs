@@ -2,8 +2,8 @@
 //! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
 use super::Run;
-use super::commit::Writing;
 use super::transition::Transition;
+use super::writing::Writing;
 use crate::phase::{DerivedKey, Reply, StagedJob};
 use crate::store::{Claim, Commit, Store, Transaction};
 

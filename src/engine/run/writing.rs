@@ -1,0 +1,26 @@
+//! [`Writing`]: what a phase writes, on its way to the database.
+
+use crate::definition::Isolation;
+use crate::phase::Statements;
+use crate::store::{NewRow, Store, Transaction};
+
+/// What a phase writes, and how it reaches the database together with the phase's transition.
+pub(super) enum Writing<'r, S: Store> {
+    /// In this transaction.
+    Open(S::Transaction),
+    /// The same, and the row itself was created in it.
+    Reserved(S::Transaction),
+    /// Statements that a phase handed over.
+    Statements(Isolation, Statements<S>),
+    /// The same, and the row is created along with them.
+    Create(&'r NewRow<'r>, Statements<S>),
+}
+
+impl<S: Store> Writing<'_, S> {
+    /// Undoes what was written so far.
+    pub(super) async fn undo(self) {
+        if let Self::Open(tx) | Self::Reserved(tx) = self {
+            tx.rollback().await;
+        }
+    }
+}
