@@ -589,7 +589,7 @@ async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() 
         let (a, b) = (engine(&behind, &app), engine(&db, &app));
         finished(a.execute(&scope(), &key("prime"), book(20)).await);
         let mut gate = app.provider.stop_before_the_effect();
-        proxy.arm("COMMIT", 1, Cut::Answer);
+        proxy.arm("WITH atomic_phases_begun", 1, Cut::Answer);
         let accepting = match at_most_once {
             false => tokio::spawn(a.call(&scope(), &key("k"), book(20)).accept()),
             true => tokio::spawn(a.call(&scope(), &key("k"), notify(Trouble::None)).accept()),
