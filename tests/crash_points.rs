@@ -264,7 +264,7 @@ async fn each_change_after_a_fault_has_a_crash_point_before_it() {
     let _alone = ALONE.lock().await;
     let db = Postgres::fresh().await;
     record();
-    let requests = [Trouble::None, Trouble::RejectFirst, Trouble::RejectForeign];
+    let requests = [Trouble::None, Trouble::RejectFirst];
     for trouble in requests {
         done_by_each_task();
         let modes =
