@@ -10,6 +10,7 @@ const MET: &[(&str, &[&str])] = &[
             "Create",
             "Mismatch",
             "Replay",
+            "Erased",
             "InProgress",
             "TakeOver",
             "Recover",
@@ -50,6 +51,10 @@ const MET: &[(&str, &[&str])] = &[
             "in_progress -> failed_retryable",
             "in_progress -> unknown",
             "in_progress -> dead_letter",
+            "completed -> in_progress",
+            "completed -> completed",
+            "completed -> none",
+            "dead_letter -> completed",
             "failed_retryable -> in_progress",
             "unknown -> in_progress",
         ],
@@ -63,6 +68,7 @@ const MET: &[(&str, &[&str])] = &[
             "mismatch",
             "unknown",
             "dead letter",
+            "erased",
             "failed",
             "accepted",
             "error",
@@ -73,7 +79,10 @@ const MET: &[(&str, &[&str])] = &[
         "fault",
         &["delay", "cut Before", "cut Inside", "cut After", "cut SilentBefore", "cut SilentAfter"],
     ),
-    ("event", &["Freeze", "Kill", "Drain", "Deploy", "DatabaseAway", "FailOver", "ClockJump"]),
+    (
+        "event",
+        &["Freeze", "Kill", "Drain", "Deploy", "DatabaseAway", "FailOver", "ClockJump", "Erase"],
+    ),
     ("stop", &["freeze", "kill", "drain", "database"]),
 ];
 

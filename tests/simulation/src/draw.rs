@@ -76,7 +76,7 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
             events.push(Event { at, lasts: 0, what: What::Deploy(node, *pick(chance, &all)) });
         }
     }
-    Plan {
+    let mut plan = Plan {
         max_attempts: if weather.impatient { 5 } else { fair.max_attempts },
         calls: calls(chance, &weather),
         builds,
@@ -85,6 +85,30 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
         aimed: aimed(chance, &weather),
         provider: provider(chance, &weather),
         ..fair
+    };
+    endings(chance, &mut plan);
+    plan
+}
+
+/// Keys that end while their clients still ask: by an operator's hand, or by time.
+fn endings(chance: &mut Chance, plan: &mut Plan) {
+    // A lost commit may be that of an erasure, or of a row whose life the provider's key is of.
+    if plan.loses_commits() {
+        return;
+    }
+    if chance.happens(1, 5) {
+        for _ in 0..1 + chance.below(4) {
+            let Some(call) = chance.one_of(&plan.calls).copied() else { break };
+            let node = chance.below(plan.nodes as u64) as usize;
+            let what = What::Erase { node, scope: call.scope, key: call.key };
+            plan.events.push(Event { at: call.at + chance.below(40_000), lasts: 0, what });
+        }
+    }
+    if chance.happens(1, 6) {
+        plan.retention = plan.lease + chance.below(40_000);
+        for call in &mut plan.calls {
+            call.at += chance.below(2) * chance.below(50_000);
+        }
     }
 }
 

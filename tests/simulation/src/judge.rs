@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use atomic_phases::simulation::{Database, KeyChange};
+use atomic_phases::simulation::{Database, KeyChange, KeyState};
 use atomic_phases::*;
 
 use super::plan::{Call, HOSTILE, Kind, Plan};
@@ -36,6 +36,7 @@ pub enum Told {
         replayed: bool,
     },
     InProgress,
+    Erased,
     Mismatch,
     Unknown,
     DeadLetter,
@@ -67,6 +68,7 @@ impl Told {
                 replayed: finished.replayed,
             },
             Ok(Outcome::InProgress { .. }) => Self::InProgress,
+            Ok(Outcome::Erased) => Self::Erased,
             Ok(Outcome::Mismatch) => Self::Mismatch,
             Ok(Outcome::Unknown { .. }) => Self::Unknown,
             Ok(Outcome::DeadLetter) => Self::DeadLetter,
@@ -81,6 +83,7 @@ impl Told {
             Self::Finished { replayed: true, .. } => "replayed",
             Self::Finished { .. } => "finished",
             Self::InProgress => "in progress",
+            Self::Erased => "erased",
             Self::Mismatch => "mismatch",
             Self::Unknown => "unknown",
             Self::DeadLetter => "dead letter",
@@ -108,6 +111,26 @@ pub type Row = (String, String);
 /// Who acquired a row's lease: a node, and a task of it.
 type Holder = (String, Option<tokio::task::Id>);
 
+/// The fingerprint of a row whose data is gone.
+const ERASED: &str = "erased";
+
+/// A request that was finished: what its row said then.
+struct Done {
+    at: String,
+    definition: String,
+    response: Option<(i16, Vec<u8>)>,
+}
+
+impl Done {
+    fn of(row: &KeyState<'_>) -> Self {
+        Self {
+            at: format!("{} {}@{}", row.key(), row.status(), row.recovery_point()),
+            definition: row.definition().to_owned(),
+            response: row.response().map(|(status, body)| (status, body.unwrap_or(&[]).to_vec())),
+        }
+    }
+}
+
 /// What the commits have told so far.
 pub struct Watched {
     plan: Arc<Plan>,
@@ -121,6 +144,12 @@ pub struct Watched {
     pending: BTreeMap<Row, Duration>,
     /// When it was finished.
     completed: BTreeMap<Row, Duration>,
+    /// When a life of the key began, each.
+    lives: BTreeMap<Row, Vec<Duration>>,
+    /// Every request that was finished.
+    finished: Vec<Done>,
+    /// Since when a key is erased, for its caller and for the database.
+    erased: BTreeMap<Row, Duration>,
     /// How many commits changed a row.
     pub commits: usize,
 }
@@ -135,6 +164,9 @@ impl Watched {
             created: BTreeMap::new(),
             pending: BTreeMap::new(),
             completed: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            finished: Vec::new(),
+            erased: BTreeMap::new(),
             commits: 0,
         }
     }
@@ -149,8 +181,13 @@ impl Watched {
         let (before, after) = (change.before.map(|s| s.status()), change.after.map(|s| s.status()));
         let (before, after) = (before.unwrap_or("none"), after.unwrap_or("none"));
         self.covers(format!("row: {before} -> {after}"));
+        let has_ended = change.before.is_some_and(|before| {
+            before.status() == "completed" && before.expires_at() <= change.at
+        });
         let Some(after) = change.after else {
-            self.violations.push("G15: a row was deleted before its time".to_owned());
+            if !has_ended {
+                self.violations.push("G15: a row was deleted before its time".to_owned());
+            }
             return;
         };
         let row = (after.scope().to_owned(), after.key().to_owned());
@@ -161,8 +198,19 @@ impl Watched {
         if after.status() == "completed" {
             self.completed.entry(row.clone()).or_insert(now);
         }
-        let Some(before) = change.before else {
-            self.created.entry(row.clone()).or_insert(now);
+        let is_erased = after.fingerprint() == ERASED;
+        let was_open = |before: KeyState<'_>| {
+            before.status() != "completed" || before.request_id() != after.request_id()
+        };
+        if after.status() == "completed" && !is_erased && change.before.is_none_or(was_open) {
+            self.finished.push(Done::of(&after));
+        }
+        let is_new = |before: KeyState<'_>| before.request_id() != after.request_id();
+        if change.before.is_none_or(is_new) {
+            self.lives.entry(row.clone()).or_default().push(now);
+            self.created.insert(row.clone(), now);
+        }
+        let Some(before) = change.before.filter(|before| !(is_new(*before) && has_ended)) else {
             self.holders.insert(row, by);
             return;
         };
@@ -178,7 +226,9 @@ impl Watched {
         if place(after.recovery_point(), definition) < was {
             found.push("G6: a recovery point moves back".to_owned());
         }
-        if before.status() == "completed" && before != after {
+        let status = |row: KeyState<'_>| row.response().map(|(status, _)| status);
+        let only_erased = is_erased && status(before) == status(after);
+        if before.status() == "completed" && before != after && !only_erased {
             found.push("G8: a finished row changes".to_owned());
         }
         if after.status() == "dead_letter" && before.status() != "dead_letter" {
@@ -208,6 +258,16 @@ impl Watched {
         let bound = Duration::from_millis(2 * self.plan.poll) + Duration::from_secs(4);
         let is_late = self.plan.is_flooded() && scope != scope_name(HOSTILE) && waited > bound;
         is_late.then(|| format!("G16: {scope} {what} and waited for {waited:?}"))
+    }
+
+    pub fn was_erased(&mut self, scope: u8, key: u8, now: Duration) {
+        self.erased.insert((scope_name(scope), key_name(key)), now);
+    }
+
+    /// Whether a life of the key began after `from`, and not after `to`.
+    fn begins_between(&self, (scope, key): (u8, u8), from: Duration, to: Duration) -> bool {
+        let lives = self.lives.get(&(scope_name(scope), key_name(key)));
+        lives.is_some_and(|lives| lives.iter().any(|began| *began > from && *began <= to))
     }
 
     pub fn deliveries(&self, jobs: &[Delivered]) -> Vec<String> {
@@ -269,6 +329,7 @@ fn fingerprint_of(call: &Call) -> String {
 pub fn at_the_end(
     plan: &Plan,
     database: &Database,
+    watched: &Watched,
     ledger: &[Entry],
     jobs: &[Delivered],
     history: &History,
@@ -276,15 +337,20 @@ pub fn at_the_end(
     // Acknowledged commits were lost: what holds is G1, and the database is whole in itself.
     if plan.loses_commits() {
         let mut found = effects_by_key(ledger);
-        found.extend(rows(database, None, jobs));
+        found.extend(rows(database, &stored(database), None, jobs));
         return found;
     }
     let mut found = match plan.is_beyond_promises() {
         true => effects_by_key(ledger),
         false => effects(ledger),
     };
-    found.extend(rows(database, Some(ledger), jobs));
-    found.extend(answers(history));
+    found.extend(rows(database, &watched.finished, Some(ledger), jobs));
+    let lives = watched.lives.values().map(Vec::len).sum();
+    let writes = database.rows("rides").len();
+    if writes > lives {
+        found.push(format!("G4: {writes} first writes for {lives} requests"));
+    }
+    found.extend(answers(watched, history));
     if plan.is_well_connected() {
         found.extend(in_progress_of_nothing(history));
     }
@@ -342,9 +408,21 @@ fn effects_by_key(ledger: &[Entry]) -> Vec<String> {
     found
 }
 
+/// The requests that are finished by what the table says at the end.
+fn stored(database: &Database) -> Vec<Done> {
+    let mut finished = Vec::new();
+    database.each_key(|key| finished.push(Done::of(&key)));
+    finished
+}
+
 /// The application's rows are those of the requests that came so far, each once (G4, G18).
 /// `ledger`: where what happened outside of the database has to fit it.
-fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Vec<String> {
+fn rows(
+    database: &Database,
+    finished: &[Done],
+    ledger: Option<&[Entry]>,
+    jobs: &[Delivered],
+) -> Vec<String> {
     let mut found = Vec::new();
     let rides: BTreeMap<String, i64> = database
         .rows("rides")
@@ -364,12 +442,8 @@ fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Ve
         })
         .collect();
     let mut totals: BTreeMap<&str, i64> = BTreeMap::new();
-    let mut keys = 0;
-    database.each_key(|key| {
-        keys += 1;
-        let reply = key.response().filter(|(status, _)| *status == 201);
-        let at = format!("{} {}@{}", key.key(), key.status(), key.recovery_point());
-        let Some((_, Some(body))) = reply else { return };
+    for Done { at, definition, response } in finished {
+        let Some((201, body)) = response else { continue };
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let life = body["life"].as_str().unwrap_or_default();
         let amount = body["amount"].as_i64().unwrap_or(0);
@@ -379,7 +453,7 @@ fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Ve
         if receipts.get(life) != Some(&1) {
             found.push(format!("G4: {at} has {:?} receipts", receipts.get(life)));
         }
-        let (total, foreign, names): (_, _, &[&str]) = match key.definition() {
+        let (total, foreign, names): (_, _, &[&str]) = match definition.as_str() {
             "ride" => (Some("rides"), true, &["receipt"]),
             "parcel" => (Some("parcels"), true, &["receipt", "thanks"]),
             "transfer" => (Some("to"), false, &["receipt"]),
@@ -389,7 +463,7 @@ fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Ve
             *totals.entry(total).or_default() += amount;
         }
         if ledger.is_none() {
-            return;
+            continue;
         }
         if foreign && !effects.contains(life) {
             found.push(format!("G4: {at} is finished without its effect"));
@@ -404,12 +478,9 @@ fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Ve
                 found.push(format!("G18: {at}: {name} was delivered as {delivered:?}"));
             }
         }
-    });
+    }
     if receipts.values().any(|receipts| *receipts > 1) {
         found.push(format!("G3/G4: a last phase was committed twice: {receipts:?}"));
-    }
-    if rides.len() > keys && ledger.is_some() {
-        found.push(format!("G4: {} first writes for {keys} rows", rides.len()));
     }
     for (total, sum) in totals {
         let rows = database.rows("totals");
@@ -421,9 +492,10 @@ fn rows(database: &Database, ledger: Option<&[Entry]>, jobs: &[Delivered]) -> Ve
     found
 }
 
-/// Per key: nothing, then one request, then its one answer, for ever. What is told fits an order in
-/// which each call takes place between its question and its answer.
-fn answers(history: &History) -> Vec<String> {
+/// Per life of a key: nothing, then one request, then its one answer, until it is erased or its time is
+/// over. What is told fits an order in which each call takes place between its question and its answer.
+fn answers(watched: &Watched, history: &History) -> Vec<String> {
+    let plan = &watched.plan;
     let mut found = Vec::new();
     let mut keys: BTreeMap<(u8, u8), Vec<&Op>> = BTreeMap::new();
     for op in &history.ops {
@@ -439,6 +511,18 @@ fn answers(history: &History) -> Vec<String> {
                 first_hand += u32::from(!replayed);
                 match answer {
                     None => answer = Some((body, *status, op.call.amount, returned)),
+                    Some((known, known_status, amount, since))
+                        if plan.has_many_lives()
+                            && (known, known_status, amount)
+                                != (body.as_slice(), *status, op.call.amount) =>
+                    {
+                        // Of a life that began since then; or of the one before, and late.
+                        if watched.begins_between(key, since, returned) {
+                            answer = Some((body, *status, op.call.amount, returned));
+                        } else if op.invoked > since {
+                            found.push(format!("G8: another answer in the same life: {at}"));
+                        }
+                    }
                     Some((known, known_status, amount, since)) => {
                         if (known, known_status) != (body.as_slice(), *status) {
                             found.push(format!("G8: another answer than before: {at}"));
@@ -450,7 +534,22 @@ fn answers(history: &History) -> Vec<String> {
                     }
                 }
             }
+            let returned = op.returned.unwrap_or(op.invoked);
+            let row = (scope_name(key.0), key_name(key.1));
+            let gone = watched.erased.get(&row).filter(|since| op.invoked > **since);
+            if let (Some(since), Told::Finished { .. }) = (gone, &op.told)
+                && !watched.begins_between(key, *since, returned)
+            {
+                found.push(format!("an answer that was erased is told: {at}"));
+            }
+            if op.told == Told::Erased && !plan.erases(key.0, key.1) {
+                found.push(format!("told erased, and nobody erased it: {at}"));
+            }
             let Some(stored) = &op.stored else { continue };
+            // Of this life, its row may say nothing any more.
+            if op.told == Told::Erased || watched.begins_between(key, op.invoked, returned) {
+                continue;
+            }
             // What a row says behind the fingerprint is about the form of its parameters.
             let other = !stored.starts_with(&fingerprint_of(&op.call));
             match (&op.told, other) {
@@ -461,12 +560,16 @@ fn answers(history: &History) -> Vec<String> {
                 _ => {}
             }
         }
-        if first_hand > 1 {
+        let lives = watched.lives.get(&(scope_name(key.0), key_name(key.1)));
+        if first_hand > lives.map_or(1, |lives| lives.len() as u32) {
             found.push(format!("G10: {first_hand} calls ran key {key:?} to its end"));
         }
         let Some((_, _, amount, since)) = answer else { continue };
         for op in ops.iter().filter(|op| op.invoked > since && op.call.amount == amount) {
-            if !matches!(op.told, Told::Finished { .. } | Told::Error | Told::Nothing) {
+            let may_have_ended = plan.has_many_lives() || plan.erases(key.0, key.1);
+            if !may_have_ended
+                && !matches!(op.told, Told::Finished { .. } | Told::Error | Told::Nothing)
+            {
                 let at = format!("key {key:?}, asked at {:?}", op.invoked);
                 found.push(format!("moved back: finished, and then {:?}: {at}", op.told));
             }

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// From here on everything is well: no fault begins.
 pub const HEALED: Duration = Duration::from_secs(90);
 
+/// A retention that no run comes to the end of, in milliseconds.
+pub const DAY: u64 = 24 * 3600 * 1000;
+
 /// The scope of those who flood the workers.
 pub const HOSTILE: u8 = 9;
 
@@ -23,6 +26,8 @@ pub struct Plan {
     /// How often the workers look, in milliseconds.
     pub poll: u64,
     pub max_attempts: u32,
+    /// How long a finished key replays, in milliseconds.
+    pub retention: u64,
     /// Whether the at-most-once provider tells what became of a call.
     pub searchable: bool,
     /// Whether the providers take seconds for a call, and not a fraction of one.
@@ -47,6 +52,7 @@ impl Default for Plan {
             lease: 10_000,
             poll: 1_000,
             max_attempts: 1_000,
+            retention: DAY,
             searchable: true,
             slow_provider: false,
             builds: Vec::new(),
@@ -162,14 +168,22 @@ pub enum What {
     },
     /// The database's clock is set forward, by milliseconds.
     ClockJump(u64),
+    /// An operator erases a request, through a node.
+    Erase {
+        node: usize,
+        scope: u8,
+        key: u8,
+    },
 }
 
 impl What {
     pub fn node(&mut self) -> Option<&mut usize> {
         match self {
-            Self::Freeze(node) | Self::Kill(node) | Self::Drain(node) | Self::Deploy(node, _) => {
-                Some(node)
-            }
+            Self::Freeze(node)
+            | Self::Kill(node)
+            | Self::Drain(node)
+            | Self::Deploy(node, _)
+            | Self::Erase { node, .. } => Some(node),
             Self::DatabaseAway | Self::FailOver { .. } | Self::ClockJump(_) => None,
         }
     }
@@ -290,12 +304,14 @@ impl std::fmt::Display for Trouble {
 impl Plan {
     pub fn is_calm(&self) -> bool {
         let nothing = self.events.is_empty() && self.statements.is_empty();
-        nothing && self.aimed.is_empty() && self.provider.is_empty() && !self.has_other_builds()
+        let nothing = nothing && self.aimed.is_empty() && self.provider.is_empty();
+        nothing && !self.has_other_builds() && !self.has_many_lives()
     }
 
     /// Whether each statement and each answer arrives.
     pub fn is_well_connected(&self) -> bool {
-        self.events.is_empty() && self.statements.is_empty() && self.aimed.is_empty()
+        let nothing = self.events.is_empty() && self.statements.is_empty();
+        nothing && self.aimed.is_empty() && !self.has_many_lives()
     }
 
     /// Whether something happens that no promise holds under, but for that of idempotent calls (G1).
@@ -307,6 +323,17 @@ impl Plan {
 
     pub fn loses_commits(&self) -> bool {
         self.events.iter().any(|event| matches!(event.what, What::FailOver { .. }))
+    }
+
+    /// Whether finished keys end within the run, and begin another life.
+    pub fn has_many_lives(&self) -> bool {
+        self.retention < DAY
+    }
+
+    /// Whether an operator erases this key.
+    pub fn erases(&self, scope: u8, key: u8) -> bool {
+        let is_it = |event: &Event| matches!(event.what, What::Erase { scope: of, key: this, .. } if (of, this) == (scope, key));
+        self.events.iter().any(is_it)
     }
 
     /// Whether one scope floods the workers, and nothing else is wrong.

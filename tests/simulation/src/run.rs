@@ -281,7 +281,11 @@ impl Scene {
             .register::<Stray>()
             .register::<Flood>()
             .lease(Duration::from_millis(self.plan.lease))
-            .retention(Duration::from_secs(24 * 3600))
+            .retention(Duration::from_millis(self.plan.retention))
+            .derived_keys(match self.plan.has_many_lives() {
+                true => DerivedKeys::plain().salted_by_request(),
+                false => DerivedKeys::plain(),
+            })
             .back_off(Duration::from_secs(1), Duration::from_secs(10))
             .reconcile_after(Duration::from_secs(5))
             .max_attempts(self.plan.max_attempts)
@@ -303,6 +307,7 @@ impl Scene {
                 .poll(poll)
                 .concurrency(4)
                 .full_sweep(Duration::from_secs(120))
+                .reap_every(Duration::from_secs(10))
                 .delivery(Duration::from_secs(20))
                 .sink(sink);
             let _workers = workers.spawn_workers(config).unwrap();
@@ -352,6 +357,34 @@ impl Scene {
                 self.database.fail_over_losing(lost);
             }
             What::ClockJump(by) => self.database.set_clock_forward(Duration::from_millis(by)),
+            What::Erase { node, scope, key } => self.erase(node, scope, key).await,
+        }
+    }
+
+    /// Until it is erased, or must not be: what is not settled yet is asked for again.
+    async fn erase(&self, index: usize, scope: u8, key: u8) {
+        for _ in 0..20 {
+            let erasing = {
+                let hosts = self.hosts.lock().unwrap();
+                hosts[index].as_ref().map(|host| {
+                    let engine = host.engine.clone();
+                    let scope = Scope::new(judge::scope_name(scope)).unwrap();
+                    let key = IdempotencyKey::new(judge::key_name(key)).unwrap();
+                    host.node.spawn(async move { engine.erase(&scope, &key).await })
+                })
+            };
+            let erased = match erasing {
+                Some(erasing) => erasing.await.ok(),
+                None => None,
+            };
+            self.trace.note(|| format!("event: erasing comes to {erased:?}"));
+            if let Some(Ok(())) = erased {
+                return self.watched.lock().unwrap().was_erased(scope, key, self.trace.elapsed());
+            }
+            if self.trace.elapsed() >= HEALED {
+                return;
+            }
+            sleep(Duration::from_secs(3)).await;
         }
     }
 
@@ -441,7 +474,11 @@ impl Scene {
             let node = (call.node + usize::from(attempt)) % self.plan.nodes;
             let told = self.ask(&call, node, Duration::from_millis(call.patience)).await;
             match told {
-                Told::Finished { .. } | Told::Mismatch | Told::Unknown | Told::DeadLetter => return,
+                Told::Finished { .. }
+                | Told::Erased
+                | Told::Mismatch
+                | Told::Unknown
+                | Told::DeadLetter => return,
                 _ => sleep(Duration::from_millis(call.pause.max(1))).await,
             }
         }
@@ -518,7 +555,9 @@ impl Scene {
                 found = stored == Some((*status as i16, Some(body.as_slice())));
             }
         });
-        if !found && !self.plan.loses_commits() {
+        // One that came late may be of a key that was erased or has ended since then.
+        let may_have_ended = self.plan.has_many_lives() || self.plan.erases(call.scope, call.key);
+        if !found && !self.plan.loses_commits() && !may_have_ended {
             self.complain(format!("G8: {told:?} was told, and the row does not say so: {call:?}"));
         }
     }
@@ -581,8 +620,11 @@ impl Scene {
         let jobs = self.jobs.lock().unwrap().clone();
         let history = self.history.lock().unwrap();
         let ledger = self.provider.ledger();
-        let mut found = judge::at_the_end(&self.plan, &self.database, &ledger, &jobs, &history);
-        found.extend(self.watched.lock().unwrap().deliveries(&jobs));
+        let watched = self.watched.lock().unwrap();
+        let mut found =
+            judge::at_the_end(&self.plan, &self.database, &watched, &ledger, &jobs, &history);
+        found.extend(watched.deliveries(&jobs));
+        drop(watched);
         for violation in found {
             self.complain(violation);
         }
