@@ -81,7 +81,17 @@ const MET: &[(&str, &[&str])] = &[
     ),
     (
         "event",
-        &["Freeze", "Kill", "Drain", "Deploy", "DatabaseAway", "FailOver", "ClockJump", "Erase"],
+        &[
+            "Freeze",
+            "Kill",
+            "Drain",
+            "Deploy",
+            "DatabaseAway",
+            "FailOver",
+            "ClockJump",
+            "ClockBack",
+            "Erase",
+        ],
     ),
     ("stop", &["freeze", "kill", "drain", "database"]),
 ];

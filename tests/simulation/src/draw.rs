@@ -96,6 +96,13 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
     if plan.loses_commits() {
         return;
     }
+    for event in &mut plan.events {
+        if let What::ClockJump(by) = event.what
+            && chance.happens(1, 2)
+        {
+            event.what = What::ClockBack(by);
+        }
+    }
     if chance.happens(1, 5) {
         for _ in 0..1 + chance.below(4) {
             let Some(call) = chance.one_of(&plan.calls).copied() else { break };

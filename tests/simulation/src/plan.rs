@@ -168,6 +168,8 @@ pub enum What {
     },
     /// The database's clock is set forward, by milliseconds.
     ClockJump(u64),
+    /// The same, back.
+    ClockBack(u64),
     /// An operator erases a request, through a node.
     Erase {
         node: usize,
@@ -184,7 +186,10 @@ impl What {
             | Self::Drain(node)
             | Self::Deploy(node, _)
             | Self::Erase { node, .. } => Some(node),
-            Self::DatabaseAway | Self::FailOver { .. } | Self::ClockJump(_) => None,
+            Self::DatabaseAway
+            | Self::FailOver { .. }
+            | Self::ClockJump(_)
+            | Self::ClockBack(_) => None,
         }
     }
 }
@@ -316,8 +321,9 @@ impl Plan {
 
     /// Whether something happens that no promise holds under, but for that of idempotent calls (G1).
     pub fn is_beyond_promises(&self) -> bool {
-        let is_beyond =
-            |event: &Event| matches!(event.what, What::FailOver { .. } | What::ClockJump(_));
+        let is_beyond = |event: &Event| {
+            matches!(event.what, What::FailOver { .. } | What::ClockJump(_) | What::ClockBack(_))
+        };
         self.events.iter().any(is_beyond)
     }
 

@@ -19,9 +19,9 @@ use super::requests::{App, Flood, LongRide, NextRide, Note, Parcel, Ride, Stray,
 use super::trace::{self, Trace};
 
 /// How long after the last fault every key has to be settled (G17): the longest delay of a statement that
-/// was sent before (60 s), the server's patience with a client that fell silent (60 s), then lease,
-/// sweep, back-off and the phases' own time.
-const SETTLED_BY: Duration = Duration::from_secs(90 + 60 + 60 + 120);
+/// was sent before (60 s), the server's patience with a client that fell silent (60 s), the most that its
+/// clock was set back (60 s), then lease, sweep, back-off and the phases' own time.
+const SETTLED_BY: Duration = Duration::from_secs(90 + 60 + 60 + 60 + 120);
 
 /// How many statements a node sends within one second at most (G17): no loop runs without a pause. A
 /// statement takes a millisecond; a flood of twenty requests at one instant needs three hundred.
@@ -357,6 +357,7 @@ impl Scene {
                 self.database.fail_over_losing(lost);
             }
             What::ClockJump(by) => self.database.set_clock_forward(Duration::from_millis(by)),
+            What::ClockBack(by) => self.database.set_clock_back(Duration::from_millis(by)),
             What::Erase { node, scope, key } => self.erase(node, scope, key).await,
         }
     }
