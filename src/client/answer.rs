@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::http_date;
@@ -85,16 +86,36 @@ impl Answer {
 }
 
 /// `Retry-After`: an HTTP date, or seconds. What is no such thing and still sent is read as it must be
-/// meant: a fraction of a second, and of several numbers (a proxy has added its own) the longest.
+/// meant: a fraction of a second, and of several lines (a proxy has added its own) the longest.
 fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
-    if let Some(until) = http_date::parse(value) {
-        let wait = until.signed_duration_since(http_date::parse(date?)?);
-        return Some(wait.to_std().unwrap_or_default());
+    let parts: Vec<&str> = value.split(',').map(str::trim).collect();
+    let mut waits = Vec::new();
+    let mut rest = &parts[..];
+    while let [part, behind @ ..] = rest {
+        // A date has a comma itself, behind its day; the older form of RFC 850, too.
+        let dated = behind.first().map(|next| format!("{part}, {next}"));
+        rest = match (seconds(part), dated.and_then(|text| http_date::parse(&text))) {
+            (Some(wait), _) => {
+                waits.push(wait);
+                behind
+            }
+            (None, Some(until)) => {
+                waits.push(until_then(until, date)?);
+                &behind[1..]
+            }
+            (None, None) => {
+                waits.push(until_then(http_date::parse(part)?, date)?);
+                behind
+            }
+        };
     }
-    value
-        .split(',')
-        .map(|number| seconds(number.trim()))
-        .try_fold(Duration::ZERO, |longest, next| next.map(|next| longest.max(next)))
+    waits.into_iter().max()
+}
+
+/// From when the answer was made.
+fn until_then(until: DateTime<Utc>, date: Option<&str>) -> Option<Duration> {
+    let wait = until.signed_duration_since(http_date::parse(date?)?);
+    Some(wait.to_std().unwrap_or_default())
 }
 
 fn seconds(number: &str) -> Option<Duration> {

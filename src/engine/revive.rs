@@ -1,5 +1,6 @@
 //! From the stored values of a row to a request that can run, or to why it cannot.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -109,13 +110,17 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             let outputs = plain.outputs().unwrap_or_default();
             Ok(Ok(Revived { outputs, ..Revived::undecodable(because) }))
         };
-        let Ok(request) = (entry.decode)(&plain.params) else {
+        // What a type's `Deserialize` does with a stored value is the application's; a panic of it is an
+        // attempt like any other failure.
+        let decoded = catch_unwind(AssertUnwindSafe(|| (entry.decode)(&plain.params)));
+        let Ok(Ok(request)) = decoded else {
             return undecodable(StrandedBecause::ParametersUndecodable);
         };
         let Some(context) = plain.context() else {
             return undecodable(StrandedBecause::OutputsUndecodable);
         };
-        if !are_read(&*request, &outputs) {
+        let are_read = catch_unwind(AssertUnwindSafe(|| are_read(&*request, &outputs)));
+        if !are_read.unwrap_or(false) {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
         Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs }))

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 /// The member's name is the client's text and is not repeated; serde_json adds line and column.
 const TWICE: &str = "a member is given twice in one object";
 
-/// How serde_json calls a value that it hands to itself as text. Given by a client, such a member would
+/// How serde_json names a value that it hands to itself as text. Given by a client, such a member would
 /// be read as the JSON in its string, which nobody has looked at.
 const PRIVATE: &str = "$serde_json::private::";
 
@@ -51,7 +51,8 @@ impl<'de> Visitor<'de> for Walk {
         let mut seen = HashSet::new();
         while let Some(name) = members.next_key::<String>()? {
             if name.starts_with(PRIVATE) {
-                return Err(M::Error::custom("a member has a name that is reserved"));
+                members.next_value::<Number>()?;
+                continue;
             }
             if !seen.insert(name) {
                 return Err(M::Error::custom(TWICE));
@@ -88,6 +89,28 @@ impl<'de> Visitor<'de> for Walk {
 
     fn visit_str<E>(self, _: &str) -> Result<Unique, E> {
         Ok(Unique)
+    }
+}
+
+/// A number, as serde_json hands it over in a build with `arbitrary_precision`: an object with one reserved
+/// name. Its text is a `String` then; what a client wrote is a part of the body, or a copy in a buffer.
+struct Number;
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Number)
+    }
+}
+
+impl Visitor<'_> for Number {
+    type Value = Number;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member whose name is not reserved")
+    }
+
+    fn visit_string<E>(self, _: String) -> Result<Number, E> {
+        Ok(Number)
     }
 }
 

@@ -17,6 +17,7 @@ on_both_stores! {
     g1_a_call_whose_provider_key_changed_is_left_alone_and_reported,
     g14_an_inserted_phase_strands_the_rows_beyond_it_and_an_operator_hears_the_truth,
     g17_parameters_of_another_type_count_as_attempts_and_an_operator_can_settle_them,
+    g17_parameters_whose_type_panics_as_it_reads_them_do_so_too,
     g17_an_output_of_another_type_is_seen_before_a_phase_runs,
     g14_a_retry_of_a_newer_version_drives_the_row_by_its_own,
     check_looks_at_a_bounded_number_of_rows,
@@ -232,6 +233,17 @@ macro_rules! typed {
 
 typed!(InNumbers, i64);
 typed!(InText, String);
+typed!(Panicking, Refuses);
+
+/// What a build's own `Deserialize` does with a value of before is not always an error.
+#[derive(Clone, Serialize)]
+struct Refuses;
+
+impl<'de> Deserialize<'de> for Refuses {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        panic!("there are no such values any more")
+    }
+}
 
 fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine<S, App> {
     Engine::builder(db.clone())
@@ -481,13 +493,21 @@ async fn g17_parameters_of_another_type_count_as_attempts_and_an_operator_can_se
 >(
     db: S,
 ) {
+    parameters_that_are_not_read::<S, InText>(db).await;
+}
+
+async fn g17_parameters_whose_type_panics_as_it_reads_them_do_so_too<S: TestDb>(db: S) {
+    parameters_that_are_not_read::<S, Panicking>(db).await;
+}
+
+async fn parameters_that_are_not_read<S: TestDb, R: RequestDefinition<S, App>>(db: S) {
     let app = App::default();
     let old = running::<S, InNumbers>(&db, &app);
     for name in ["retried", "finished"] {
         let call = old.call(&scope(), &key(name), InNumbers { amount: 1 });
         assert!(matches!(call.accept().await, Ok(Outcome::Accepted)));
     }
-    let new = Engine::builder(db.clone()).app(app.clone()).register::<InText>().max_attempts(2);
+    let new = Engine::builder(db.clone()).app(app.clone()).register::<R>().max_attempts(2);
     let new = new.build().unwrap();
     let because = StrandedBecause::ParametersUndecodable;
     assert_eq!(new.check().await.unwrap().stranded[0].because, because);

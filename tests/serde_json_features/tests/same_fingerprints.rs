@@ -1,7 +1,7 @@
 //! Fingerprint v1 under `arbitrary_precision` and `preserve_order`: the fixtures of the main
 //! tests, to the letter (G9).
 
-use atomic_phases::{FingerprintRule, RequestOrigin, fingerprint};
+use atomic_phases::{FingerprintRule, Policy, RequestOrigin, fingerprint};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -43,4 +43,25 @@ fn a_number_that_no_handler_can_hold_is_refused() {
         (error.path().as_str(), error.rule()),
         ("[key][0]", FingerprintRule::NumberOutOfRange)
     );
+}
+
+/// Numbers come as objects with a reserved name then; a body that has such a name is still refused.
+#[test]
+fn a_body_with_numbers_is_read_and_a_reserved_name_is_refused() {
+    let read = |body: &str| {
+        let mut request = http::Request::builder().header("content-type", "application/json");
+        let headers = std::mem::take(request.headers_mut().unwrap());
+        Policy::default().parameters::<Value>(&headers, body.as_bytes()).map(|value| value.to_string())
+    };
+    for body in [r#"{"lat":2.5,"of":[1,-1.50e3,{"n":12345678901234567890123}]}"#, "7"] {
+        assert_eq!(read(body).ok().as_deref(), Some(body));
+    }
+    for body in [
+        r#"{"$serde_json::private::Number":"5"}"#,
+        r#"{"$serde_json::private::Number":"\u0035"}"#,
+        r#"{"a":{"\u0024serde_json::private::RawValue":"{}"}}"#,
+        r#"{"a":1.5,"a":1.5}"#,
+    ] {
+        assert!(read(body).is_err(), "{body}");
+    }
 }
