@@ -34,7 +34,7 @@ pub async fn measure(server: &Server, engine: &PgEngine, requests: u64) -> Drain
         let (engine, scope) = (engine.clone(), scope.clone());
         running.spawn(async move {
             let began = Instant::now();
-            let outcome = engine.execute(&scope, &key_of(number), ride()).await;
+            let outcome = engine.call(&scope, &key_of(number), ride()).await;
             assert!(matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
             began.elapsed().as_secs_f64() * 1e3
         });
@@ -74,7 +74,7 @@ async fn abandon(server: &Server, engine: &PgEngine, scope: &Scope, requests: u6
         // On the caller's own task: aborting it is the crash.
         doomed.spawn(async move {
             let call = engine.call(&scope, &key_of(number), ride());
-            drop(call.__execute_in_place().await);
+            drop(call.__call_in_place().await);
         });
     }
     while (app.parked.load(Ordering::Relaxed) as u64) < requests {

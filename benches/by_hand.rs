@@ -1,7 +1,7 @@
 //! The floor of the driver: a fresh request and a replay by hand on diesel-async, with the engine's
 //! pool, commits and round trips, on the yardstick's narrow table, and without a line of the engine.
 
-use atomic_phases::{DeadPool, Postgres};
+use atomic_phases::{DeadpoolPool, Postgres};
 use deadpool::managed::Object;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -166,7 +166,7 @@ type Answer = (String, String, Option<i16>, Option<Vec<u8>>);
 
 /// A program by hand on the pool of `store`.
 #[derive(Clone)]
-pub struct ByHand(DeadPool);
+pub struct ByHand(DeadpoolPool);
 
 type Lent = Object<AsyncDieselConnectionManager<AsyncPgConnection>>;
 

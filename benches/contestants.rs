@@ -95,10 +95,10 @@ fn runs<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
         Box::pin(async move {
             let call = engine.call(&scope, &new_key(), request);
             let call = if is_new { call.expect_new() } else { call };
-            match call.execute().await {
+            match call.await {
                 Ok(Outcome::Finished(_)) => {}
                 // The engine's errors keep the database's words to themselves.
-                Err(ExecuteError::Unavailable(StoreError::Database { doing, error })) => {
+                Err(CallError::Unavailable(StoreError::Database { doing, error })) => {
                     panic!("the database could not {doing}: {:?}", error.into_inner())
                 }
                 other => panic!("not finished: {other:?}"),
@@ -178,7 +178,7 @@ fn replay_scope() -> Scope {
 /// The keys that [`replay`] asks for.
 pub async fn answer_some(engine: &PgEngine) {
     for number in 0..ANSWERED {
-        engine.execute(&replay_scope(), &key_of(number), ride()).await.unwrap();
+        engine.call(&replay_scope(), &key_of(number), ride()).await.unwrap();
     }
 }
 
@@ -188,7 +188,7 @@ pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + use<> {
         let engine = engine.clone();
         let key = key_of(next.fetch_add(7, Ordering::Relaxed) % ANSWERED);
         Box::pin(async move {
-            match engine.execute(&replay_scope(), &key, ride()).await {
+            match engine.call(&replay_scope(), &key, ride()).await {
                 Ok(Outcome::Finished(finished)) if finished.replayed => {}
                 other => panic!("not replayed: {other:?}"),
             }
@@ -219,7 +219,7 @@ pub async fn contended(
         let key = key_of(next.fetch_add(1, Ordering::Relaxed) / concurrent as u64);
         async move {
             let call = engine.call(&scope, &key, ride());
-            match call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(10))).execute().await {
+            match call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(10))).await {
                 Ok(Outcome::Finished(_)) => {}
                 other => panic!("not finished: {other:?}"),
             }

@@ -44,21 +44,21 @@ pub async fn load(
 pub async fn plans(server: &Server) -> String {
     let warm = open(server.port(), 1).await;
     for number in 0..20 {
-        let _ = warm.execute(&scope_of(number), &key_of(900_000 + number), ride()).await;
+        let _ = warm.call(&scope_of(number), &key_of(900_000 + number), ride()).await;
     }
     drop(warm);
     watched(server, async |server| {
         let engine = open(server.port(), 1).await;
         for number in 0..10 {
-            let _ = engine.execute(&scope_of(number), &key_of(910_000 + number), ride()).await;
+            let _ = engine.call(&scope_of(number), &key_of(910_000 + number), ride()).await;
             let batch = batch_ride(true);
-            let _ = engine.execute(&scope_of(number), &key_of(915_000 + number), batch).await;
+            let _ = engine.call(&scope_of(number), &key_of(915_000 + number), batch).await;
         }
         let before = server.log().await.len();
         for _ in 0..2 {
-            let _ = engine.execute(&scope_of(0), &key_of(920_000), ride()).await;
+            let _ = engine.call(&scope_of(0), &key_of(920_000), ride()).await;
         }
-        let _ = engine.execute(&scope_of(0), &key_of(920_001), batch_ride(true)).await;
+        let _ = engine.call(&scope_of(0), &key_of(920_001), batch_ride(true)).await;
         before
     })
     .await

@@ -17,7 +17,7 @@ const TRAFFIC: u64 = 200;
 /// Fills the table, and writes what it finds.
 pub async fn measure(server: &Server, rows: u64, rounds: usize, length: Duration) -> String {
     let engine = open(server.port(), 16).await;
-    let _ = engine.execute(&scope_of(0), &key_of(1), ride()).await;
+    let _ = engine.call(&scope_of(0), &key_of(1), ride()).await;
     large::fill(server, rows).await;
     let mut out = format!(
         "# The workers on a table of {rows} rows\n\nWritten by `sh benches/run --workers`.\n\n\
@@ -64,7 +64,7 @@ async fn traffic(engine: &PgEngine, length: Duration) -> f64 {
         let (engine, number) = (engine.clone(), NEXT.fetch_add(1, Ordering::Relaxed));
         running.spawn(async move {
             let began = Instant::now();
-            let outcome = engine.execute(&scope_of(number), &key_of(number), ride()).await;
+            let outcome = engine.call(&scope_of(number), &key_of(number), ride()).await;
             assert!(matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
             began.elapsed().as_secs_f64() * 1e3
         });

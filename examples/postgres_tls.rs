@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use atomic_phases::{DeadPool, Postgres, Store};
+use atomic_phases::{DeadpoolPool, Postgres, Store};
 use diesel::{ConnectionError, ConnectionResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// A pool whose connections are all encrypted, to a server that these roots vouch for.
-pub fn pool(url: &str, roots: &Path) -> Result<DeadPool, Failure> {
+pub fn pool(url: &str, roots: &Path) -> Result<DeadpoolPool, Failure> {
     let tls = tls(roots)?;
     let mut config = ManagerConfig::default();
     // The store finds a dead connection by using it; the default asks `SELECT 1` first, each time.
@@ -45,7 +45,7 @@ pub fn pool(url: &str, roots: &Path) -> Result<DeadPool, Failure> {
     config.custom_setup = Box::new(move |url| establish(url.to_owned(), tls.clone()).boxed());
     let manager = AsyncDieselConnectionManager::new_with_config(url, config);
     let wait = std::time::Duration::from_secs(5);
-    Ok(DeadPool::builder(manager)
+    Ok(DeadpoolPool::builder(manager)
         .max_size(16)
         .wait_timeout(Some(wait))
         .create_timeout(Some(wait))

@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (scope, key) = (Scope::new("Ada")?, IdempotencyKey::new("8e03978e-40d5-43dd-bc93")?);
     let patient = OnDuplicate::Wait(Duration::from_secs(5)); // for the dead process's lease to end
     let call = engine.call(&scope, &key, BookRide { cents: 2000 }).on_duplicate(patient);
-    println!("{:?}", call.execute().await?);
+    println!("{:?}", call.await?);
     println!("The bank's book:\n  {}", fs::read_to_string("quickstart.bank")?);
     Ok(())
 }

@@ -100,7 +100,7 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
     let workers = engine.spawn_workers(WorkerConfig::default().poll(Duration::from_millis(100)))?;
     let (scope, key) = (Scope::single_tenant(), IdempotencyKey::new("payout-17")?);
 
-    let outcome = engine.call(&scope, &key, PayOut { cents: 2500 }).execute().await?;
+    let outcome = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
     println!("  the client is told: {outcome:?}");
     // The operator's page, or a webhook's handler.
     if !is_searchable {
@@ -116,7 +116,7 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
     }
     // A client asks again, with the same key.
     let told = loop {
-        match engine.call(&scope, &key, PayOut { cents: 2500 }).execute().await? {
+        match engine.call(&scope, &key, PayOut { cents: 2500 }).await? {
             Outcome::Unknown { .. } => tokio::time::sleep(Duration::from_millis(200)).await,
             told => break told,
         }

@@ -61,13 +61,13 @@
 //!
 //! let scope = Scope::new("tenant-1")?;
 //! let key = IdempotencyKey::new("8e03978e-40d5-43dd-bc93-6894a57f9324")?;
-//! let first = engine.execute(&scope, &key, CreateOrder { cents: 2000 }).await?;
-//! let retry = engine.execute(&scope, &key, CreateOrder { cents: 2000 }).await?;
+//! let first = engine.call(&scope, &key, CreateOrder { cents: 2000 }).await?;
+//! let retry = engine.call(&scope, &key, CreateOrder { cents: 2000 }).await?;
 //! let (Outcome::Finished(first), Outcome::Finished(retry)) = (first, retry) else { panic!() };
 //! assert_eq!(first.reply, retry.reply);
 //! assert!(retry.replayed && !first.replayed);
 //!
-//! let other = engine.execute(&scope, &key, CreateOrder { cents: 9 }).await?;
+//! let other = engine.call(&scope, &key, CreateOrder { cents: 9 }).await?;
 //! assert!(matches!(other, Outcome::Mismatch));
 //! # Ok(()) }
 //! # } #[cfg(feature = "sqlite")] fn main() { doc::main().unwrap() }
@@ -220,7 +220,7 @@ pub use config::{Limits, OnDuplicate, Quota};
 pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
 pub use derived_key::{DerivedKeys, SecretTooShort};
 pub use engine::{
-    BuildError, Call, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope, ExecuteError,
+    BuildError, Call, CallError, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope,
     FailureCause, Finished, ListedJob, Outcome, Registered, RequestStatus, Resolution,
     ResolveError, Resolved, StillRunning, Stranded, StrandedBecause, Unregistered,
 };
@@ -238,12 +238,12 @@ pub use http::{Checked, Params};
 pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
 pub use phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled,
-    Reply, ReplyTooUnusual, RequestContext, Tx,
+    Reply, ReplyNotJson, RequestContext, Tx,
 };
 pub use setting::SettingError;
 pub use sound::assert_sound;
 #[cfg(feature = "postgres")]
-pub use store::postgres::{DeadPool, Pool, PoolSettings, Postgres};
+pub use store::postgres::{DeadpoolPool, Pool, PoolSettings, Postgres};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 pub use store::{Standing, Status, Store, StoreError};
@@ -251,7 +251,7 @@ pub use store::{Standing, Status, Store, StoreError};
 pub use worker::RedisStream;
 pub use worker::{
     Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
-    StillWorking, Swept, WorkerConfig, Workers,
+    StillWorking, Sweep, WorkerConfig, Workers,
 };
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:

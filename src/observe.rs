@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::{Span, debug, debug_span, info, warn};
 
 use crate::definition::Definition;
-use crate::engine::{ExecuteError, FailureCause, Outcome, StrandedBecause};
+use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::repeats::Repeats;
 
@@ -39,7 +39,7 @@ macro_rules! count {
 }
 
 /// What a caller was told.
-pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, ExecuteError>) {
+pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, CallError>) {
     match outcome {
         Ok(Outcome::Finished(finished)) if finished.replayed => {
             count!("reserve.replay", definition);
@@ -52,7 +52,7 @@ pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, Execu
         Ok(Outcome::Unknown { .. }) => count!("reserve.unknown", definition),
         Ok(Outcome::Failed { .. }) => count!("reserve.failed_retry", definition),
         Ok(Outcome::Finished(_) | Outcome::Accepted | Outcome::DeadLetter) => {}
-        Err(ExecuteError::Unavailable(_)) => count!("store.error", definition),
+        Err(CallError::Unavailable(_)) => count!("store.error", definition),
         Err(_) => {}
     }
 }
@@ -200,12 +200,12 @@ pub(crate) fn header_not_replayed(subject: Subject<'_>, name: &str) {
 }
 
 /// A request could not be answered from its row. What repeats is counted and logged once a second.
-pub(crate) fn call_failed(subject: Subject<'_>, error: &ExecuteError) {
+pub(crate) fn call_failed(subject: Subject<'_>, error: &CallError) {
     let what = match error {
-        ExecuteError::Unavailable(error) => error.kind(),
-        ExecuteError::Unreadable { what, .. } => what,
-        ExecuteError::RowDeleted => "the row was deleted while it ran",
-        ExecuteError::TaskLost => "its task was lost",
+        CallError::Unavailable(error) => error.kind(),
+        CallError::Unreadable { what, .. } => what,
+        CallError::RowDeleted => "the row was deleted while it ran",
+        CallError::TaskLost => "its task was lost",
         // What the caller did wrong, or has to wait for, is said to the caller.
         _ => return,
     };
@@ -286,12 +286,12 @@ pub(crate) fn driven(scope: &Scope, key: &IdempotencyKey) -> Span {
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.
-pub(crate) fn drive_failed(subject: Subject<'_>, error: &ExecuteError) {
+pub(crate) fn drive_failed(subject: Subject<'_>, error: &CallError) {
     let kind = match error {
-        ExecuteError::Unavailable(error) => error.kind(),
+        CallError::Unavailable(error) => error.kind(),
         // A row that the codec cannot open is met again and again.
-        ExecuteError::Unreadable { .. } => return left_alone(subject, StrandedBecause::Sealed),
-        ExecuteError::TaskLost => "its task was lost",
+        CallError::Unreadable { .. } => return left_alone(subject, StrandedBecause::Sealed),
+        CallError::TaskLost => "its task was lost",
         _ => "",
     };
     if let Some(suppressed) = REPEATS.admits(("drive", subject.definition, kind), ONE_SECOND) {

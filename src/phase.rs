@@ -17,7 +17,7 @@ pub use call::{DerivedKey, ForeignCall};
 pub(crate) use context::Outputs;
 pub use context::{RequestContext, Scene};
 pub use outcome::{
-    Flow, ForeignError, Output, PhaseError, PhaseResult, Reconciled, Reply, ReplyTooUnusual,
+    Flow, ForeignError, Output, PhaseError, PhaseResult, Reconciled, Reply, ReplyNotJson,
 };
 pub(crate) use outcome::{ForeignFailure, PhaseFailure};
 pub use tx::{JobId, Tx};

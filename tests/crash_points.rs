@@ -230,18 +230,18 @@ async fn each_change_of_a_row_is_committed_between_two_crash_points() {
         for accepts in [false, true] {
             let key = |request: &str| key(&format!("{request}-{accepts}"));
             let _ = match accepts {
-                false => engine.call(&scope(), &key("book"), troubled(trouble)).execute().await,
+                false => engine.call(&scope(), &key("book"), troubled(trouble)).await,
                 true => engine.call(&scope(), &key("book"), troubled(trouble)).accept().await,
             };
             let _ = match accepts {
-                false => engine.call(&scope(), &key("notify"), notify(trouble)).execute().await,
+                false => engine.call(&scope(), &key("notify"), notify(trouble)).await,
                 true => engine.call(&scope(), &key("notify"), notify(trouble)).accept().await,
             };
             for form in [Form::InTurn, Form::AsOne] {
                 let parcel =
                     engine.call(&scope(), &key(&format!("{form:?}")), form.parcel(trouble));
                 let _ = match accepts {
-                    false => parcel.execute().await,
+                    false => parcel.await,
                     true => parcel.accept().await,
                 };
             }

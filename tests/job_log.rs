@@ -33,7 +33,7 @@ impl Log {
 async fn an_operator_finds_the_job_by_its_line<S: TestDb>(db: S, log: &Log) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("canary"), book(20)).await);
+    finished(engine.call(&scope(), &key("canary"), book(20)).await);
     let sink = Handlers::new()
         .on("receipt", async |_: String, _: Job| Err(DeliveryError::retry("mail is down")));
     let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(2));
@@ -102,8 +102,8 @@ async fn an_operator_finds_the_request_by_its_line<S: TestDb>(db: S, log: &Log) 
     // Their tasks panic.
     IS_BROKEN.store(true, Ordering::SeqCst);
     let call = async || {
-        let told = engine.execute(&scope(), &key("canary-2"), Fragile { n: 2 }).await;
-        assert!(matches!(told, Err(ExecuteError::TaskLost)), "{told:?}");
+        let told = engine.call(&scope(), &key("canary-2"), Fragile { n: 2 }).await;
+        assert!(matches!(told, Err(CallError::TaskLost)), "{told:?}");
     };
     lines.say(call, &["a request could not be answered", "task"]).await;
     lines.say(completes, &["a worker could not drive a request on", "task"]).await;

@@ -20,9 +20,8 @@ async fn each_metric_counts_what_its_name_says() {
     let app = App::new(Provider::that_ignores_keys());
     app.provider.answer_searches();
     let engine = engine(&db, &app);
-    let execute = async |name: &str, request: Book| {
-        engine.execute(&scope(), &key(name), request).await.unwrap()
-    };
+    let execute =
+        async |name: &str, request: Book| engine.call(&scope(), &key(name), request).await.unwrap();
     execute("canary-a", book(20)).await;
     execute("canary-a", book(20)).await;
     execute("canary-a", book(21)).await;
@@ -30,7 +29,7 @@ async fn each_metric_counts_what_its_name_says() {
     execute("canary-b", troubled(Trouble::RetryLastOnce)).await;
     execute("canary-b", book(20)).await;
     let unknown = notify(Trouble::UnknownForeign);
-    engine.execute(&scope(), &key("canary-c"), unknown).await.unwrap();
+    engine.call(&scope(), &key("canary-c"), unknown).await.unwrap();
     db.let_time_pass().await;
     Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     let jobs = Handlers::new()

@@ -223,17 +223,17 @@ async fn everything<S: TestDb>(db: S, shown: &mut Vec<String>) {
             let call =
                 call.origin(RequestOrigin::new("POST", "/canary-path", Some("canary=query")));
             shown.push(format!("{call:?}"));
-            let outcome = call.execute().await;
+            let outcome = call.await;
             shown.push(format!("{outcome:?}"));
         }
     }
     let huge = Secret { text: "canary".repeat(100_000), how: 0.into() };
     let key = IdempotencyKey::new("canary-key").unwrap();
-    let error = engine.execute(&scope, &key, huge).await.unwrap_err();
+    let error = engine.call(&scope, &key, huge).await.unwrap_err();
     shown.push(format!("{error} {error:?}"));
     db.sql("DROP TABLE atomic_phases_keys").await;
     let request = Secret { text: "canary".into(), how: 0.into() };
-    let error = engine.execute(&scope, &key, request).await.unwrap_err();
+    let error = engine.call(&scope, &key, request).await.unwrap_err();
     shown.push(format!("{error} {error:?}"));
     let source = std::error::Error::source(&error).map(|source| format!("{source} {source:?}"));
     shown.extend(source);
@@ -340,19 +340,19 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     log.take();
     let call = async |name: &str, trouble| {
-        engine.call(&scope(), &key(name), troubled(trouble)).__execute_in_place().await
+        engine.call(&scope(), &key(name), troubled(trouble)).__call_in_place().await
     };
     failed(call("none", Trouble::RetryFirst).await);
     only_line(&log, &["not begun", "phase=\"booked\"", "left no row", "definition=\"book\""]);
     let generous = engine_with(&db, &app, |builder| builder);
     let released = troubled(Trouble::RetryForeignAlways);
-    failed(generous.call(&scope(), &key("k"), released.clone()).__execute_in_place().await);
+    failed(generous.call(&scope(), &key("k"), released.clone()).__call_in_place().await);
     only_line(&log, &["released", "phase=\"charged\"", "reason=\"asked for\""]);
     let given_up = call("dead", Trouble::RetryForeignAlways).await;
     assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");
     only_line(&log, &["dead letter", "attempt cap: asked for"]);
     let unknown = engine.call(&scope(), &key("u"), notify(Trouble::UnknownForeign));
-    let unknown = unknown.__execute_in_place().await;
+    let unknown = unknown.__call_in_place().await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
     only_line(&log, &["outcome unknown", "phase=\"notified\"", "definition=\"notify\""]);
     let word = Resolution::finish(Reply::new(204));
@@ -363,21 +363,21 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     db.sql("UPDATE atomic_phases_keys SET phases = 'booked charged=?'").await;
     db.let_time_pass().await;
     for _ in 0..9 {
-        let left = generous.call(&scope(), &key("k"), released.clone()).__execute_in_place().await;
+        let left = generous.call(&scope(), &key("k"), released.clone()).__call_in_place().await;
         assert_eq!(failed(left), FailureCause::NotKnownHere);
     }
     only_line(&log, &["left alone", "written by a newer version"]);
     let empty = Engine::builder(db.clone()).app(app.clone()).register::<Notify>().build().unwrap();
     for _ in 0..9 {
-        assert!(empty.execute(&scope(), &key("k"), book(20)).await.is_err());
+        assert!(empty.call(&scope(), &key("k"), book(20)).await.is_err());
     }
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:#?}");
     assert!(lines[0].contains("not registered") && lines[0].contains("book"), "{}", lines[0]);
     db.sql("DROP TABLE atomic_phases_keys").await;
     for _ in 0..9 {
-        let failed = engine.call(&scope(), &key("k"), book(20)).__execute_in_place().await;
-        assert!(matches!(failed, Err(ExecuteError::Unavailable(_))), "{failed:?}");
+        let failed = engine.call(&scope(), &key("k"), book(20)).__call_in_place().await;
+        assert!(matches!(failed, Err(CallError::Unavailable(_))), "{failed:?}");
     }
     let lines = log.take();
     assert!((1..9).contains(&lines.len()), "{lines:#?}");
@@ -436,7 +436,7 @@ async fn a_call_that_is_not_made_or_reads_no_key_is_warned_of_once() {
     let engine = Engine::builder(db).register::<Careless>().build().unwrap();
     log.take();
     let call = async |name: &str, how: Careless| {
-        finished(engine.call(&scope(), &key(name), how).__execute_in_place().await);
+        finished(engine.call(&scope(), &key(name), how).__call_in_place().await);
     };
     call("fine", Careless::KeyRead).await;
     call("refused", Careless::RefusedBefore).await;

@@ -11,7 +11,7 @@ use super::Core;
 use super::decide::{Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
 use super::lease::Entered;
-use super::outcome::{ExecuteError, FailureCause, Finished, Outcome, unreadable};
+use super::outcome::{CallError, FailureCause, Finished, Outcome, unreadable};
 use super::pause::jitter;
 use super::quota::Admission;
 use super::run::{RoundEnd, timed_out};
@@ -56,7 +56,7 @@ struct Task<'a, S: Store, A: Send + Sync + 'static> {
 impl<S: Store, A: Send + Sync + 'static> Drop for Task<'_, S, A> {
     fn drop(&mut self) {
         if !self.has_ended {
-            observe::call_failed(self.attempt.subject(), &ExecuteError::TaskLost);
+            observe::call_failed(self.attempt.subject(), &CallError::TaskLost);
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) const MAX_ROUNDS: u32 = 16;
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
-    pub(super) async fn detached(self) -> Result<Outcome, ExecuteError> {
+    pub(super) async fn detached(self) -> Result<Outcome, CallError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
         let look = async {
@@ -97,7 +97,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let looked = async {
             let mut row = look.await?;
             let told = self.told_at_once(&mut row).await?;
-            Ok::<_, ExecuteError>((row, told))
+            Ok::<_, CallError>((row, told))
         };
         let row = match tracing::Instrument::instrument(looked, span.clone()).await {
             Ok((row, None)) => row,
@@ -112,21 +112,18 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         let settling = tracing::Instrument::instrument(settling, span);
         // Boxed, because tokio moves a task's future about several times, and this one is large.
-        task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(ExecuteError::TaskLost))
+        task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(CallError::TaskLost))
     }
 
     /// On the caller's own task.
-    pub(super) async fn in_place(self) -> Result<Outcome, ExecuteError> {
+    pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
         let seen = (!self.looks_first).then_some(None);
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
         Box::pin(self.settle(seen)).await
     }
 
     /// The answer, where the row says it and nothing has to be done.
-    async fn told_at_once(
-        &self,
-        row: &mut Option<Glance>,
-    ) -> Result<Option<Outcome>, ExecuteError> {
+    async fn told_at_once(&self, row: &mut Option<Glance>) -> Result<Option<Outcome>, CallError> {
         let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
         match decide(row.as_ref(), &asked) {
             Decision::Create { .. }
@@ -142,14 +139,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// Another transaction is about to create the key's row, or to change the one that there is, and
     /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
     /// looked at it yet (G9).
-    async fn busy(&self) -> Result<Outcome, ExecuteError> {
+    async fn busy(&self) -> Result<Outcome, CallError> {
         let mut row = self.core.store.look(&self.scope, &self.key).await?;
         let told = self.told_at_once(&mut row).await?;
         let retry_after = self.core.settings.lock_wait;
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
 
-    fn answered(&self, outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, ExecuteError> {
+    fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         observe::answered(self.definition.name, &outcome);
         if let Err(error) = &outcome {
             observe::call_failed(self.subject(), error);
@@ -167,12 +164,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    async fn settle(&self, seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
+    async fn settle(&self, seen: Option<Option<Glance>>) -> Result<Outcome, CallError> {
         self.answered(self.settled(seen).await)
     }
 
     /// Round after round, until there is an answer. `seen`: the key's row, where it was just looked at.
-    async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, ExecuteError> {
+    async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
             let row = match seen.take() {
@@ -242,7 +239,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         decision: Decision,
         row: Option<Glance>,
         rounds: &mut Rounds,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         // It would be as slow again.
         if let (Decision::Create { .. }, Some(cause)) = (&decision, rounds.too_slow.take()) {
             observe::not_begun(self.subject(), &cause);
@@ -257,7 +254,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             observe::created(self.definition.name);
         }
         match (decision, row) {
-            (Decision::Create { .. }, _) if rounds.ran => Err(ExecuteError::RowDeleted),
+            (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
             (Decision::Create { replaces }, _) => {
                 let admission = match &rounds.admitted {
                     Some(admission) => admission.clone(),
@@ -303,7 +300,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         first.filter(|_| error.is_unanswered()).map(timed_out)
     }
 
-    fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, ExecuteError> {
+    fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, CallError> {
         Ok(match decision {
             Decision::Mismatch => Outcome::Mismatch,
             Decision::InProgress { retry_after: lease_left } => {
@@ -345,7 +342,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     /// Goes on with the row that was seen, if it is still that.
-    async fn resume(&self, seen: &Glance, right: Right) -> Result<RoundEnd, ExecuteError> {
+    async fn resume(&self, seen: &Glance, right: Right) -> Result<RoundEnd, CallError> {
         let row = self.core.store.read(&self.scope, &self.key).await?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::outcome::{CallError, FailureCause, Outcome};
 use super::run::RoundEnd;
 use super::{Bells, Core, Engine};
 use crate::config::Settings;
@@ -47,7 +47,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
         match self.core.drive(found, right).await {
             Ok(driven) => driven,
-            Err(ExecuteError::Unreadable { .. }) => Driven::Left,
+            Err(CallError::Unreadable { .. }) => Driven::Left,
             Err(_) => Driven::Failed,
         }
     }
@@ -71,7 +71,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         column: &'static str,
         stored: Vec<u8>,
-    ) -> Result<Vec<u8>, ExecuteError> {
+    ) -> Result<Vec<u8>, CallError> {
         self.core.decode(scope, key, column, stored)
     }
 }
@@ -81,7 +81,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         self: &Arc<Self>,
         found: Subject<'_>,
         right: Right,
-    ) -> Result<Driven, ExecuteError> {
+    ) -> Result<Driven, CallError> {
         let Subject { scope, key, .. } = found;
         let row = self.store.read(scope, key).await.map_err(|error| {
             let error = error.into();
@@ -134,7 +134,7 @@ struct Task {
 impl Drop for Task {
     fn drop(&mut self) {
         if !self.has_ended {
-            observe::drive_failed(subject(&self.found), &ExecuteError::TaskLost);
+            observe::drive_failed(subject(&self.found), &CallError::TaskLost);
         }
     }
 }

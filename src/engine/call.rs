@@ -1,5 +1,6 @@
 //! [`Call`]: one request under one key, with all that its caller has to say about it.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use super::Core;
 use super::attempt::Attempt;
 use super::given::Given;
 use super::lease::Entered;
-use super::outcome::{ExecuteError, Outcome};
+use super::outcome::{CallError, Outcome};
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::RequestDefinition;
 use crate::fingerprint::{RequestOrigin, fingerprint};
@@ -19,15 +20,23 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::store::Store;
 
-/// One call of [`Engine::call`], to be [executed](Self::execute).
-#[must_use = "a call does nothing until it is executed"]
+/// One call of [`Engine::call`], to be awaited.
+///
+/// ```
+/// # use atomic_phases::*;
+/// # async fn example<R: RequestDefinition<S, ()>, S: Store>(engine: Engine<S>, request: R) -> Result<(), Box<dyn std::error::Error>> {
+/// let (scope, key) = (Scope::new("tenant-1")?, IdempotencyKey::new("8e03978e")?);
+/// let outcome = engine.call(&scope, &key, request).on_duplicate(OnDuplicate::Answer).await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a call does nothing until it is awaited"]
 pub struct Call<S: Store, A, R> {
     pub(super) core: Arc<Core<S, A>>,
     pub(super) scope: Scope,
     pub(super) key: IdempotencyKey,
     pub(super) request: R,
     pub(super) origin: RequestOrigin,
-    pub(super) context: Result<Option<Box<RawValue>>, ExecuteError>,
+    pub(super) context: Result<Option<Box<RawValue>>, CallError>,
     pub(super) on_duplicate: OnDuplicate,
     pub(super) expects_new: bool,
 }
@@ -45,7 +54,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     pub fn context(mut self, context: &impl Serialize) -> Self {
         self.context = serde_json::value::to_raw_value(context)
             .map(Some)
-            .map_err(|_| ExecuteError::NotStorable { what: "context" });
+            .map_err(|_| CallError::NotStorable { what: "context" });
         self
     }
 
@@ -68,49 +77,53 @@ impl<S: Store, A, R> Call<S, A, R> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
-    /// Runs the request, or answers what became of it.
-    ///
-    /// # Errors
-    /// As [`Engine::execute`](super::Engine::execute).
-    pub async fn execute(self) -> Result<Outcome, ExecuteError> {
-        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
-        self.prepare(entered, false)?.detached().await
-    }
+/// Runs the request, or answers what became of it.
+impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture for Call<S, A, R> {
+    type Output = Result<Outcome, CallError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
+            self.prepare(entered, false)?.detached().await
+        })
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
     /// Stores the request as `pending` and answers [`Outcome::Accepted`], durably, without running
     /// it: a completer does ([`Engine::spawn_workers`](super::Engine::spawn_workers)). A request
-    /// that is known already is answered as by [`execute`](Self::execute), and not run either.
+    /// that is known already is answered as when the call is awaited, and not run either.
     ///
     /// # Errors
-    /// As [`Engine::execute`](super::Engine::execute).
-    pub async fn accept(self) -> Result<Outcome, ExecuteError> {
-        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+    /// As [`Engine::call`](super::Engine::call).
+    pub async fn accept(self) -> Result<Outcome, CallError> {
+        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
         self.prepare(entered, true)?.detached().await
     }
 
-    /// As [`execute`](Self::execute), on the caller's own task: whoever drops the future drops the
+    /// As awaiting it, on the caller's own task: whoever drops the future drops the
     /// work, which then looks as after a crash there (G13). For tests.
     #[doc(hidden)]
-    pub async fn __execute_in_place(self) -> Result<Outcome, ExecuteError> {
-        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+    pub async fn __call_in_place(self) -> Result<Outcome, CallError> {
+        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
         self.prepare(entered, false)?.in_place().await
     }
 
     /// As [`accept`](Self::accept), in the same way.
     #[doc(hidden)]
-    pub async fn __accept_in_place(self) -> Result<Outcome, ExecuteError> {
-        let entered = self.core.running.enter().ok_or(ExecuteError::ShuttingDown)?;
+    pub async fn __accept_in_place(self) -> Result<Outcome, CallError> {
+        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
         self.prepare(entered, true)?.in_place().await
     }
 
     /// Everything that can be refused before anything is stored.
-    fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, ExecuteError> {
+    fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, CallError> {
         let definition = R::DEFINITION;
         let (name, version) = (definition.name, definition.version);
         let entry = self.core.registry.get(name, version).ok_or_else(|| {
             observe::not_registered_call(name, version);
-            ExecuteError::NotRegistered { name, version }
+            CallError::NotRegistered { name, version }
         })?;
         let phases = entry.phases.clone();
         let limits = self.core.settings.limits;
@@ -149,9 +162,9 @@ fn new_request_id() -> Uuid {
     crate::chance::uuid()
 }
 
-pub(super) fn within(what: &'static str, size: usize, limit: usize) -> Result<(), ExecuteError> {
+pub(super) fn within(what: &'static str, size: usize, limit: usize) -> Result<(), CallError> {
     if size > limit {
-        return Err(ExecuteError::TooLarge { what, size, limit });
+        return Err(CallError::TooLarge { what, size, limit });
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use super::progress::{Progress, StrandedBecause};
 use super::revive::Found;
 use crate::compat::{self, Finding};
@@ -187,7 +187,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             };
             read += 1;
             let because = match judged {
-                Err(ExecuteError::Unreadable { .. }) => StrandedBecause::Sealed,
+                Err(CallError::Unreadable { .. }) => StrandedBecause::Sealed,
                 Err(_) => StrandedBecause::NewerForm,
                 Ok(Err(because)) => because,
                 Ok(Ok(judged)) => match judged.revived.found {

@@ -5,17 +5,14 @@ use uuid::Uuid;
 use super::attempt::Attempt;
 use super::decide::Asked;
 use super::given::Comparison;
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use super::progress::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
 use crate::store::{Glance, Store};
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// `None`: the row changed meanwhile.
-    pub(super) async fn asked(
-        &self,
-        row: Option<&Glance>,
-    ) -> Result<Option<Asked<'_>>, ExecuteError> {
+    pub(super) async fn asked(&self, row: Option<&Glance>) -> Result<Option<Asked<'_>>, CallError> {
         let comparison = match row {
             None => Comparison::Same,
             Some(row) => self.compare(row).await?,
@@ -57,7 +54,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
     /// origins do not: then either this is another request, or the type has changed since.
-    async fn compare(&self, row: &Glance) -> Result<Comparison, ExecuteError> {
+    async fn compare(&self, row: &Glance) -> Result<Comparison, CallError> {
         if mutated!(SkipFingerprint) {
             return Ok(Comparison::Same);
         }

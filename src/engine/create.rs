@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::attempt::Attempt;
 use super::call::within;
 use super::lease::{Holder, Lease};
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use super::quota::Admission;
 use super::registry::Entry;
 use super::run::{RoundEnd, Row, Run};
@@ -25,8 +25,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         &self,
         replaces: Option<Uuid>,
         admission: Option<Arc<Admission>>,
-    ) -> Result<RoundEnd, ExecuteError> {
-        let not_storable = |_| ExecuteError::NotStorable { what: "parameters" };
+    ) -> Result<RoundEnd, CallError> {
+        let not_storable = |_| CallError::NotStorable { what: "parameters" };
         let plain = self.given.params().map_err(not_storable)?;
         within("parameters", plain.len(), self.core.settings.limits.params)?;
         // Each attempt runs what was stored (G5), the first one too: what does not come back from its
@@ -38,7 +38,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let encode = |column, bytes| {
             self.core
                 .encode(&self.scope, &self.key, column, bytes)
-                .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
+                .map_err(|CodecError(why)| CallError::Unreadable { what: column, why })
         };
         let params = encode("params", &plain)?;
         let context =

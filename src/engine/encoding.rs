@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::outcome::{ExecuteError, unreadable};
+use super::outcome::{CallError, unreadable};
 use crate::codec::{CodecError, Place};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
@@ -62,10 +62,10 @@ impl<S: Store, A> Core<S, A> {
         key: &IdempotencyKey,
         column: &'static str,
         stored: Vec<u8>,
-    ) -> Result<Vec<u8>, ExecuteError> {
+    ) -> Result<Vec<u8>, CallError> {
         let place = Place { scope, key, column };
         caught(|| self.codec.decode(place, Cow::Owned(stored)).map(Cow::into_owned))
-            .map_err(|CodecError(why)| ExecuteError::Unreadable { what: column, why })
+            .map_err(|CodecError(why)| CallError::Unreadable { what: column, why })
     }
 
     /// The stored values as they were given to the codec.
@@ -74,7 +74,7 @@ impl<S: Store, A> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         work: &Work,
-    ) -> Result<Plain, ExecuteError> {
+    ) -> Result<Plain, CallError> {
         let decode = |column, stored: &Option<Vec<u8>>| {
             stored.clone().map(|stored| self.decode(scope, key, column, stored)).transpose()
         };
@@ -90,7 +90,7 @@ impl<S: Store, A> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         stored: Option<Vec<u8>>,
-    ) -> Result<Outputs, ExecuteError> {
+    ) -> Result<Outputs, CallError> {
         let Some(stored) = stored else { return Ok(Outputs::default()) };
         let json = self.decode(scope, key, "outputs", stored)?;
         Outputs::from_json(&json).map_err(|_| unreadable("outputs"))
@@ -174,7 +174,7 @@ impl<S: Store, A> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         response: Option<StoredResponse>,
-    ) -> Result<Result<Reply, u16>, ExecuteError> {
+    ) -> Result<Result<Reply, u16>, CallError> {
         let response = response.ok_or(unreadable("response"))?;
         let Some(body) = response.body else { return Ok(Err(response.status)) };
         let headers = self.decode(scope, key, "response_headers", response.headers)?;

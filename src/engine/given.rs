@@ -8,7 +8,7 @@ use crate::fingerprint::{
 use crate::roundtrip::{self, Because, Loss, Order, difference};
 use crate::store::Store;
 
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 
 /// Whether a row is of the request that is asked for (G9).
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub(super) trait Asking<S: Store, A>: Send + Sync {
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError>;
+    ) -> Result<Box<dyn Phases<S, A>>, CallError>;
 
     /// The fingerprint in another version than that of this process.
     fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint>;
@@ -53,7 +53,7 @@ pub(super) trait Asking<S: Store, A>: Send + Sync {
 
 impl<R: serde::Serialize> Given<R> {
     /// Whether the parameters have their fingerprint still, once they were stored and read.
-    fn compare(&self, read: &R, given: &Fingerprint) -> Result<(), ExecuteError> {
+    fn compare(&self, read: &R, given: &Fingerprint) -> Result<(), CallError> {
         if fingerprint(&self.origin, read)? != *given {
             let loss = difference(&self.request, read, Order::Counts);
             let Loss { path, because } =
@@ -82,7 +82,7 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Phases<S, A>>, ExecuteError> {
+    ) -> Result<Box<dyn Phases<S, A>>, CallError> {
         let read = || {
             serde_json::from_slice::<R>(params).map_err(|_| {
                 let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);

@@ -1,6 +1,6 @@
 //! [`Engine`]: runs requests, phase by phase.
 //!
-//! The way of a request: [`Engine::execute`] takes the fingerprint and asks the store for the key's
+//! The way of a request: a [`Call`] takes the fingerprint and asks the store for the key's
 //! row (`attempt`); `decide` says what the row means; `run` drives the phases from the last recovery
 //! point on, and commits each transition of the row at one place (`run::commit`); an [`Outcome`] comes
 //! back. All SQL is the store's, all decisions are made here.
@@ -43,7 +43,7 @@ pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
-pub use self::outcome::{ExecuteError, FailureCause, Finished, Outcome};
+pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub use self::progress::StrandedBecause;
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
@@ -90,26 +90,14 @@ pub(crate) struct Bells {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs `request` under `key`, or answers what became of it (see [`Outcome`]).
+    /// A call that runs `request` under `key`, or is answered what became of it (see [`Outcome`]):
+    /// `engine.call(&scope, &key, request).await`. [`Call`] has more to say about it.
     ///
     /// The work is detached from the returned future: a caller that stops waiting cancels nothing
     /// (G13), and a later call with the same key meets the result.
     ///
-    /// Where `diesel_async::RunQueryDsl` is imported, Rust takes `engine.execute(..)` for diesel's
-    /// method of that name, which exists for every type: write `engine.call(..).execute()` there.
-    ///
     /// # Errors
-    /// [`ExecuteError`]: nothing was started, or what was started is safe to ask for again.
-    pub async fn execute<R: RequestDefinition<S, A>>(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        request: R,
-    ) -> Result<Outcome, ExecuteError> {
-        self.call(scope, key, request).execute().await
-    }
-
-    /// As [`execute`](Self::execute), with more to say about the call.
+    /// [`CallError`], when awaited: nothing was started, or what was started is safe to ask for again.
     pub fn call<R: RequestDefinition<S, A>>(
         &self,
         scope: &Scope,

@@ -1,4 +1,4 @@
-//! [`Outcome`]: what a caller is told, and [`ExecuteError`]: why nothing was tried.
+//! [`Outcome`]: what a caller is told, and [`CallError`]: why nothing was tried.
 
 use std::time::Duration;
 
@@ -175,7 +175,7 @@ impl FailureCause {
 /// Why a call could not be answered from the row of its key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExecuteError {
+pub enum CallError {
     /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
     /// and the same call later meets it.
     #[error("the store is unavailable: {0}")]
@@ -248,7 +248,7 @@ pub enum ExecuteError {
     TaskLost,
 }
 
-impl From<StoreError> for ExecuteError {
+impl From<StoreError> for CallError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unreadable { column } => unreadable(column),
@@ -258,6 +258,6 @@ impl From<StoreError> for ExecuteError {
 }
 
 /// A stored value is not what this version of the engine writes there.
-pub(super) fn unreadable(what: &'static str) -> ExecuteError {
-    ExecuteError::Unreadable { what, why: "written by a newer version, or by hand" }
+pub(super) fn unreadable(what: &'static str) -> CallError {
+    CallError::Unreadable { what, why: "written by a newer version, or by hand" }
 }

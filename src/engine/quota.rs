@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Core;
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use crate::config::Quota;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -180,18 +180,18 @@ impl<S: Store, A> Core<S, A> {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<Arc<Admission>>, ExecuteError> {
+    ) -> Result<Option<Arc<Admission>>, CallError> {
         let Quota { keys, rate } = self.settings.quota;
         if let Some(rate) = rate
             && let Err(retry_after) = self.buckets.take(scope, rate)
         {
-            return Err(ExecuteError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
+            return Err(CallError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
         }
         let Some(limit) = keys.filter(|_| !key.is_keyless()) else { return Ok(None) };
         let count = || self.store.count_keys(scope, limit);
         match self.creating.admit(scope, limit, count).await? {
             Some(admission) => Ok(Some(Arc::new(admission))),
-            None => Err(ExecuteError::TooManyKeys { limit }),
+            None => Err(CallError::TooManyKeys { limit }),
         }
     }
 }

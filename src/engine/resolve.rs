@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::attempt::MAX_ROUNDS;
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use super::progress::StrandedBecause;
 use super::resolution::{executed, not_executed};
 use super::resume::Refused;
@@ -130,18 +130,16 @@ fn is_idempotent(phase: &Phase) -> bool {
 
 impl From<StoreError> for ResolveError {
     fn from(error: StoreError) -> Self {
-        ExecuteError::from(error).into()
+        CallError::from(error).into()
     }
 }
 
-impl From<ExecuteError> for ResolveError {
-    fn from(error: ExecuteError) -> Self {
+impl From<CallError> for ResolveError {
+    fn from(error: CallError) -> Self {
         match error {
-            ExecuteError::Unavailable(StoreError::Locked) => {
-                Self::InProgress { retry_after: AGAIN }
-            }
-            ExecuteError::Unavailable(error) => Self::Unavailable(error),
-            ExecuteError::Unreadable { what, .. } => Self::Unreadable { what },
+            CallError::Unavailable(StoreError::Locked) => Self::InProgress { retry_after: AGAIN },
+            CallError::Unavailable(error) => Self::Unavailable(error),
+            CallError::Unreadable { what, .. } => Self::Unreadable { what },
             _ => Self::NotKnownHere(StrandedBecause::NewerForm),
         }
     }

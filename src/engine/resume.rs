@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Core;
 use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
-use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::{Progress, StrandedBecause};
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
@@ -51,7 +51,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: KeyRow,
         right: Right,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let crashed = row.status == Status::InProgress;
         let (definition, request_id) = (row.definition.clone(), row.request_id);
         let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
@@ -105,7 +105,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: KeyRow,
         right: Right,
-    ) -> Result<Result<Taken<S, A>, Refused>, ExecuteError> {
+    ) -> Result<Result<Taken<S, A>, Refused>, CallError> {
         // A row that this process cannot continue is not touched (G14).
         let mut judged = match self.judge(scope, key, &row)? {
             Ok(judged) => judged,
@@ -159,7 +159,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-    ) -> Result<Option<Run<S, A>>, ExecuteError> {
+    ) -> Result<Option<Run<S, A>>, CallError> {
         let claim = Claim {
             scope,
             key,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::outcome::{ExecuteError, unreadable};
+use super::outcome::{CallError, unreadable};
 use super::progress::{Progress, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::undecodable::Undecodable;
@@ -61,14 +61,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     /// Whether this process may go on with the row, and with what. Touches nothing.
     ///
     /// # Errors
-    /// [`ExecuteError::Unreadable`] where the codec cannot open a value, which a node with another
+    /// [`CallError::Unreadable`] where the codec cannot open a value, which a node with another
     /// secret can.
     pub(super) fn judge(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-    ) -> Result<Result<Judged<S, A>, StrandedBecause>, ExecuteError> {
+    ) -> Result<Result<Judged<S, A>, StrandedBecause>, CallError> {
         let entry = match self.registry.find(&row.definition, row.version) {
             Ok(entry) => entry,
             Err(because) => return Ok(Err(because)),
@@ -90,7 +90,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: &KeyRow,
         entry: &Entry<S, A>,
-    ) -> Result<Result<Revived<S, A>, StrandedBecause>, ExecuteError> {
+    ) -> Result<Result<Revived<S, A>, StrandedBecause>, CallError> {
         let work = row.work.as_ref().ok_or(unreadable("params"))?;
         let plain = self.open(scope, key, work)?;
         let Some(outputs) = plain.outputs() else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::outcome::ExecuteError;
+use super::outcome::CallError;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
@@ -48,12 +48,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// nothing. Whoever may call this may see the request's answer: check who asks first.
     ///
     /// # Errors
-    /// [`ExecuteError::Unavailable`] or [`ExecuteError::Unreadable`].
+    /// [`CallError::Unavailable`] or [`CallError::Unreadable`].
     pub async fn status(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<RequestStatus>, ExecuteError> {
+    ) -> Result<Option<RequestStatus>, CallError> {
         self.core.status(scope, key).await
     }
 }
@@ -63,7 +63,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<RequestStatus>, ExecuteError> {
+    ) -> Result<Option<RequestStatus>, CallError> {
         let Some(mut row) = self.store.read(scope, key).await? else { return Ok(None) };
         if row.status == Status::Completed && row.expired {
             return Ok(None);

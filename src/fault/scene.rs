@@ -20,7 +20,7 @@ use super::mode::Fault;
 use super::plan::{Orders, Plan, Signal};
 use super::points::Point;
 use crate::definition::RequestDefinition;
-use crate::engine::{Call, Engine, ExecuteError, Outcome};
+use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::Subject;
 use crate::phase::Reply;
@@ -53,7 +53,7 @@ pub(super) type Wrong = String;
 #[derive(Debug)]
 pub(super) enum Ended {
     Outcome(Outcome),
-    Error(ExecuteError),
+    Error(CallError),
     Crashed,
     /// By a worker, whose report is not what counts: the row does.
     ByWorker,
@@ -174,7 +174,7 @@ where
                 tokio::spawn(plan.clone().around(async move {
                     let called = match accepts {
                         true => call.__accept_in_place().await,
-                        false => call.__execute_in_place().await,
+                        false => call.__call_in_place().await,
                     };
                     match called {
                         Ok(outcome) => Ended::Outcome(outcome),
@@ -266,7 +266,7 @@ where
                 return Err("G9: the same request was taken for another".to_owned());
             }
             Ended::Outcome(_) | Ended::Crashed | Ended::ByWorker => {}
-            Ended::Error(ExecuteError::Unavailable(_) | ExecuteError::TaskLost) => {}
+            Ended::Error(CallError::Unavailable(_) | CallError::TaskLost) => {}
             Ended::Error(error) => return Err(format!("the engine refused the request: {error}")),
         }
         self.last = Some(ended);
@@ -384,9 +384,9 @@ where
     }
 
     /// A call to which nothing happens.
-    async fn asked(&self, request: &R) -> Result<Result<Outcome, ExecuteError>, Wrong> {
+    async fn asked(&self, request: &R) -> Result<Result<Outcome, CallError>, Wrong> {
         let (plan, _signals) = Plan::new(self.orders(Who::Another));
-        Ok(plan.around(self.call(request)?.__execute_in_place()).await)
+        Ok(plan.around(self.call(request)?.__call_in_place()).await)
     }
 
     fn call(&self, request: &R) -> Result<Call<S, A, R>, Wrong> {

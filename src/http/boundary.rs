@@ -9,7 +9,7 @@ use super::header::{KeyHeaderError, key_of};
 use super::policy::{KeyRule, Policy};
 use super::respond::Answer;
 use crate::definition::RequestDefinition;
-use crate::engine::{Call, Engine, ExecuteError, Outcome};
+use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::fingerprint::RequestOrigin;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::Store;
@@ -156,7 +156,7 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
     ///
     /// The work is detached: a client that hangs up cancels nothing.
     pub async fn answer<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
-        let outcome = self.call(request).execute().await;
+        let outcome = self.call(request).await;
         self.tell(outcome)
     }
 
@@ -178,7 +178,7 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
 
     /// What the client is told of an outcome.
     #[must_use]
-    pub fn tell(&self, outcome: Result<Outcome, ExecuteError>) -> Answer {
+    pub fn tell(&self, outcome: Result<Outcome, CallError>) -> Answer {
         self.policy.answer(self.sent.then_some(&self.key), outcome)
     }
 }

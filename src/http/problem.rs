@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{HeaderName, HeaderValue};
 
 use super::header::KeyHeaderError;
-use crate::engine::{ExecuteError, FailureCause};
+use crate::engine::{CallError, FailureCause};
 
 /// What kind of problem: fixes status, code, title and whether a retry may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,26 +234,26 @@ impl From<KeyHeaderError> for Problem {
     }
 }
 
-impl From<ExecuteError> for Problem {
-    fn from(error: ExecuteError) -> Self {
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
         match error {
             // Their texts name fields, rules and limits, never values.
-            ExecuteError::Fingerprint(_) | ExecuteError::NotStorable { .. } => {
+            CallError::Fingerprint(_) | CallError::NotStorable { .. } => {
                 Self::new(Kind::ParametersInvalid, error.to_string())
             }
-            ExecuteError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
-            ExecuteError::RateExceeded { retry_after, .. } => {
+            CallError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
+            CallError::RateExceeded { retry_after, .. } => {
                 let detail = "Nothing was done. Try again later.";
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
-            ExecuteError::TooManyKeys { .. } => {
+            CallError::TooManyKeys { .. } => {
                 let detail = "Nothing was done. Some of them have to expire first.";
                 Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
             }
-            ExecuteError::NotRegistered { .. } => {
+            CallError::NotRegistered { .. } => {
                 Self::new(Kind::Misconfigured, "This request is not known here.")
             }
-            ExecuteError::RowDeleted => Self {
+            CallError::RowDeleted => Self {
                 retryable: false,
                 ..Self::new(
                     Kind::OutcomeUnknown,
@@ -261,10 +261,10 @@ impl From<ExecuteError> for Problem {
                 )
             },
             // What happened inside is the log's, not the client's.
-            ExecuteError::Unavailable(_)
-            | ExecuteError::ShuttingDown
-            | ExecuteError::Unreadable { .. }
-            | ExecuteError::TaskLost => Self::unavailable(),
+            CallError::Unavailable(_)
+            | CallError::ShuttingDown
+            | CallError::Unreadable { .. }
+            | CallError::TaskLost => Self::unavailable(),
         }
     }
 }

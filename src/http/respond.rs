@@ -15,7 +15,7 @@ use super::header::IDEMPOTENCY_KEY;
 use super::policy::Policy;
 use super::problem::{Kind, Problem};
 use super::profile::{Profile, SHOULD_RETRY};
-use crate::engine::{ExecuteError, Finished, Outcome};
+use crate::engine::{CallError, Finished, Outcome};
 use crate::key::IdempotencyKey;
 use crate::phase::Reply;
 
@@ -67,7 +67,7 @@ impl Policy {
     pub fn answer(
         &self,
         key: Option<&IdempotencyKey>,
-        outcome: Result<Outcome, ExecuteError>,
+        outcome: Result<Outcome, CallError>,
     ) -> Answer {
         let problem = match outcome {
             Ok(Outcome::Finished(finished)) => return self.finished(key, &finished).into(),

@@ -53,7 +53,7 @@ pub struct Reply {
 /// Why a value is no [`Reply`] body. The value is not repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("the reply's body does not serialise to JSON (a map with keys that are no strings?)")]
-pub struct ReplyTooUnusual;
+pub struct ReplyNotJson;
 
 impl Reply {
     /// An empty reply with an HTTP status from 200 to 599.
@@ -65,10 +65,10 @@ impl Reply {
     /// A JSON reply, with its `content-type`.
     ///
     /// # Errors
-    /// [`ReplyTooUnusual`] where `body` has no JSON form; inside a phase, `?` turns it into a
+    /// [`ReplyNotJson`] where `body` has no JSON form; inside a phase, `?` turns it into a
     /// retryable failure.
-    pub fn json(status: u16, body: &impl Serialize) -> Result<Self, ReplyTooUnusual> {
-        let body = serde_json::to_vec(body).map_err(|_| ReplyTooUnusual)?;
+    pub fn json(status: u16, body: &impl Serialize) -> Result<Self, ReplyNotJson> {
+        let body = serde_json::to_vec(body).map_err(|_| ReplyNotJson)?;
         Ok(Self::new(status).header("content-type", "application/json").body(body))
     }
 
@@ -183,8 +183,8 @@ impl From<diesel::result::Error> for PhaseError {
     }
 }
 
-impl From<ReplyTooUnusual> for PhaseError {
-    fn from(_: ReplyTooUnusual) -> Self {
+impl From<ReplyNotJson> for PhaseError {
+    fn from(_: ReplyNotJson) -> Self {
         Self::retryable("the reply does not serialise to JSON")
     }
 }
@@ -253,8 +253,8 @@ impl From<PhaseError> for ForeignError {
     }
 }
 
-impl From<ReplyTooUnusual> for ForeignError {
-    fn from(error: ReplyTooUnusual) -> Self {
+impl From<ReplyNotJson> for ForeignError {
+    fn from(error: ReplyNotJson) -> Self {
         PhaseError::from(error).into()
     }
 }

@@ -34,7 +34,7 @@
 //!     let engine = Engine::builder(Memory::connect(&database)).register::<Deposit>().build().unwrap();
 //!     let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("k").unwrap());
 //!     for _ in 0..2 {
-//!         engine.call(&scope, &key, Deposit { cents: 500 }).execute().await.unwrap();
+//!         engine.call(&scope, &key, Deposit { cents: 500 }).await.unwrap();
 //!         tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
 //!     }
 //!     database.rows("deposits").len()

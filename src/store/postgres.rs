@@ -36,7 +36,7 @@ use self::error::{
 };
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
-pub use self::pool::{DeadPool, Pool, PoolSettings};
+pub use self::pool::{DeadpoolPool, Pool, PoolSettings};
 use self::shares::{Place, Shares};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
@@ -113,7 +113,7 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// transaction on the engine's tables for example, it fails and has changed nothing. What it got, it keeps for
 /// milliseconds, and for half a second a statement at most.
 #[derive(Clone, Debug)]
-pub struct Postgres<P: Pool = DeadPool> {
+pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
     texts: Arc<Texts>,
     waits: Arc<Waits>,

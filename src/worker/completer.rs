@@ -34,7 +34,7 @@ pub struct Completer<S: Store, A: Send + Sync + 'static> {
 /// What one look of a worker came to, in requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Swept {
+pub struct Sweep {
     /// Finished.
     pub finished: u32,
     /// Stopped at a passing failure, and released again.
@@ -51,7 +51,7 @@ pub struct Swept {
     pub failed: u32,
 }
 
-impl Swept {
+impl Sweep {
     pub(super) fn count(&mut self, driven: Driven) {
         *match driven {
             Driven::Finished => &mut self.finished,
@@ -89,12 +89,12 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
 
     /// Works off what is due, from where the last call stopped: up to
     /// [`batch`](WorkerConfig::batch) requests, each driven to its end or to where it stops. Requests that
-    /// are [left](Swept::left) to another node, [lost](Swept::lost) to one or [failed](Swept::failed) do not
+    /// are [left](Sweep::left) to another node, [lost](Sweep::lost) to one or [failed](Sweep::failed) do not
     /// count: however many of them there are, one call comes past them.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
-    pub async fn run_once(&mut self) -> Result<Swept, StoreError> {
+    pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
         self.requests.check()?;
         self.enroller.enrol_some().await?;
         self.requests.one_pass().await?;

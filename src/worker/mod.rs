@@ -32,7 +32,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::sync::watch;
 
-pub use self::completer::{Completer, Swept};
+pub use self::completer::{Completer, Sweep};
 pub use self::config::WorkerConfig;
 pub use self::enqueuer::{Delivered, Enqueuer};
 pub use self::handlers::Handlers;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::completer::Swept;
+use super::completer::Sweep;
 use super::dispatcher::Dispatcher;
 use super::requests::DueRequests;
 use super::{Stop, WorkerConfig, until_shutdown};
@@ -32,7 +32,7 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
-    pub async fn run_once(&mut self) -> Result<Swept, StoreError> {
+    pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
         self.requests.one_pass().await?;
         Ok(self.requests.source().take_swept())
     }

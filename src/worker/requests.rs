@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::backlog::Candidate;
-use super::completer::Swept;
+use super::completer::Sweep;
 use super::dispatcher::{Searching, Settled, Source};
 use crate::engine::{Driven, Engine};
 use crate::key::{IdempotencyKey, Scope};
@@ -20,18 +20,18 @@ pub(super) struct DueRequests<S: Store, A> {
     engine: Engine<S, A>,
     right: Right,
     grace: Duration,
-    swept: Swept,
+    swept: Sweep,
     unregistered: HashSet<(String, u32)>,
 }
 
 impl<S: Store, A: Send + Sync + 'static> DueRequests<S, A> {
     pub(super) fn new(engine: &Engine<S, A>, right: Right, grace: Duration) -> Self {
-        let (engine, swept) = (engine.clone(), Swept::default());
+        let (engine, swept) = (engine.clone(), Sweep::default());
         Self { engine, right, grace, swept, unregistered: HashSet::new() }
     }
 
     /// What was counted since the last time.
-    pub(super) fn take_swept(&mut self) -> Swept {
+    pub(super) fn take_swept(&mut self) -> Sweep {
         std::mem::take(&mut self.swept)
     }
 

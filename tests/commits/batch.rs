@@ -67,7 +67,7 @@ async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: 
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
     let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::None));
-    let call = tokio::spawn(call.execute());
+    let call = tokio::spawn(call.into_future());
     let waiting = gate.recv().await.unwrap();
     assert_eq!(counts(&db).await, [1, 1, 1, 1], "the first phase is committed");
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "packed");
@@ -81,8 +81,8 @@ async fn g4_statements_output_and_recovery_point_commit_together<S: TestDb>(db: 
 async fn g8_the_answer_is_replayed<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
-    let again = finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+    let first = finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+    let again = finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     assert_eq!((first.replayed, again.replayed), (false, true));
     assert_eq!(first.reply, again.reply);
     // What the first client was told of the key's life is what the row says.
@@ -94,12 +94,12 @@ async fn g4_a_statement_that_fails_leaves_nothing_behind<S: TestDb>(db: S, form:
     db.sql("INSERT INTO unique_things VALUES ('taken')").await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).execute();
+    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).into_future();
     let cause = failed(call.await);
     assert!(matches!(cause, FailureCause::Database { phase: "packed", .. }), "{cause:?}");
     assert_eq!(counts(&db).await, [0, 0, 0, 0]);
     db.sql("DELETE FROM unique_things").await;
-    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).await);
+    finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::SwallowError)).await);
     assert_eq!(counts(&db).await, [1, 1, 2, 2]);
 }
 
@@ -107,7 +107,7 @@ async fn g4_a_statement_that_fails_later_on_fails_its_phase_only<S: TestDb>(db: 
     db.sql("INSERT INTO unique_things VALUES ('taken')").await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).execute();
+    let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).into_future();
     let cause = failed(call.await);
     assert!(matches!(cause, FailureCause::Database { phase: "weighed", .. }), "{cause:?}");
     assert_eq!(db.number("SELECT amount FROM rides").await, 3, "nothing of the 40 updates");
@@ -115,7 +115,7 @@ async fn g4_a_statement_that_fails_later_on_fails_its_phase_only<S: TestDb>(db: 
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "sent");
     db.sql("DELETE FROM unique_things").await;
     db.let_time_pass().await;
-    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).await);
+    finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::NestedFailure)).await);
     assert_eq!(db.number("SELECT amount FROM rides").await, in_order(3));
     assert_eq!(app.provider.effects(), 1);
 }
@@ -126,7 +126,7 @@ async fn g10_of_many_duplicates_the_statements_of_one_are_executed<S: TestDb>(db
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
         let call = engines[number % 2].call(&scope(), &key("k"), form.parcel(Trouble::None));
-        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute());
+        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).into_future());
     }
     let mut replies = Vec::new();
     while let Some(outcome) = calls.join_next().await {
@@ -143,11 +143,11 @@ async fn g3_a_holder_that_was_overtaken_writes_nothing<S: TestDb>(db: S, form: F
     let mut gate = app.provider.stop_after_the_effect();
     let engines = [engine(&db, &app), engine(&db.another().await, &app)];
     let first = engines[0].call(&scope(), &key("k"), form.parcel(Trouble::None));
-    let first = tokio::spawn(first.execute());
+    let first = tokio::spawn(first.into_future());
     let sleeping = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     db.let_leases_expire().await;
-    let second = engines[1].call(&scope(), &key("k"), form.parcel(Trouble::None)).execute();
+    let second = engines[1].call(&scope(), &key("k"), form.parcel(Trouble::None)).into_future();
     assert!(!finished(second.await).replayed);
     drop(sleeping);
     assert!(finished(first.await.unwrap()).replayed, "answered as a loser");
@@ -158,7 +158,7 @@ async fn g3_a_holder_that_was_overtaken_writes_nothing<S: TestDb>(db: S, form: F
 async fn g5_the_time_of_creation_is_stored_and_seen_by_each_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     let told = app.provider.ledger()[0].what.clone();
     let times: Vec<&str> = told.split(' ').skip(1).collect();
     assert_eq!(times[0], times[1], "{told}");
@@ -173,8 +173,7 @@ async fn g5_the_time_of_creation_is_stored_and_seen_by_each_phase<S: TestDb>(db:
 async fn every_end_of_a_first_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let run =
-        async |name, trouble| engine.execute(&scope(), &key(name), form.parcel(trouble)).await;
+    let run = async |name, trouble| engine.call(&scope(), &key(name), form.parcel(trouble)).await;
     assert!(matches!(
         failed(run("retry", Trouble::RetryFirst).await),
         FailureCause::Phase { phase: "packed", .. }
@@ -198,8 +197,7 @@ async fn every_end_of_a_first_phase<S: TestDb>(db: S, form: Form) {
 async fn every_end_of_a_later_phase<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let run =
-        async |name, trouble| engine.execute(&scope(), &key(name), form.parcel(trouble)).await;
+    let run = async |name, trouble| engine.call(&scope(), &key(name), form.parcel(trouble)).await;
     failed(run("retry", Trouble::RetryLastOnce).await);
     db.let_time_pass().await;
     finished(run("retry", Trouble::RetryLastOnce).await);
@@ -217,10 +215,10 @@ async fn every_end_of_a_later_phase<S: TestDb>(db: S, form: Form) {
 async fn a_reused_key_makes_room_for_its_next_life<S: TestDb>(db: S, form: Form) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     let next = Parcel { weight: 4, ..form.parcel(Trouble::None) };
-    assert!(!finished(engine.execute(&scope(), &key("k"), next).await).replayed);
+    assert!(!finished(engine.call(&scope(), &key("k"), next).await).replayed);
     assert_eq!(counts(&db).await, [1, 2, 4, 4]);
 }
 
@@ -244,14 +242,11 @@ async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
             let engine = engine(&store, &app);
             let mut before = [0; 4];
             if warm {
-                finished(
-                    engine.execute(&scope(), &key("w"), form.parcel(Trouble::FinishEarly)).await,
-                );
+                finished(engine.call(&scope(), &key("w"), form.parcel(Trouble::FinishEarly)).await);
                 before = counts(&db).await;
             }
             proxy.arm("BEGIN", nth, Cut::Spoil);
-            let done =
-                finished(engine.execute(&scope(), &key("k"), form.parcel(Trouble::None)).await);
+            let done = finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
             assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
             assert_eq!(done.reply.status(), 201);
             let after = counts(&db).await;
@@ -277,7 +272,7 @@ async fn g7_a_lost_commit_is_resolved() {
                 proxy.arm(sql, nth, cut);
                 let engine = engine(&store, &app);
                 let call = engine.call(&scope(), &key("k"), form.parcel(Trouble::None));
-                let done = finished(call.execute().await);
+                let done = finished(call.await);
                 let what = format!("{cut:?} at {sql} {nth}");
                 let told = (proxy.fired(), done.reply.status(), done.replayed);
                 assert_eq!(told, (1, 201, false), "{what}");
@@ -359,9 +354,9 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
         let store = open_pg(&url_of(&db), connections).await;
         let engine = Engine::builder(store).register::<Feel>().build().unwrap();
         db.sql("DELETE FROM moods; DELETE FROM atomic_phases_keys").await;
-        failed(engine.execute(&scope(), &key("k"), Feel(true)).await);
+        failed(engine.call(&scope(), &key("k"), Feel(true)).await);
         assert_eq!(db.number("SELECT count(*) FROM moods").await, 0, "rolled back with the rest");
-        finished(engine.execute(&scope(), &key("l"), Feel(false)).await);
+        finished(engine.call(&scope(), &key("l"), Feel(false)).await);
         let same = "SELECT count(DISTINCT x) FROM (SELECT xmin::text AS x FROM atomic_phases_keys \
                     UNION ALL SELECT xmin::text FROM moods) AS t";
         assert_eq!(db.number(same).await, 1, "one transaction");
@@ -369,7 +364,7 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
         // Who comes second is told so here, too.
         let mut calls = tokio::task::JoinSet::new();
         for _ in 0..16 {
-            calls.spawn(engine.call(&scope(), &key("race"), Feel(false)).execute());
+            calls.spawn(engine.call(&scope(), &key("race"), Feel(false)).into_future());
         }
         while let Some(outcome) = calls.join_next().await {
             let outcome = outcome.unwrap();
@@ -396,7 +391,7 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
     ] {
         db.sql("TRUNCATE rides, steps, atomic_phases_staged_jobs").await;
         let call = engine.call(&scope(), &key(name), form.parcel(Trouble::None));
-        let call = tokio::spawn(call.execute());
+        let call = tokio::spawn(call.into_future());
         let waiting = gate.recv().await.unwrap();
         let same = |tables: &str| {
             format!(
@@ -429,7 +424,7 @@ async fn g19_a_race_leaves_no_key_in_the_servers_log() {
     for number in 0..64 {
         let name = key(&format!("canary-{}", number % 8));
         let form = if number % 16 < 8 { Form::InTurn } else { Form::AsOne };
-        calls.spawn(engine.call(&scope(), &name, form.parcel(Trouble::None)).execute());
+        calls.spawn(engine.call(&scope(), &name, form.parcel(Trouble::None)).into_future());
     }
     while calls.join_next().await.is_some() {}
     let log = db.text("SELECT pg_read_file(current_setting('data_directory') || '/../log')").await;
@@ -459,7 +454,7 @@ async fn g4_a_thousand_prepared_statements_keep_their_order() {
     let engine = Engine::builder(single).register::<Many>().build().unwrap();
     let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     for name in ["cold", "warm", "hot"] {
-        finished(engine.execute(&scope(), &key(name), Many(name.into())).await);
+        finished(engine.call(&scope(), &key(name), Many(name.into())).await);
         let order =
             format!("SELECT string_agg(step, ' ' ORDER BY n) FROM steps WHERE request = '{name}'");
         assert_eq!(db.text(&order).await, expected.join(" "), "{name}");

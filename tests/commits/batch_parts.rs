@@ -65,7 +65,7 @@ fn engine_of(db: &Postgres) -> Engine<Postgres> {
 /// A pool of the application's.
 fn its_own_pool(db: &Postgres, size: usize) -> Postgres {
     let manager = AsyncDieselConnectionManager::<diesel_async::AsyncPgConnection>::new(url_of(db));
-    Postgres::with_pool(DeadPool::builder(manager).max_size(size).build().unwrap())
+    Postgres::with_pool(DeadpoolPool::builder(manager).max_size(size).build().unwrap())
 }
 
 const TRACE: &str = "CREATE SEQUENCE place; CREATE TABLE trace (place bigint, what text); \
@@ -95,7 +95,7 @@ async fn parts_are_executed_in_the_order_of_the_batch() {
             for texts in [texts(&up, &up), texts(&up, &up).in_order()] {
                 db.sql("TRUNCATE trace").await;
                 let name = key(&format!("{plan}-{time}-{}", texts.in_order));
-                finished(engine.execute(&scope(), &name, texts).await);
+                finished(engine.call(&scope(), &name, texts).await);
                 let trace = "SELECT string_agg(what, ' ' ORDER BY place) FROM trace";
                 assert_eq!(db.text(trace).await, "begun a b c finished a b c thanks", "{plan}");
             }
@@ -116,7 +116,7 @@ async fn as_one_and_in_turn_do_not_deadlock() {
     for number in 0..6 {
         let texts = texts(&[&up[0], &up[1]], &[]);
         let texts = if number % 2 == 0 { texts.in_order() } else { texts };
-        calls.spawn(engine.call(&scope(), &key(&format!("k{number}")), texts).execute());
+        calls.spawn(engine.call(&scope(), &key(&format!("k{number}")), texts).into_future());
     }
     let began = Instant::now();
     while let Some(outcome) = calls.join_next().await {
@@ -135,7 +135,7 @@ async fn g17_a_statement_that_always_ends_its_connection_is_given_up() {
     for texts in [texts(&[], &[blows]), texts(&[], &["DELETE FROM rides", blows]).in_order()] {
         let db = Postgres::fresh().await;
         let engine = engine_of(&db);
-        let call = engine.call(&scope(), &key("k"), texts).__execute_in_place();
+        let call = engine.call(&scope(), &key("k"), texts).__call_in_place();
         let outcome = tokio::time::timeout(Duration::from_secs(20), call).await;
         failed(outcome.expect("it goes on and on"));
         assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
@@ -151,7 +151,7 @@ async fn g8_a_transaction_that_was_left_open_swallows_nothing() {
         let db = Postgres::fresh().await;
         let shared = its_own_pool(&db, 1);
         shared.pool().get().await.unwrap().batch_execute("BEGIN").await.unwrap();
-        finished(engine_of(&shared).execute(&scope(), &key("k"), texts).await);
+        finished(engine_of(&shared).call(&scope(), &key("k"), texts).await);
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
         assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "completed");
     }
@@ -168,7 +168,7 @@ async fn g13_an_aborted_statement_frees_its_locks_in_a_pool_of_the_applications(
         // The second time, on a connection of another pool, which has sent nothing before.
         for _ in 0..2 {
             let engine = engine_of(&its_own_pool(&db, 1));
-            let call = engine.call(&scope(), &key("k"), texts.clone()).__execute_in_place();
+            let call = engine.call(&scope(), &key("k"), texts.clone()).__call_in_place();
             let task = tokio::spawn(call);
             while db.number(asleep).await == 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -208,7 +208,7 @@ async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     db.sql("CREATE RULE also AS ON INSERT TO ruled DO ALSO DELETE FROM steps").await;
     let single = open_pg(&url_of(&db), 1).await;
     let engine = Engine::builder(single.clone()).register::<Thinks>().build().unwrap();
-    let task = tokio::spawn(engine.call(&scope(), &key("k"), Thinks).execute());
+    let task = tokio::spawn(engine.call(&scope(), &key("k"), Thinks).into_future());
     tokio::time::sleep(Duration::from_millis(200)).await;
     let conn = single.pool().get().await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -231,10 +231,10 @@ async fn a_table_that_changes_does_not_stop_a_connection_for_good() {
             let engine = engine_of(&open_pg(&url_of(&db), 1).await);
             for time in 0..8 {
                 let name = key(&format!("before-{time}"));
-                finished(engine.execute(&scope(), &name, texts.clone()).await);
+                finished(engine.call(&scope(), &name, texts.clone()).await);
             }
             db.sql(change).await;
-            finished(engine.execute(&scope(), &key("after"), texts).await);
+            finished(engine.call(&scope(), &key("after"), texts).await);
         }
     }
 }
@@ -247,7 +247,7 @@ async fn a_text_does_not_leave_its_parentheses() {
     for texts in in_both(&[slips]) {
         let db = Postgres::fresh().await;
         db.sql("INSERT INTO unique_things VALUES ('precious')").await;
-        let outcome = engine_of(&db).execute(&scope(), &key("k"), texts).await;
+        let outcome = engine_of(&db).call(&scope(), &key("k"), texts).await;
         assert!(!matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
         assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
     }
@@ -289,7 +289,7 @@ async fn what_a_part_does_is_what_the_statement_does() {
             {
                 let db = Postgres::fresh().await;
                 db.sql(ZOO).await;
-                let outcome = engine_of(&db).execute(&scope(), &key("k"), texts[n].clone()).await;
+                let outcome = engine_of(&db).call(&scope(), &key("k"), texts[n].clone()).await;
                 let finished = matches!(outcome, Ok(Outcome::Finished(_)));
                 let look = format!("SELECT coalesce(({look})::text, '')");
                 told.push((finished, db.text(&look).await));
@@ -330,7 +330,7 @@ const ZOO: &str = "
 /// engine will write the result on; and what was durable when the next phase ran.
 #[derive(Clone)]
 struct Careless {
-    pool: DeadPool,
+    pool: DeadpoolPool,
     aside: Postgres,
     seen: std::sync::Arc<std::sync::Mutex<String>>,
 }
@@ -377,6 +377,6 @@ async fn g8_a_transaction_that_was_left_open_does_not_swallow_a_foreign_result()
     let seen = std::sync::Arc::default();
     let app = Careless { pool: shared.pool().clone(), aside: db.clone(), seen };
     let engine = Engine::builder(shared).app(app.clone()).register::<Leaves>().build().unwrap();
-    finished(engine.execute(&scope(), &key("k"), Leaves).await);
+    finished(engine.call(&scope(), &key("k"), Leaves).await);
     assert_eq!(*app.seen.lock().unwrap(), "called");
 }

@@ -73,7 +73,7 @@ where
             let engine = Engine::builder(db.clone()).register::<R>().build().unwrap();
             let what =
                 format!("{end:?} in {}", if sly.first.is_empty() { "last" } else { "first" });
-            let cause = failed(engine.execute(&scope(), &key("k"), request(sly)).await);
+            let cause = failed(engine.call(&scope(), &key("k"), request(sly)).await);
             assert!(matches!(cause, FailureCause::Misuse { .. }), "{what}: {cause:?}");
             assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0, "{what}");
         }
@@ -168,7 +168,7 @@ async fn g4_g18_games_with_the_transaction_commit_completely_or_are_refused() {
     let engine = Engine::builder(db.clone()).register::<Games>().build().unwrap();
     for (number, (games, commits)) in cases.into_iter().enumerate() {
         let name = format!("k{number}");
-        let outcome = engine.execute(&scope(), &key(&name), games.clone()).await;
+        let outcome = engine.call(&scope(), &key(&name), games.clone()).await;
         let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE idempotency_key = ";
         let jobs = db.number(&format!("{jobs}'{name}'")).await;
         if commits {
@@ -197,7 +197,7 @@ async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
         .await;
         let engine = Engine::builder(db.clone()).register::<Games>().build().unwrap();
         let texts = vec!["SELECT 1".to_owned(), BEFORE.to_owned()];
-        failed(engine.execute(&scope(), &key("k"), Games { texts, in_tx }).await);
+        failed(engine.call(&scope(), &key("k"), Games { texts, in_tx }).await);
         assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0, "in a Tx: {in_tx}");
     }
 }
@@ -237,13 +237,13 @@ async fn g3_g10_a_message_of_the_applications_is_not_the_engines() {
             ] {
                 let first = sly.last.is_empty();
                 let name = key(&format!("{number}-{place}-{first}"));
-                let outcome = engine.execute(&scope(), &name, on_postgres::Request(sly)).await;
+                let outcome = engine.call(&scope(), &name, on_postgres::Request(sly)).await;
                 let is_of_the_database = match &outcome {
                     Ok(Outcome::Failed { cause, .. }) => {
                         matches!(cause, FailureCause::Database { phase: "answered", .. })
                     }
                     // A first phase leaves no row, so it has nothing to release.
-                    Err(ExecuteError::Unavailable(_)) => first,
+                    Err(CallError::Unavailable(_)) => first,
                     _ => false,
                 };
                 assert!(is_of_the_database, "{name:?}: {outcome:?}");
@@ -261,14 +261,14 @@ async fn a_statement_that_answers_rows_is_executed() {
         format!("{BEFORE} RETURNING name"),
     ];
     let request = on_postgres::Request(Sly { first: sly, last: vec!["SELECT 1".into()] });
-    finished(engine.execute(&scope(), &key("k"), request).await);
+    finished(engine.call(&scope(), &key("k"), request).await);
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
 
     let db = Sqlite::fresh().await;
     let engine = Engine::builder(db.clone()).register::<on_sqlite::Request>().build().unwrap();
     let sly = vec!["SELECT 1".to_owned(), format!("{BEFORE} RETURNING name")];
     let request = on_sqlite::Request(Sly { first: sly, last: vec!["SELECT 1".into()] });
-    finished(engine.execute(&scope(), &key("k"), request).await);
+    finished(engine.call(&scope(), &key("k"), request).await);
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
 }
 
@@ -285,7 +285,7 @@ async fn g4_a_thousand_statements_keep_their_order() {
         db.sql("ALTER TABLE steps ADD COLUMN n bigserial").await;
         let builder = Engine::builder(db.clone()).register::<on_postgres::Request>();
         let engine = builder.build().unwrap();
-        finished(engine.execute(&scope(), &key("k"), on_postgres::Request(sly)).await);
+        finished(engine.call(&scope(), &key("k"), on_postgres::Request(sly)).await);
         let order = "SELECT string_agg(step, ' ' ORDER BY n) FROM steps";
         let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
         assert_eq!(db.text(order).await, expected.join(" "));
@@ -304,7 +304,7 @@ async fn g13_an_aborted_batch_frees_its_locks() {
         let db = store.another().await;
         let engine = Engine::builder(store).register::<on_postgres::Request>().build().unwrap();
         let call = engine.call(&scope(), &key("k"), on_postgres::Request(sly));
-        let task = tokio::spawn(call.__execute_in_place());
+        let task = tokio::spawn(call.__call_in_place());
         let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
         while db.number(asleep).await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -437,7 +437,7 @@ async fn g4_a_statement_that_cannot_be_sent_fails_its_phase(flaw: Flaw) {
         let db = Postgres::fresh().await;
         db.sql("CREATE TABLE moods (id text, mood text)").await;
         let engine = Engine::builder(db.clone()).register::<Unsendable>().build().unwrap();
-        let told = engine.execute(&scope(), &key("k"), Unsendable { flaw, last }).await;
+        let told = engine.call(&scope(), &key("k"), Unsendable { flaw, last }).await;
         let made = db.number("SELECT count(*) FROM unique_things").await;
         let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
         let point = db.text(point).await;
@@ -445,7 +445,7 @@ async fn g4_a_statement_that_cannot_be_sent_fails_its_phase(flaw: Flaw) {
         // What may pass is tried again; a first phase that still fails has stored nothing to be told.
         let is_failed = match &told {
             Ok(Outcome::Failed { cause: FailureCause::Database { .. }, .. }) => true,
-            Err(ExecuteError::Unavailable(_)) => !last,
+            Err(CallError::Unavailable(_)) => !last,
             _ => false,
         };
         if made != 0 || point != right || !is_failed {
@@ -484,7 +484,7 @@ async fn g4_a_deferred_constraint_fails_its_phase() {
             true => Sly { first: vec![], last: twice.clone() },
             false => Sly { first: twice.clone(), last: vec![] },
         };
-        failed(engine.execute(&scope(), &key("k"), on_postgres::Request(sly)).await);
+        failed(engine.call(&scope(), &key("k"), on_postgres::Request(sly)).await);
         assert_eq!(db.number("SELECT count(*) FROM late").await, 0);
         assert_eq!(
             db.text(

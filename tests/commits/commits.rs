@@ -38,7 +38,7 @@ async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder()
     let app = App::default();
     let (first, second) = (engine(&store, &app), engine(&db, &app));
     let mut gate = app.provider.stop_after_the_effect();
-    let asking = tokio::spawn(first.call(&scope(), &key("k"), book(20)).execute());
+    let asking = tokio::spawn(first.call(&scope(), &key("k"), book(20)).into_future());
     let waiting = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     // Its next commit is lost, and for a while it cannot ask.
@@ -50,7 +50,7 @@ async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder()
     }
     db.let_leases_expire().await;
     let mut gate = app.provider.stop_before_the_effect();
-    let holding = tokio::spawn(second.call(&scope(), &key("k"), book(20)).execute());
+    let holding = tokio::spawn(second.call(&scope(), &key("k"), book(20)).into_future());
     let waiting = gate.recv().await.unwrap();
     proxy.refuse(false);
     let asked = asking.await.unwrap();
@@ -72,12 +72,12 @@ async fn g7_h4_a_lost_commit_is_resolved_and_never_guessed() {
             let engine = engine(&store, &app);
             proxy.arm("COMMIT", nth, cut);
             let what = format!("{cut:?} at commit {nth}");
-            let done = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            let done = finished(engine.call(&scope(), &key("k"), book(20)).await);
             assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
             assert_eq!(done.reply.status(), 201, "{what}");
             assert!(!done.replayed, "{what}");
             once_and_only_once(&db, &app, &what).await;
-            let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
             assert_eq!(again.reply, done.reply, "{what}");
         }
     }
@@ -92,10 +92,10 @@ async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
         let engine = engine(&store, &app);
         proxy.arm("COMMIT", 1, cut);
         let request = || troubled(Trouble::FinishEarly);
-        let done = finished(engine.execute(&scope(), &key("k"), request()).await);
+        let done = finished(engine.call(&scope(), &key("k"), request()).await);
         assert_eq!((proxy.fired(), app.bodies()), (1, [1, 0, 0]), "{cut:?}");
         assert!(!done.replayed, "{cut:?}");
-        assert!(finished(engine.execute(&scope(), &key("k"), request()).await).replayed, "{cut:?}");
+        assert!(finished(engine.call(&scope(), &key("k"), request()).await).replayed, "{cut:?}");
         assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "{cut:?}");
     }
 }
@@ -111,13 +111,13 @@ async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
             let engine = engine(&store, &app);
             proxy.arm("UPDATE atomic_phases_keys SET status", nth, cut);
             let what = format!("{cut:?} at write {nth}");
-            finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+            finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
             assert_eq!((proxy.fired(), app.provider.effects()), (1, 1), "{what}");
 
             let name = format!("released-{nth}");
             proxy.arm("UPDATE atomic_phases_keys SET status", 1, cut);
             let released = troubled(Trouble::RetryForeignAlways);
-            failed(engine.execute(&scope(), &key(&name), released).await);
+            failed(engine.call(&scope(), &key(&name), released).await);
             assert_eq!(proxy.fired(), 2, "{what}");
         }
     }
@@ -133,15 +133,15 @@ async fn g1_the_connection_may_break_at_any_statement() {
         let app = App::default();
         let engine = engine(&store, &app);
         // A connection that is open already: what is armed counts this request's statements.
-        let _ = engine.execute(&scope(), &key("warm"), troubled(Trouble::RetryFirst)).await;
+        let _ = engine.call(&scope(), &key("warm"), troubled(Trouble::RetryFirst)).await;
         proxy.arm("", nth, Cut::After);
-        let mut outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+        let mut outcome = engine.call(&scope(), &key("k"), book(20)).await;
         for _ in 0..5 {
             if matches!(outcome, Ok(Outcome::Finished(_))) {
                 break;
             }
             db.let_leases_expire().await;
-            outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+            outcome = engine.call(&scope(), &key("k"), book(20)).await;
         }
         finished(outcome);
         once_and_only_once(&db, &app, &format!("cut at statement {nth}")).await;
@@ -169,7 +169,7 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
     let app = App::default();
     let engine = engine(&store, &app);
     proxy.arm("COMMIT", 2, Cut::Hold);
-    let call = tokio::spawn(async move { engine.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let committing = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
     while db.number(committing).await == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -204,8 +204,7 @@ async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
         .await;
         let app = App::default();
         let running = engine(&db, &app);
-        let call =
-            tokio::spawn(async move { running.execute(&scope(), &key("k"), book(20)).await });
+        let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
         let kill = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE datname = current_database() AND state = 'active' AND query LIKE '{query}' \
@@ -229,12 +228,12 @@ async fn g1_the_server_crashes_during_a_foreign_call_and_comes_back() {
     let mut gate = app.provider.stop_after_the_effect();
     let engine = engine(&db, &app);
     let caller = engine.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     cluster.stop_immediately();
-    let refused = engine.execute(&scope(), &key("other"), book(20)).await;
-    assert!(matches!(refused, Err(ExecuteError::Unavailable(_))), "G12: {refused:?}");
+    let refused = engine.call(&scope(), &key("other"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::Unavailable(_))), "G12: {refused:?}");
     assert_eq!(app.provider.effects(), 1, "G12: nothing runs without a reservation");
     cluster.start_server();
     in_the_call.send(()).unwrap();
@@ -242,7 +241,7 @@ async fn g1_the_server_crashes_during_a_foreign_call_and_comes_back() {
     once_and_only_once(&db, &app, "crash").await;
     cluster.stop_immediately();
     cluster.start_server();
-    assert!(finished(engine.execute(&scope(), &key("k"), book(20)).await).replayed);
+    assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
 }
 
 /// SPEED 3: BEGIN, INSERT and the rest travel together, and are one transaction all the same: the
@@ -257,8 +256,7 @@ async fn g4_a_pipelined_transaction_is_one_transaction() {
     for name in ["cold", "warm"] {
         db.sql("TRUNCATE rides, steps, atomic_phases_staged_jobs").await;
         let caller = engine.clone();
-        let call =
-            tokio::spawn(async move { caller.execute(&scope(), &key(name), book(20)).await });
+        let call = tokio::spawn(async move { caller.call(&scope(), &key(name), book(20)).await });
         let go = gate.recv().await.unwrap();
         let same = |tables: &str| {
             format!(
@@ -281,7 +279,7 @@ async fn g20_no_connection_is_held_during_a_foreign_call() {
     let app = App::default();
     let mut gate = app.provider.stop_after_the_effect();
     let engine = engine(&single, &app);
-    let call = tokio::spawn(async move { engine.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     let lent = tokio::time::timeout(Duration::from_secs(1), single.pool().get()).await;
     drop(lent.expect("the engine holds it").unwrap());
@@ -301,7 +299,7 @@ where
 {
     let engine = Engine::builder(store).register::<Sleeps>().build().unwrap();
     let call = engine.call(&scope(), &key("k"), Sleeps {});
-    let task = tokio::spawn(call.__execute_in_place());
+    let task = tokio::spawn(call.__call_in_place());
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
     while db.number(asleep).await == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -406,14 +404,14 @@ async fn h9_passing_errors_run_a_local_phase_again() {
         let db = Postgres::fresh().await;
         db.sql(&raise_once(code, table)).await;
         let app = App::default();
-        finished(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
+        finished(engine(&db, &app).call(&scope(), &key("k"), book(20)).await);
         assert_eq!(app.bodies(), bodies, "{code} in {table}");
         once_and_only_once(&db, &app, code).await;
     }
     let db = Postgres::fresh().await;
     db.sql(&raise_once("23505", "steps")).await;
     let app = App::default();
-    let cause = failed(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
+    let cause = failed(engine(&db, &app).call(&scope(), &key("k"), book(20)).await);
     assert_eq!(
         cause,
         FailureCause::Database { phase: "answered", kind: "unique violation", about: None }
@@ -423,7 +421,7 @@ async fn h9_passing_errors_run_a_local_phase_again() {
     let db = Postgres::fresh().await;
     db.sql(&raise_once("40001", "steps").replace("= 1", "> 0")).await;
     let app = App::default();
-    let cause = failed(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
+    let cause = failed(engine(&db, &app).call(&scope(), &key("k"), book(20)).await);
     assert_eq!(
         cause,
         FailureCause::Database { phase: "answered", kind: "serialization failure", about: None }
@@ -447,7 +445,7 @@ async fn h8_a_rejection_survives_the_loss_of_its_connection() {
     let app = App::default();
     let engine = engine(&store, &app);
     proxy.arm("ROLLBACK", 1, Cut::Before);
-    let done = finished(engine.execute(&scope(), &key("k"), troubled(Trouble::RejectLast)).await);
+    let done = finished(engine.call(&scope(), &key("k"), troubled(Trouble::RejectLast)).await);
     assert_eq!((proxy.fired(), done.reply.status()), (1, 409));
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
 }
@@ -470,7 +468,7 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
     .await;
     let app = App::default();
     let engine = engine(&db.another().await, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let distinct = "SELECT string_agg(DISTINCT name || '=' || value, ' ') FROM seen";
     assert_eq!(
         db.text(distinct).await,
@@ -478,10 +476,10 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
          lock_timeout=77s transaction_isolation=read committed"
     );
     // Takeovers too: under the database's default, losing the race would be an error.
-    failed(engine.execute(&scope(), &key("t"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("t"), troubled(Trouble::RetryForeignAlways)).await);
     let calls = (0..16).map(|_| {
         let engine = engine.clone();
-        tokio::spawn(async move { engine.execute(&scope(), &key("t"), book(20)).await })
+        tokio::spawn(async move { engine.call(&scope(), &key("t"), book(20)).await })
     });
     for call in calls.collect::<Vec<_>>() {
         let outcome = call.await.unwrap().unwrap();
@@ -505,12 +503,12 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.lock_wait(Duration::from_millis(200)));
     let caller = engine.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
     while db.number(asleep).await == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let duplicate = engine.execute(&scope(), &key("k"), book(20)).await;
+    let duplicate = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(duplicate, Ok(Outcome::InProgress { .. })), "{duplicate:?}");
     finished(call.await.unwrap());
 }
@@ -537,7 +535,7 @@ async fn h10_sqlite_works_and_cancels_on_a_current_thread_runtime() {
     let app = App::default();
     let engine = engine(&db, &app);
     let mut gate = app.provider.stop_after_the_effect();
-    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).__execute_in_place());
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).__call_in_place());
     let waiting = gate.recv().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -554,7 +552,7 @@ async fn h10_sqlite_works_and_cancels_on_a_current_thread_runtime() {
         }
     }
     db.let_leases_expire().await;
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -619,13 +617,13 @@ async fn h13_a_session_of_the_applications_keeps_its_settings() {
         .boxed()
     });
     let manager = AsyncDieselConnectionManager::new_with_config(url_of(&db), config);
-    let pool = DeadPool::builder(manager).max_size(1).build().unwrap();
+    let pool = DeadpoolPool::builder(manager).max_size(1).build().unwrap();
     let store = Postgres::with_pool(pool.clone());
     let builder = Engine::builder(store).app(App::default()).register::<Notes>();
     let engine = builder.register::<Parcel>().build().unwrap();
-    finished(engine.call(&scope(), &key("notes"), Notes).execute().await);
+    finished(engine.call(&scope(), &key("notes"), Notes).await);
     for (name, form) in [("one", Form::AsOne), ("turn", Form::InTurn)] {
-        finished(engine.call(&scope(), &key(name), form.parcel(Trouble::None)).execute().await);
+        finished(engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await);
         let mut conn = pool.get().await.unwrap();
         let sql = format!(
             "SELECT {SETTINGS} || ' ' || current_setting('client_connection_check_interval') AS t"
@@ -675,7 +673,7 @@ async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
     let mut done = 0;
     for (number, (sql, commits)) in cases.into_iter().enumerate() {
         let name = key(&format!("k{number}"));
-        let outcome = engine.execute(&scope(), &name, Tenant(sql.to_owned())).await;
+        let outcome = engine.call(&scope(), &name, Tenant(sql.to_owned())).await;
         match commits {
             true => {
                 finished(outcome);
@@ -768,7 +766,7 @@ async fn g18_a_batch_that_changes_role_or_path_commits_or_is_told_why_not() {
             }
             let name = key(&format!("k{number}-{in_first}-{stages}"));
             let request = TenantBatch { sql: sql.to_owned(), in_first, stages };
-            let outcome = engine.execute(&scope(), &name, request).await;
+            let outcome = engine.call(&scope(), &name, request).await;
             match commits {
                 true => {
                     finished(outcome);
@@ -800,10 +798,10 @@ async fn a_connection_without_its_prepared_statements_is_not_used_again() {
     let engine = Engine::builder(open_pg(&url_of(&db), 1).await).register::<Tenant>();
     let engine = engine.build().unwrap();
     for name in ["warm", "warmer"] {
-        finished(engine.execute(&scope(), &key(name), Tenant("SELECT 1".to_owned())).await);
+        finished(engine.call(&scope(), &key(name), Tenant("SELECT 1".to_owned())).await);
     }
-    let _ = engine.execute(&scope(), &key("bad"), Tenant("DEALLOCATE ALL".to_owned())).await;
-    finished(engine.execute(&scope(), &key("good"), Tenant("SELECT 1".to_owned())).await);
+    let _ = engine.call(&scope(), &key("bad"), Tenant("DEALLOCATE ALL".to_owned())).await;
+    finished(engine.call(&scope(), &key("good"), Tenant("SELECT 1".to_owned())).await);
 }
 
 /// An error that diesel has no kind for is not one of the connection: the idle ones stay.
@@ -821,8 +819,8 @@ async fn a_statement_timeout_closes_no_other_connection() {
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     let lock = "BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE";
     aside.batch_execute(lock).await.unwrap();
-    let told = engine.execute(&scope(), &key("k"), book(20)).await;
-    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "G12: {told:?}");
+    let told = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(told, Err(CallError::Unavailable(_))), "G12: {told:?}");
     assert_eq!(store.pool().status().size, 8);
 }
 
@@ -832,7 +830,7 @@ async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
     let db = Postgres::fresh().await;
     db.sql("CREATE TABLE things (n int CONSTRAINT small CHECK (n < 1))").await;
     let engine = Engine::builder(db.clone()).register::<Tenant>().build().unwrap();
-    let cause = failed(engine.execute(&scope(), &key("k"), Tenant("SELECT 1".to_owned())).await);
+    let cause = failed(engine.call(&scope(), &key("k"), Tenant("SELECT 1".to_owned())).await);
     let FailureCause::Database { kind, about, .. } = cause else { panic!("{cause:?}") };
     assert_eq!(
         (kind, about.as_deref()),
@@ -846,7 +844,7 @@ async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
          CREATE TRIGGER no BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION no();",
     )
     .await;
-    let cause = failed(engine.execute(&scope(), &key("l"), Tenant("SELECT 1".to_owned())).await);
+    let cause = failed(engine.call(&scope(), &key("l"), Tenant("SELECT 1".to_owned())).await);
     let FailureCause::Database { kind, about, .. } = cause else { panic!("{cause:?}") };
     assert_eq!((kind, about), ("unique violation", None));
 

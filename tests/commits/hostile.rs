@@ -97,11 +97,11 @@ async fn g8_hostile_strings_come_back_byte_for_byte<S: TestDb>(db: S) {
         let job = if CONTROLS.contains(text) { "job" } else { text };
         let request = Echo { text: (*text).into(), job: job.into() };
         let call = || engine.call(&scope, &key, request.clone()).context(text);
-        let first = finished(call().execute().await);
+        let first = finished(call().await);
         let expected = serde_json::json!([text, text, text, text, scope.as_str()]);
         let told: serde_json::Value = serde_json::from_slice(first.reply.bytes()).unwrap();
         assert_eq!(told, expected);
-        let again = finished(call().execute().await);
+        let again = finished(call().await);
         assert!(again.replayed && again.reply == first.reply, "{text:?}");
         assert_eq!(again.reply.headers()[1].1, line(text));
         assert_eq!(app.provider.ledger()[count].what, *text);
@@ -136,20 +136,20 @@ async fn what_the_database_cannot_hold_is_refused_before_it<S: TestDb>(db: S) {
         assert!(Scope::new(text).unwrap_err().to_string().contains("scope"), "{text:?}");
         assert!(IdempotencyKey::new(text).unwrap_err().to_string().contains("key"), "{text:?}");
         let request = Echo { text: "fine".into(), job: text.into() };
-        let cause = failed(engine.execute(&scope(), &key("k"), request).await);
+        let cause = failed(engine.call(&scope(), &key("k"), request).await);
         let reason = "a staged job's name has a control character";
         assert_eq!(cause, FailureCause::Phase { phase: "answered", reason });
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
     for job in [String::new(), "x".repeat(101), "\u{1f4a5}".repeat(26)] {
         let request = Echo { text: "fine".into(), job };
-        let cause = failed(engine.execute(&scope(), &key("k"), request).await);
+        let cause = failed(engine.call(&scope(), &key("k"), request).await);
         let reason = "a staged job's name must have 1 to 100 bytes";
         assert_eq!(cause, FailureCause::Phase { phase: "answered", reason });
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
     // A name of a phase for a webhook's word is compared and never stored.
-    failed(engine.execute(&scope(), &key("k"), Echo { text: "t".into(), job: "\0".into() }).await);
+    failed(engine.call(&scope(), &key("k"), Echo { text: "t".into(), job: "\0".into() }).await);
     let word = Resolution::executed("called\0'; --", &1).unwrap();
     let refused = engine.resolve(&scope(), &key("k"), word).await;
     assert!(matches!(refused, Err(ResolveError::NotThatPhase)), "{refused:?}");
@@ -162,7 +162,7 @@ async fn g16_patterns_in_a_scope_match_nothing_but_themselves<S: TestDb>(db: S) 
     let names = ["a", "A", "%", "_", "a%", "a ", " a", "*", "a\u{301}", "\u{e1}", "'a'"];
     for name in names {
         let scope = Scope::new(name).unwrap();
-        assert!(!finished(engine.execute(&scope, &key("k"), notify(Trouble::None)).await).replayed);
+        assert!(!finished(engine.call(&scope, &key("k"), notify(Trouble::None)).await).replayed);
     }
     assert_eq!(app.provider.effects(), names.len());
     for name in names {

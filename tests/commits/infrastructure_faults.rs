@@ -112,10 +112,10 @@ fn paying<S: TestDb>(db: &S, answers: &[u16]) -> (Engine<S, Scripted>, Scripted)
 async fn provider_says_its_key_is_in_use_and_the_same_key_is_sent_again<S: TestDb>(db: S) {
     let (engine, app) = paying(&db, &[500, 409, 409, 200]);
     for reason in ["server error", "key in use", "key in use"] {
-        let cause = failed(engine.execute(&scope(), &key("k"), Pay {}).await);
+        let cause = failed(engine.call(&scope(), &key("k"), Pay {}).await);
         assert_eq!(cause, FailureCause::Phase { phase: "paid", reason });
     }
-    let done = finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+    let done = finished(engine.call(&scope(), &key("k"), Pay {}).await);
     assert_eq!(done.reply.bytes(), b"effect-1");
     assert_eq!(app.provider.effects(), 1);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
@@ -124,7 +124,7 @@ async fn provider_says_its_key_is_in_use_and_the_same_key_is_sent_again<S: TestD
 async fn provider_says_the_parameters_differ_and_nobody_repeats_the_call<S: TestDb>(db: S) {
     let (engine, app) = paying(&db, &[400]);
     for _ in 0..3 {
-        let outcome = engine.execute(&scope(), &key("k"), Pay {}).await;
+        let outcome = engine.call(&scope(), &key("k"), Pay {}).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     assert!(app.provider.calls().is_empty(), "asked once, and somebody has to look at it");
@@ -133,14 +133,14 @@ async fn provider_says_the_parameters_differ_and_nobody_repeats_the_call<S: Test
 
 async fn provider_asks_for_time_and_its_time_is_passed_on<S: TestDb>(db: S) {
     let (engine, app) = paying(&db, &[429, 200]);
-    let outcome = engine.execute(&scope(), &key("k"), Pay {}).await;
+    let outcome = engine.call(&scope(), &key("k"), Pay {}).await;
     let Ok(Outcome::Failed { retry_after, .. }) = outcome else { panic!("{outcome:?}") };
     assert_eq!(retry_after, Duration::from_secs(17));
     let status = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
     assert!(status.retry_after > Duration::from_secs(10), "{:?}", status.retry_after);
     let mut completer = Completer::new(&engine, WorkerConfig::default().grace(Duration::ZERO));
     assert_eq!(completer.run_once().await.unwrap().total(), 0, "workers keep to it");
-    finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+    finished(engine.call(&scope(), &key("k"), Pay {}).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -151,9 +151,9 @@ async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>
     app.answers.lock().unwrap().push(500);
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Pay>();
     let engine = builder.build().unwrap();
-    failed(engine.execute(&scope(), &key("k"), Pay {}).await);
+    failed(engine.call(&scope(), &key("k"), Pay {}).await);
     for _ in 0..2 {
-        let done = finished(engine.execute(&scope(), &key("k"), Pay {}).await);
+        let done = finished(engine.call(&scope(), &key("k"), Pay {}).await);
         assert_eq!(done.reply.bytes(), b"effect-2");
     }
     let calls = app.provider.calls();
@@ -162,8 +162,8 @@ async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>
 }
 
 #[track_caller]
-fn unavailable(outcome: &Result<Outcome, ExecuteError>) {
-    assert!(matches!(outcome, Err(ExecuteError::Unavailable(_))), "{outcome:?}");
+fn unavailable(outcome: &Result<Outcome, CallError>) {
+    assert!(matches!(outcome, Err(CallError::Unavailable(_))), "{outcome:?}");
 }
 
 async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
@@ -183,7 +183,7 @@ async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S
     for says in ["2026-11-21-000001_atomic_phases", "not applied", "Store::migrate"] {
         assert!(error.to_string().contains(says), "{error}");
     }
-    unavailable(&engine.execute(&scope(), &key("k"), book(20)).await);
+    unavailable(&engine.call(&scope(), &key("k"), book(20)).await);
     assert!(app.provider.calls().is_empty());
     assert_eq!(app.bodies(), [0, 0, 0]);
 }
@@ -194,15 +194,15 @@ async fn g12_an_altered_column_is_an_error_and_nothing_runs<S: TestDb>(db: S) {
     }
     let app = App::default();
     let engine = engine(&db, &app);
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     let calls = app.provider.calls().len();
     db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN lease_token TO fence").await;
-    unavailable(&engine.execute(&scope(), &key("k"), book(20)).await);
-    unavailable(&engine.execute(&scope(), &key("new"), book(20)).await);
+    unavailable(&engine.call(&scope(), &key("k"), book(20)).await);
+    unavailable(&engine.call(&scope(), &key("new"), book(20)).await);
     assert!(engine.check().await.is_err());
     assert_eq!(app.provider.calls().len(), calls);
     db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN fence TO lease_token").await;
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -210,7 +210,7 @@ async fn g12_an_altered_column_is_an_error_and_nothing_runs<S: TestDb>(db: S) {
 async fn a_column_and_a_migration_of_a_newer_version_do_not_disturb<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     db.sql(
         "ALTER TABLE atomic_phases_keys ADD COLUMN of_tomorrow TEXT;
          INSERT INTO __diesel_schema_migrations (version) VALUES ('20991231000001');",
@@ -218,8 +218,8 @@ async fn a_column_and_a_migration_of_a_newer_version_do_not_disturb<S: TestDb>(d
     .await;
     db.migrate().await.unwrap();
     engine.check().await.unwrap();
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
-    finished(engine.execute(&scope(), &key("new"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("new"), book(20)).await);
     assert_eq!(app.provider.effects(), 2);
 }
 
@@ -229,8 +229,8 @@ async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
     }
     let app = App::default();
     let before = engine(&db, &app);
-    let first = finished(before.execute(&scope(), &key("done"), book(20)).await);
-    failed(before.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    let first = finished(before.call(&scope(), &key("done"), book(20)).await);
+    failed(before.call(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
     let (calls, bodies) = (app.provider.calls().len(), app.bodies());
     // A session's default, for PostgreSQL; this one connection's, for SQLite.
     db.sql(match is_postgres::<S>() {
@@ -240,10 +240,10 @@ async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
     .await;
     let db = if is_postgres::<S>() { db.another().await } else { db };
     let engine = engine(&db, &app);
-    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("done"), book(20)).await);
     assert_eq!(again.reply, first.reply);
-    unavailable(&engine.execute(&scope(), &key("open"), book(20)).await);
-    unavailable(&engine.execute(&scope(), &key("new"), book(20)).await);
+    unavailable(&engine.call(&scope(), &key("open"), book(20)).await);
+    unavailable(&engine.call(&scope(), &key("new"), book(20)).await);
     let refused = engine.call(&scope(), &key("new"), book(20)).accept().await;
     unavailable(&refused);
     assert_eq!(Policy::default().answer(Some(&key("new")), refused).status(), 503);
@@ -258,12 +258,12 @@ async fn g2_a_row_that_is_deleted_mid_flight_repeats_no_effect<S: TestDb>(db: S)
     let mut gate = app.provider.stop_after_the_effect();
     let (caller, name) = (engine.clone(), key("k"));
     let call =
-        tokio::spawn(async move { caller.execute(&scope(), &name, notify(Trouble::None)).await });
+        tokio::spawn(async move { caller.call(&scope(), &name, notify(Trouble::None)).await });
     let in_the_call = gate.recv().await.unwrap();
     db.sql("DELETE FROM atomic_phases_keys").await;
     in_the_call.send(()).unwrap();
     let outcome = call.await.unwrap();
-    assert!(matches!(outcome, Err(ExecuteError::RowDeleted)), "{outcome:?}");
+    assert!(matches!(outcome, Err(CallError::RowDeleted)), "{outcome:?}");
     let answer = Policy::default().answer(Some(&key("k")), outcome).into_http();
     assert_eq!(answer.status(), 409);
     assert!(String::from_utf8_lossy(answer.body()).contains(r#""retryable":false"#));
@@ -276,11 +276,11 @@ async fn g2_a_row_that_is_deleted_mid_flight_repeats_no_effect<S: TestDb>(db: S)
 async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let first = finished(engine.call(&scope(), &key("done"), book(20)).await);
     app.forget_bodies();
-    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("open"), troubled(Trouble::RetryForeignOnce)).await);
     let mut gate = app.provider.stop_after_the_effect();
-    let dying = engine.call(&scope(), &key("held"), book(20)).__execute_in_place();
+    let dying = engine.call(&scope(), &key("held"), book(20)).__call_in_place();
     let dying = tokio::spawn(dying);
     let in_the_call = gate.recv().await.unwrap();
     dying.abort();
@@ -292,16 +292,16 @@ async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db
     let ahead = times.map(|time| format!("{time} = {time} + {hour}")).join(", ");
     db.sql(&format!("UPDATE atomic_phases_keys SET {ahead}")).await;
 
-    assert_eq!(finished(engine.execute(&scope(), &key("done"), book(20)).await).reply, first.reply);
-    finished(engine.execute(&scope(), &key("open"), book(20)).await);
-    let held = engine.execute(&scope(), &key("held"), book(20)).await;
+    assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, first.reply);
+    finished(engine.call(&scope(), &key("open"), book(20)).await);
+    let held = engine.call(&scope(), &key("held"), book(20)).await;
     let Ok(Outcome::InProgress { retry_after }) = held else { panic!("{held:?}") };
     assert!(!retry_after.is_zero(), "{retry_after:?}");
     // And an hour later, by whichever clock, it is resumed.
     db.let_leases_expire().await;
     db.sql(&format!("UPDATE atomic_phases_keys SET locked_until = locked_until - {hour} - {hour}"))
         .await;
-    finished(engine.execute(&scope(), &key("held"), book(20)).await);
+    finished(engine.call(&scope(), &key("held"), book(20)).await);
     assert_eq!(app.provider.effects(), 3);
 }
 
@@ -336,20 +336,13 @@ impl<S: TestDb> Nesting<S> {
         let call = engine.call(&scope(), &key(name), inner.clone());
         let outcome = match name == "k" {
             // The same request, as a retry would be it.
-            true => {
-                engine
-                    .call(&scope(), &key(name), Nests { key: "k".into(), ..inner })
-                    .execute()
-                    .await
-            }
-            false => call.execute().await,
+            true => engine.call(&scope(), &key(name), Nests { key: "k".into(), ..inner }).await,
+            false => call.await,
         };
         let heard = match outcome {
             Ok(Outcome::Finished(_)) => "finished".to_owned(),
             Ok(Outcome::InProgress { .. }) => "in progress".to_owned(),
-            Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) => {
-                "no connection".to_owned()
-            }
+            Err(CallError::Unavailable(StoreError::NoConnection(_))) => "no connection".to_owned(),
             other => format!("{other:?}"),
         };
         self.heard.lock().unwrap().push(heard);
@@ -394,13 +387,13 @@ impl<Db: TestDb> Nests {
 async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>(db: S) {
     let (engine, app) = Nesting::engine(&db);
     let outer = Nests { key: "k".into(), in_the_first: false };
-    finished(engine.execute(&scope(), &key("k"), outer).await);
+    finished(engine.call(&scope(), &key("k"), outer).await);
     assert_eq!(*app.heard.lock().unwrap(), ["in progress"]);
     assert_eq!(app.provider.effects(), 1);
     if is_postgres::<S>() {
         // From the first phase, whose row is not committed yet: as after a short wait.
         let outer = Nests { key: "own".into(), in_the_first: true };
-        finished(engine.execute(&scope(), &key("own"), outer).await);
+        finished(engine.call(&scope(), &key("own"), outer).await);
         assert_eq!(app.heard.lock().unwrap()[1], "in progress");
         assert_eq!(app.provider.effects(), 2);
     }
@@ -415,9 +408,9 @@ async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(d
     let db = pool_of_one(db).await;
     let (engine, app) = Nesting::engine(&db);
     let outer = Nests { key: "inner".into(), in_the_first: false };
-    finished(engine.execute(&scope(), &key("outer"), outer).await);
+    finished(engine.call(&scope(), &key("outer"), outer).await);
     let outer = Nests { key: "other".into(), in_the_first: true };
-    finished(engine.execute(&scope(), &key("in-a-transaction"), outer).await);
+    finished(engine.call(&scope(), &key("in-a-transaction"), outer).await);
     assert_eq!(*app.heard.lock().unwrap(), ["finished", "no connection"]);
     assert_eq!(app.provider.effects(), 3);
 }
@@ -447,15 +440,15 @@ async fn g12_an_exhausted_pool_is_503_after_its_bound_and_nothing_runs() {
     let engine = engine(&store, &app);
     let taken = [Pool::get(store.pool()).await.unwrap(), Pool::get(store.pool()).await.unwrap()];
     let began = Instant::now();
-    let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+    let outcome = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(began.elapsed() >= Duration::from_millis(290));
-    let Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) = &outcome else {
+    let Err(CallError::Unavailable(StoreError::NoConnection(_))) = &outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(Policy::default().answer(Some(&key("k")), outcome).status(), 503);
     assert_eq!(app.bodies(), [0, 0, 0]);
     drop(taken);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -470,7 +463,7 @@ async fn g4_a_connection_that_comes_back_in_a_transaction_is_not_used() {
     left_open.batch_execute("INSERT INTO steps VALUES ('theirs', 'theirs')").await.unwrap();
     drop(left_open);
     let app = App::default();
-    finished(engine(&store, &app).execute(&scope(), &key("k"), book(20)).await);
+    finished(engine(&store, &app).call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
     assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'theirs'").await, 0);
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "completed");
@@ -488,12 +481,12 @@ async fn g17_57014_a_statement_that_times_out_is_tried_a_few_times_then_released
     .await;
     let app = App::default();
     let engine = engine(&db.another().await, &app);
-    let cause = failed(engine.execute(&scope(), &key("k"), book(20)).await);
+    let cause = failed(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(matches!(cause, FailureCause::Database { phase: "answered", .. }), "{cause:?}");
     assert_eq!(app.bodies(), [1, 1, 6]);
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
     db.sql("DROP TRIGGER slow ON steps").await;
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -506,15 +499,15 @@ async fn g1_57p01_terminated_connections_are_replaced() {
     let db = Postgres::fresh().await;
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("a"), book(20)).await);
+    finished(engine.call(&scope(), &key("a"), book(20)).await);
     assert!(db.number(TERMINATE_OTHERS).await > 0);
-    finished(engine.execute(&scope(), &key("a"), book(20)).await);
+    finished(engine.call(&scope(), &key("a"), book(20)).await);
     assert!(db.number(TERMINATE_OTHERS).await > 0);
-    finished(engine.execute(&scope(), &key("b"), book(20)).await);
+    finished(engine.call(&scope(), &key("b"), book(20)).await);
     // Once more while a request is in its call, with no connection of its own.
     let mut gate = app.provider.stop_after_the_effect();
     let caller = engine.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("c"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("c"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     assert!(db.number(TERMINATE_OTHERS).await > 0);
     in_the_call.send(()).unwrap();
@@ -550,7 +543,7 @@ async fn g4_25p03_an_idle_transaction_that_the_server_ended_is_run_again() {
     let app = (App::default(), db.clone());
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Idles>();
     let engine = builder.build().unwrap();
-    finished(engine.execute(&scope(), &key("k"), Idles {}).await);
+    finished(engine.call(&scope(), &key("k"), Idles {}).await);
     assert_eq!(app.0.bodies(), [2, 0, 0]);
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
 }
@@ -570,15 +563,15 @@ async fn g12_53300_too_many_connections_is_503_and_nothing_is_lost() {
     let engine = engine(&store, &app);
     let taken = Pool::get(store.pool()).await.unwrap();
     for name in ["a", "b"] {
-        let outcome = engine.execute(&scope(), &key(name), book(20)).await;
-        let Err(ExecuteError::Unavailable(StoreError::NoConnection(_))) = outcome else {
+        let outcome = engine.call(&scope(), &key(name), book(20)).await;
+        let Err(CallError::Unavailable(StoreError::NoConnection(_))) = outcome else {
             panic!("{outcome:?}")
         };
     }
     assert_eq!(app.bodies(), [0, 0, 0]);
     drop(taken);
     for name in ["a", "b"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     assert_eq!(app.provider.effects(), 2);
 }
@@ -589,18 +582,18 @@ async fn g12_a_full_sqlite_file_runs_nothing_and_loses_nothing() {
     let db = Sqlite::fresh().await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let done = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let done = finished(engine.call(&scope(), &key("done"), book(20)).await);
     // The pragma never goes below what the file has.
     db.sql("PRAGMA max_page_count = 1").await;
     let (calls, effects) = (app.provider.calls().len(), app.provider.effects());
     let huge = Notify { who: "x".repeat(200_000), trouble: Trouble::None.into() };
-    let outcome = engine.execute(&scope(), &key("k"), huge.clone()).await;
+    let outcome = engine.call(&scope(), &key("k"), huge.clone()).await;
     assert!(!matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (calls, effects));
-    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("done"), book(20)).await);
     assert_eq!(again.reply, done.reply, "what is stored is replayed");
     db.sql("PRAGMA max_page_count = 1000000").await;
-    finished(engine.execute(&scope(), &key("k"), huge).await);
+    finished(engine.call(&scope(), &key("k"), huge).await);
     assert_eq!(app.provider.effects(), effects + 1);
 }
 
@@ -615,7 +608,7 @@ async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
     prepare_pg(&db).await;
     let app = App::default();
     let engine = engine(&db, &app);
-    let done = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let done = finished(engine.call(&scope(), &key("done"), book(20)).await);
     let filler = disk.path().join("filler");
     let full = std::process::Command::new("dd")
         .args(["if=/dev/zero", "bs=64k", &format!("of={}", filler.display())])
@@ -627,9 +620,9 @@ async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
     let mut refused = Vec::new();
     // What fits into pages that are there already still runs: until nothing does.
     for n in 0..400 {
-        match engine.execute(&scope(), &key(&format!("k{n}")), huge(n)).await {
+        match engine.call(&scope(), &key(&format!("k{n}")), huge(n)).await {
             Ok(Outcome::Finished(_)) => {}
-            Ok(Outcome::Failed { .. }) | Err(ExecuteError::Unavailable(_)) => refused.push(n),
+            Ok(Outcome::Failed { .. }) | Err(CallError::Unavailable(_)) => refused.push(n),
             other => panic!("{other:?}"),
         }
         if refused.len() > 20 {
@@ -639,10 +632,10 @@ async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
     assert!(refused.len() > 20, "the disk never was full");
     assert_eq!(app.provider.effects(), effects + (refused[20] + 1) as usize - refused.len());
     std::fs::remove_file(filler).unwrap();
-    let again = finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("done"), book(20)).await);
     assert_eq!(again.reply, done.reply);
     for n in &refused {
-        finished(engine.execute(&scope(), &key(&format!("k{n}")), huge(*n)).await);
+        finished(engine.call(&scope(), &key(&format!("k{n}")), huge(*n)).await);
     }
     assert_eq!(app.provider.effects(), effects + (refused[20] + 1) as usize);
     drop((db, engine, cluster, mounted));
@@ -688,10 +681,10 @@ fn a_starved_current_thread_runtime_is_enough() {
             });
             let app = App::default();
             let engine = engine(&db, &app);
-            finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            finished(engine.call(&scope(), &key("k"), book(20)).await);
             app.forget_bodies();
-            failed(engine.execute(&scope(), &key("r"), troubled(Trouble::RetryLastOnce)).await);
-            finished(engine.execute(&scope(), &key("r"), book(20)).await);
+            failed(engine.call(&scope(), &key("r"), troubled(Trouble::RetryLastOnce)).await);
+            finished(engine.call(&scope(), &key("r"), book(20)).await);
             assert_eq!(app.provider.effects(), 2);
             drop(release);
             for blocked in blocked {
@@ -714,17 +707,17 @@ fn g13_a_runtime_that_is_shut_down_is_a_crash_and_the_request_resumes() {
         let theirs = dying.block_on(db.another());
         let mut gate = app.provider.stop_after_the_effect();
         let leaving = engine(&theirs, &app);
-        dying.spawn(async move { leaving.execute(&scope(), &key("k"), book(20)).await });
+        dying.spawn(async move { leaving.call(&scope(), &key("k"), book(20)).await });
         let in_the_call = heir.block_on(gate.recv()).unwrap();
         dying.shutdown_timeout(Duration::from_secs(5));
         drop(in_the_call);
         app.provider.stop_no_more();
         heir.block_on(async {
             let engine = engine(&db, &app);
-            let held = engine.execute(&scope(), &key("k"), book(20)).await;
+            let held = engine.call(&scope(), &key("k"), book(20)).await;
             assert!(matches!(held, Ok(Outcome::InProgress { .. })), "{held:?}");
             db.let_leases_expire().await;
-            finished(engine.execute(&scope(), &key("k"), book(20)).await);
+            finished(engine.call(&scope(), &key("k"), book(20)).await);
             drop(theirs);
         });
         assert_eq!(app.provider.effects(), 1);

@@ -168,13 +168,13 @@ async fn g1_a_holder_that_reads_its_answer_after_its_lease_begins_no_call() {
     };
     let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
     for n in 0..3 {
-        finished(slow.execute(&scope(), &key(&format!("warm-{n}")), Pay).await);
+        finished(slow.call(&scope(), &key(&format!("warm-{n}")), Pay).await);
     }
     a.forget();
     proxy.answer_slowly(4000);
-    let late = tokio::spawn(slow.call(&scope(), &key("k"), Pay).expect_new().execute());
+    let late = tokio::spawn(slow.call(&scope(), &key("k"), Pay).expect_new().into_future());
     until(async || db.number("SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' AND locked_until < clock_timestamp()").await == 1).await;
-    finished(fast.execute(&scope(), &key("k"), Pay).await);
+    finished(fast.call(&scope(), &key("k"), Pay).await);
     assert!(!late.is_finished(), "its answer is still on its way");
     proxy.answer_slowly(0);
     let late = finished(late.await.unwrap());
@@ -193,11 +193,11 @@ async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     };
     let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
     for n in 0..3 {
-        finished(slow.execute(&scope(), &key(&format!("warm-{n}")), Send).await);
+        finished(slow.call(&scope(), &key(&format!("warm-{n}")), Send).await);
     }
     a.forget();
     proxy.delay(200);
-    let late = tokio::spawn(slow.call(&scope(), &key("k"), Send).execute());
+    let late = tokio::spawn(slow.call(&scope(), &key("k"), Send).into_future());
     let count = |what: &str| {
         format!("SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' AND {what}")
     };
@@ -237,7 +237,7 @@ async fn g1_a_process_that_was_stopped_for_longer_than_its_lease_begins_no_call(
         let (_, b) = Node::pair(Duration::ZERO);
         let builder = Engine::builder(db.clone()).app(b.clone()).register::<Pay>();
         let other = builder.lease(CHILDS_LEASE).build().unwrap();
-        finished(other.execute(&scope(), &key("k"), Pay).await);
+        finished(other.call(&scope(), &key("k"), Pay).await);
         signal(&child, "-CONT");
         proxy.answer_slowly(0);
         assert!(child.wait().unwrap().success());
@@ -271,11 +271,11 @@ async fn child() {
     let (a, _) = Node::pair(Duration::ZERO);
     let builder = Engine::builder(db).app(a.clone()).register::<Pay>();
     let engine = builder.lease(CHILDS_LEASE).build().unwrap();
-    finished(engine.execute(&scope(), &key("prime"), Pay).await);
+    finished(engine.call(&scope(), &key("prime"), Pay).await);
     a.forget();
     std::fs::write(file("primed"), "").unwrap();
     until(async || file("go").exists()).await;
-    let told = finished(engine.call(&scope(), &key("k"), Pay).expect_new().execute().await);
+    let told = finished(engine.call(&scope(), &key("k"), Pay).expect_new().await);
     let how = if told.replayed { "replayed" } else { "ran" };
     let mut out = std::fs::File::create(file("told")).unwrap();
     write!(out, "{how}, calls {:?}", a.calls.lock().unwrap()).unwrap();
@@ -341,7 +341,7 @@ async fn g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more<S:
     let app = Left { provider: Provider::that_ignores_keys(), ..Left::default() };
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Leaves>();
     let engine = builder.build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Leaves).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Leaves).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     // The task is free to make its call now, and does not come to it.
     app.go.notify_one();
@@ -349,7 +349,7 @@ async fn g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more<S:
     let waited = tokio::time::timeout(ms(200), task).await;
     assert!(waited.is_err(), "it waits for ever");
     assert_eq!((app.provider.effects(), app.phases.load(Ordering::SeqCst)), (0, 1));
-    let told = engine.execute(&scope(), &key("k"), Leaves).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Leaves).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
 }
 
@@ -403,7 +403,7 @@ async fn g17_a_call_that_hangs_ends_with_its_phases_time_limit<S: TestDb>(db: S)
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Hangs>().build().unwrap();
-    let cause = failed(engine.execute(&scope(), &key("k"), Hangs { at_most_once: false }).await);
+    let cause = failed(engine.call(&scope(), &key("k"), Hangs { at_most_once: false }).await);
     assert_eq!(cause, FailureCause::TimeLimit { phase: "asked", limit: ms(50) });
     assert_eq!(app.provider.calls().len(), 1);
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
@@ -418,19 +418,19 @@ async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) 
         .reconcile_after(ms(1))
         .build()
         .unwrap();
-    let told = engine.execute(&scope(), &key("k"), Hangs { at_most_once: true }).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Hangs { at_most_once: true }).await.unwrap();
     let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
     assert!(retry_after >= Duration::from_secs(3), "{retry_after:?}");
     // The same where another process finds the intent.
     let mut gate = app.provider.stop_before_the_effect();
     let call = engine.call(&scope(), &key("dies"), Hangs { at_most_once: true });
-    let task = tokio::spawn(call.__execute_in_place());
+    let task = tokio::spawn(call.__call_in_place());
     drop(gate.recv().await.unwrap());
     task.abort();
     let _ = task.await;
     app.provider.stop_no_more();
     db.let_leases_expire().await;
-    let told = engine.execute(&scope(), &key("dies"), Hangs { at_most_once: true }).await.unwrap();
+    let told = engine.call(&scope(), &key("dies"), Hangs { at_most_once: true }).await.unwrap();
     let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
     assert!(retry_after > Duration::from_secs(2), "{retry_after:?}");
 }
@@ -465,7 +465,7 @@ async fn g17_a_local_phase_may_have_a_time_limit<S: TestDb>(db: S) {
         Engine::builder(db.clone()).app(app).register::<Sleeps>().build().unwrap();
     let steps = "SELECT count(*) FROM steps";
     for (name, first, phase, written) in [("a", true, "begun", 0), ("b", false, "answered", 1)] {
-        let cause = failed(engine.execute(&scope(), &key(name), Sleeps { first }).await);
+        let cause = failed(engine.call(&scope(), &key(name), Sleeps { first }).await);
         assert_eq!(cause, FailureCause::TimeLimit { phase, limit: ms(50) });
         assert_eq!(db.number(steps).await, written, "what it wrote is undone");
     }
@@ -475,7 +475,7 @@ async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
     let app = App::default();
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
-    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).execute());
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let left = engine.shutdown(ms(20)).await.unwrap_err();
     assert_eq!((left.requests, left.within), (1, ms(20)));
@@ -504,10 +504,10 @@ async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: T
     let request = || troubled(Trouble::RetryForeignAlways);
     let ends = || db.text("SELECT run_after FROM atomic_phases_keys");
     for back_off in 1..3 {
-        failed(engine.execute(&scope(), &key("k"), request()).await);
+        failed(engine.call(&scope(), &key("k"), request()).await);
         let first = ends().await;
         for _ in 0..20 {
-            let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+            let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
             let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
             assert!(retry_after > Duration::from_secs(50), "{back_off}: {retry_after:?}");
         }
@@ -521,7 +521,7 @@ async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: T
         assert!(db.number(&moved).await <= 1);
         db.let_time_pass().await;
     }
-    let last = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    let last = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(last, Outcome::DeadLetter), "{last:?}");
     assert_eq!(app.provider.effects(), 1);
 }
@@ -543,14 +543,14 @@ async fn g17_a_shutdown_uses_up_no_attempt<S: TestDb>(db: S) {
     let app = App::default();
     let mut gate = app.provider.stop_before_the_effect();
     let leaving = engine_with(&db, &app, |builder| builder.max_attempts(1));
-    let call = tokio::spawn(leaving.call(&scope(), &key("k"), book(20)).execute());
+    let call = tokio::spawn(leaving.call(&scope(), &key("k"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     assert!(leaving.shutdown(Duration::ZERO).await.is_err());
     in_the_call.send(()).unwrap();
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
     app.provider.stop_no_more();
     let staying = engine_with(&db, &app, |builder| builder.max_attempts(1));
-    finished(staying.execute(&scope(), &key("k"), book(20)).await);
+    finished(staying.call(&scope(), &key("k"), book(20)).await);
 }
 
 /// Its provider asks for a day.
@@ -575,7 +575,7 @@ impl<Db: TestDb> Later {
 async fn g17_a_provider_cannot_ask_for_a_back_off_without_end<S: TestDb>(db: S) {
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(App::default()).register::<Later>().build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Later).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Later).await.unwrap();
     let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
     assert_eq!(retry_after, Duration::from_secs(3600));
 }
@@ -587,7 +587,7 @@ async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() 
         let (db, behind, proxy) = proxied().await;
         let app = App::new(Provider::that_ignores_keys());
         let (a, b) = (engine(&behind, &app), engine(&db, &app));
-        finished(a.execute(&scope(), &key("prime"), book(20)).await);
+        finished(a.call(&scope(), &key("prime"), book(20)).await);
         let mut gate = app.provider.stop_before_the_effect();
         proxy.arm("WITH atomic_phases_begun", 1, Cut::Answer);
         let accepting = match at_most_once {
@@ -648,8 +648,8 @@ async fn g17_a_rejection_whose_commit_fails_each_time_is_given_up() {
     )
     .await;
     let engine = Engine::builder(db.clone()).app(()).register::<Rejects>().build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Rejects).await;
-    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    let told = engine.call(&scope(), &key("k"), Rejects).await;
+    assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     // Each of six tries is sent as one statement, and then, because it failed, as a transaction.
     assert!(db.number("SELECT last_value FROM tries_n_seq").await <= 12);
 }
@@ -673,14 +673,14 @@ async fn g17_a_write_that_is_lost_each_time_is_given_up() {
         }
     });
     let request = troubled(Trouble::RetryForeignAlways);
-    let told = engine.execute(&scope(), &key("k"), request).await;
+    let told = engine.call(&scope(), &key("k"), request).await;
     cutting.abort();
-    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     assert!((1..=6).contains(&proxy.fired()), "{}", proxy.fired());
     // Its lease runs out, and the request goes on.
     db.let_leases_expire().await;
     let other = crate::support::engine(&db, &app);
-    let cause = failed(other.execute(&scope(), &key("k"), book(20)).await);
+    let cause = failed(other.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (2, 1));
 }
@@ -698,19 +698,19 @@ async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S)
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     let request = || troubled(Trouble::RetryForeignAlways);
-    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
     age(&db, Duration::from_secs(25 * 3600)).await;
     let retried = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     assert_eq!(retried, Resolved::Applied);
-    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 1);
     // A word that says that no call was made opens it.
     let attempt = status(&engine, "k").await.attempt;
     let word = Resolution::not_executed("charged", attempt);
     assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
-    engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert_eq!(app.provider.calls().len(), 2);
 }
 
@@ -742,7 +742,7 @@ async fn g11_a_call_ends_with_its_window<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Queues>().build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Queues).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Queues).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 0);
 }
@@ -777,7 +777,7 @@ async fn g11_a_call_does_not_begin_behind_its_window<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Stalls>().build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Stalls).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Stalls).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!((app.provider.calls().len(), app.bodies()[1]), (0, 1));
 }
@@ -812,10 +812,10 @@ async fn g11_the_window_goes_on_in_a_later_attempt<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Lingers>().build().unwrap();
-    failed(engine.execute(&scope(), &key("k"), Lingers).await);
+    failed(engine.call(&scope(), &key("k"), Lingers).await);
     // An hour less the margin of five minutes, and less half a second.
     age(&db, ms(55 * 60 * 1000 - 500)).await;
-    let told = engine.execute(&scope(), &key("k"), Lingers).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Lingers).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 1);
 }
@@ -825,10 +825,10 @@ async fn g11_a_release_does_not_open_the_window_again<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let request = || troubled(Trouble::RetryForeignAlways);
     for _ in 0..2 {
-        failed(engine.execute(&scope(), &key("k"), request()).await);
+        failed(engine.call(&scope(), &key("k"), request()).await);
         age(&db, Duration::from_secs(13 * 3600)).await;
     }
-    let told = engine.execute(&scope(), &key("k"), request()).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 2);
 }
@@ -862,7 +862,7 @@ async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: 
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Waits>();
     let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
-    let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).execute());
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let another = "lease_token = lease_token + 1, locked_until = expires_at";
     db.sql(&format!("UPDATE atomic_phases_keys SET {another}")).await;
@@ -909,7 +909,7 @@ async fn a_thread_that_stood_still_renews_its_lease_before_its_call<S: TestDb>()
     let app = App::new(Provider::that_ignores_keys());
     let builder = Engine::builder(S::fresh().await).app(app.clone()).register::<Blocks>();
     let engine: TestEngine<S> = builder.lease(ms(1000)).build().unwrap();
-    finished(engine.execute(&scope(), &key("k"), Blocks).await);
+    finished(engine.call(&scope(), &key("k"), Blocks).await);
     assert_eq!((app.bodies()[1], app.provider.calls().len()), (2, 1));
 }
 
@@ -959,7 +959,7 @@ async fn g2_a_call_that_is_made_in_a_task_ends_with_its_phase<S: TestDb>(db: S) 
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Shields>().build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
-    let told = engine.execute(&scope(), &key("k"), Shields).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Shields).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     let waiting = gate.recv().await.unwrap();
     app.provider.stop_no_more();
@@ -1017,7 +1017,7 @@ async fn g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever<S: Te
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Never>().build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Never).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Never).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     // As after twenty processes that ended while they asked.
     db.sql("UPDATE atomic_phases_keys SET reconciles = 20").await;
@@ -1033,13 +1033,15 @@ async fn calls_that_wait_are_answered_by_the_failure_of_the_other<S: TestDb>(db:
     });
     let request = || troubled(Trouble::RetryForeignAlways);
     let mut gate = app.provider.stop_after_the_effect();
-    let first = tokio::spawn(engine.call(&scope(), &key("k"), request()).execute());
+    let first = tokio::spawn(engine.call(&scope(), &key("k"), request()).into_future());
     let in_the_call = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     let waiting: Vec<_> = (0..10)
         .map(|_| {
             let call = engine.call(&scope(), &key("k"), request());
-            tokio::spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute())
+            tokio::spawn(
+                call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).into_future(),
+            )
         })
         .collect();
     // Each of them has found that another runs it, and waits.
@@ -1056,10 +1058,11 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
     let app = App::default();
     let (running, idle) = (engine(&db, &app), engine(&db, &app));
     let mut gate = app.provider.stop_before_the_effect();
-    let first = tokio::spawn(running.call(&scope(), &key("k"), book(20)).execute());
+    let first = tokio::spawn(running.call(&scope(), &key("k"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let wait = OnDuplicate::Wait(Duration::from_secs(600));
-    let waits = tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).execute());
+    let waits =
+        tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).into_future());
     tokio::time::sleep(ms(100)).await;
     idle.shutdown(Duration::from_secs(20)).await.unwrap();
     let told = waits.await.unwrap().unwrap();
@@ -1081,7 +1084,7 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.spawn(call.execute());
+            runtime.spawn(call.into_future());
             // Long enough for its request to begin, and then no more of it.
             runtime.block_on(async { tokio::time::sleep(ms(300)).await });
             std::thread::sleep(Duration::from_secs(4));
@@ -1090,13 +1093,13 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     };
     let _its_call = gate.recv().await.unwrap();
     tokio::time::sleep(ms(400)).await;
-    let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).execute());
+    let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(600)));
     // Several leases long; the passing of time is what this is about.
     for _ in 0..4 {
         tokio::time::sleep(ms(300)).await;
-        let told = other.execute(&scope(), &key("slow"), book(20)).await.unwrap();
+        let told = other.call(&scope(), &key("slow"), book(20)).await.unwrap();
         assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
     }
     app.provider.stop_no_more();
@@ -1131,7 +1134,7 @@ async fn g10_a_halted_runtime_keeps_the_connection_from_no_other() {
     assert_eq!(Arc::strong_count(&waits), 3, "they wait");
     drop(held);
     // A `Tx` phase, which has the connection to itself, and single statements.
-    finished(engine.execute(&scope(), &key("alive"), book(20)).await);
+    finished(engine.call(&scope(), &key("alive"), book(20)).await);
     drop(db.connection().await.unwrap());
     runtime.shutdown_background();
 }

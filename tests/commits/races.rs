@@ -28,7 +28,7 @@ async fn g10_of_64_concurrent_first_requests_one_runs<S: TestDb>(db: S) {
     let calls: Vec<_> = (0..64)
         .map(|n| {
             let engine = engines[n % 2].clone();
-            tokio::spawn(async move { engine.execute(&scope(), &key("k"), book(20)).await })
+            tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await })
         })
         .collect();
     let (mut first, mut bodies) = (0, Vec::new());
@@ -53,13 +53,13 @@ async fn g3_a_stale_holder_commits_nothing<S: TestDb>(db: S) {
     let app = App::default();
     let mut gate = app.provider.stop_after_the_effect();
     let stale = engine(&db, &app);
-    let sleeping = tokio::spawn(async move { stale.execute(&scope(), &key("k"), book(20)).await });
+    let sleeping = tokio::spawn(async move { stale.call(&scope(), &key("k"), book(20)).await });
     let asleep = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     db.let_leases_expire().await;
 
     let heir = engine(&db.another().await, &app);
-    let done = finished(heir.execute(&scope(), &key("k"), book(20)).await);
+    let done = finished(heir.call(&scope(), &key("k"), book(20)).await);
     assert!(!done.replayed);
     let before = db.text("SELECT lease_token FROM atomic_phases_keys").await;
 
@@ -79,13 +79,13 @@ async fn g3_a_holder_that_lives_keeps_its_lease<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_after_the_effect();
     let lease = Duration::from_millis(400);
     let slow = engine_with(&db, &app, |b| b.lease(lease));
-    let call = tokio::spawn(async move { slow.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { slow.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     let other = engine_with(&db.another().await, &app, |b| b.lease(lease));
     // Several leases long; the passing of time is what this is about.
     for _ in 0..5 {
         tokio::time::sleep(lease / 2).await;
-        let outcome = other.execute(&scope(), &key("k"), book(20)).await.unwrap();
+        let outcome = other.call(&scope(), &key("k"), book(20)).await.unwrap();
         assert!(matches!(outcome, Outcome::InProgress { .. }), "{outcome:?}");
     }
     in_the_call.send(()).unwrap();
@@ -99,25 +99,24 @@ async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
     let caller = engine.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
-    let Ok(Outcome::InProgress { retry_after }) =
-        engine.execute(&scope(), &key("k"), book(20)).await
+    let Ok(Outcome::InProgress { retry_after }) = engine.call(&scope(), &key("k"), book(20)).await
     else {
         panic!("a live lease");
     };
     // The holder gives signs and may end at any moment, whatever its lease.
     assert!(!retry_after.is_zero() && retry_after <= Duration::from_secs(2), "{retry_after:?}");
     // WIRE 31: another request is told so, although the first still runs.
-    let other = engine.execute(&scope(), &key("k"), book(21)).await;
+    let other = engine.call(&scope(), &key("k"), book(21)).await;
     assert!(matches!(other, Ok(Outcome::Mismatch)));
     let short = OnDuplicate::Wait(Duration::from_millis(120));
-    let waited = engine.call(&scope(), &key("k"), book(20)).on_duplicate(short).execute().await;
+    let waited = engine.call(&scope(), &key("k"), book(20)).on_duplicate(short).await;
     assert!(matches!(waited, Ok(Outcome::InProgress { .. })));
 
     let long = OnDuplicate::Wait(Duration::from_secs(30));
     let patient = engine.call(&scope(), &key("k"), book(20)).on_duplicate(long);
-    let patient = tokio::spawn(patient.execute());
+    let patient = tokio::spawn(patient.into_future());
     in_the_call.send(()).unwrap();
     let first = finished(call.await.unwrap());
     let second = finished(patient.await.unwrap());
@@ -131,14 +130,14 @@ async fn g13_a_caller_that_goes_away_cancels_nothing<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
     let caller = engine.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     in_the_call.send(()).unwrap();
     app.provider.stop_no_more();
     let long = OnDuplicate::Wait(Duration::from_secs(30));
-    let retry = engine.call(&scope(), &key("k"), book(20)).on_duplicate(long).execute().await;
+    let retry = engine.call(&scope(), &key("k"), book(20)).on_duplicate(long).await;
     assert!(finished(retry).replayed, "WIRE 35: the work went on without its caller");
     assert_eq!(app.provider.calls().len(), 1);
 }
@@ -153,8 +152,7 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
         let app = App::default();
         let name = format!("dropped-{polls}");
         let first = engine(&db, &app);
-        let mut request =
-            Box::pin(first.call(&scope(), &key(&name), book(20)).__execute_in_place());
+        let mut request = Box::pin(first.call(&scope(), &key(&name), book(20)).__call_in_place());
         let mut left = polls;
         let done = std::future::poll_fn(|cx| {
             left -= 1;
@@ -179,7 +177,7 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
         // A commit that was under way may land after that update, with a lease of its own.
         let long = OnDuplicate::Wait(Duration::from_secs(20));
         let retry = engine(&db, &app);
-        let retry = retry.call(&scope(), &key(&name), book(20)).on_duplicate(long).execute();
+        let retry = retry.call(&scope(), &key(&name), book(20)).on_duplicate(long).into_future();
         let retry = tokio::time::timeout(Duration::from_secs(10), retry);
         let expire = async {
             loop {
@@ -276,21 +274,21 @@ async fn keeps<S: TestDb, R: RequestDefinition<S, Gate> + Clone>(db: &S, name: &
     };
     let another = db.another().await;
     let holder = engine(db).call(&scope(), &key(name), request.clone());
-    let holder = tokio::spawn(holder.execute());
+    let holder = tokio::spawn(holder.into_future());
     gate.entered.acquire().await.unwrap().forget();
     // Several leases long; the passing of time is what this is about.
     for _ in 0..4 {
         tokio::time::sleep(lease * 2 / 3).await;
         if is_postgres::<S>() {
             assert_eq!(db.number(WAITING).await, 0, "a connection waits for the row");
-            let told = engine(&another).execute(&scope(), &key(name), request.clone()).await;
+            let told = engine(&another).call(&scope(), &key(name), request.clone()).await;
             assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
         }
     }
     gate.leave.add_permits(1);
     assert!(!finished(holder.await.unwrap()).replayed);
     assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{name}");
-    assert!(finished(engine(&another).execute(&scope(), &key(name), request).await).replayed);
+    assert!(finished(engine(&another).call(&scope(), &key(name), request).await).replayed);
 }
 
 /// G16: the twins of these keys are not committed, and may never be. A pool of four connections has room
@@ -303,8 +301,8 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
         engine_with(&crate::support::db::open_pg(&url_of(&db), 4).await, &app, |builder| {
             builder.lock_wait(Duration::from_secs(600))
         });
-    finished(engine.execute(&scope(), &key("other"), book(20)).await);
-    finished(engine.execute(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("other"), book(20)).await);
+    finished(engine.call(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);
     // Another process is about to create all of them.
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     aside
@@ -323,14 +321,14 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
         let call = engine.call(&scope(), &name, book(20));
         let batch = engine.call(&scope(), &name, form.parcel(Trouble::None));
         waiting.push(match number % 2 == 0 || number < 60 {
-            true => tokio::spawn(call.execute()),
-            false => tokio::spawn(batch.execute()),
+            true => tokio::spawn(call.into_future()),
+            false => tokio::spawn(batch.into_future()),
         });
     }
     let mut most = 0;
     for number in 0..40 {
         let other = Scope::new(format!("tenant-{}", number + 2)).unwrap();
-        finished(engine.execute(&other, &key("k"), book(20)).await);
+        finished(engine.call(&other, &key("k"), book(20)).await);
         most = most.max(db.number(WAITING).await);
     }
     assert_eq!(waiting.iter().filter(|call| call.is_finished()).count(), 0);
@@ -418,8 +416,9 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
     let engine = Engine::builder(store).app(gate.clone());
     let engine = engine.register::<WaitsInTx>().register::<WaitsInBatch>();
     let engine = engine.lease(Duration::from_millis(600)).build().unwrap();
-    finished(engine.execute(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await);
-    let holder = tokio::spawn(engine.call(&scope(), &key("held"), WaitsInTx(At::Call)).execute());
+    finished(engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await);
+    let holder =
+        tokio::spawn(engine.call(&scope(), &key("held"), WaitsInTx(At::Call)).into_future());
     gate.entered.acquire().await.unwrap().forget();
     let mut aside = crate::support::db::pg(&url_of(db)).await;
     let bad = Scope::new("tenant-bad").unwrap();
@@ -433,19 +432,19 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
         let slow = (0..8).map(|number| {
             let name = key(&format!("{name}-{number}"));
             match in_tx {
-                true => tokio::spawn(engine.call(&bad, &name, WaitsInTx(at)).execute()),
-                false => tokio::spawn(engine.call(&bad, &name, WaitsInBatch(at)).execute()),
+                true => tokio::spawn(engine.call(&bad, &name, WaitsInTx(at)).into_future()),
+                false => tokio::spawn(engine.call(&bad, &name, WaitsInBatch(at)).into_future()),
             }
         });
         let slow: Vec<_> = slow.collect();
         until(async || db.number(WAITING).await == 2).await;
         for number in 0..8 {
-            let replay = engine.execute(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await;
+            let replay = engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await;
             assert!(finished(replay).replayed, "{name}");
             let other = Scope::new(format!("tenant-{number}")).unwrap();
-            finished(engine.execute(&other, &key(name), WaitsInTx(At::Nowhere)).await);
+            finished(engine.call(&other, &key(name), WaitsInTx(At::Nowhere)).await);
             finished(
-                engine.execute(&other, &key(&format!("{name}-b")), WaitsInBatch(At::Nowhere)).await,
+                engine.call(&other, &key(&format!("{name}-b")), WaitsInBatch(At::Nowhere)).await,
             );
             assert_eq!(db.number(WAITING).await, 2, "{name}");
         }
@@ -483,7 +482,7 @@ async fn g16_slow_phases_of_a_scope_leave_the_engines_pool_to_others() {
 async fn g16_slow_phases_of_a_scope_leave_an_applications_pool_to_others() {
     let db = Postgres::fresh().await;
     let pool =
-        DeadPool::builder(Manager::new(url_of(&db))).max_size(4).wait_timeout(Some(POOL_WAIT));
+        DeadpoolPool::builder(Manager::new(url_of(&db))).max_size(4).wait_timeout(Some(POOL_WAIT));
     let pool = pool.runtime(deadpool::Runtime::Tokio1).build().unwrap();
     slow_phases_leave_connections_to_others(Postgres::with_pool(pool), &db).await;
 }
@@ -514,17 +513,18 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     let engine = engine.build().unwrap();
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-    let slow = tokio::spawn(engine.call(&scope(), &key("slow"), WaitsInTx(At::First)).execute());
+    let slow =
+        tokio::spawn(engine.call(&scope(), &key("slow"), WaitsInTx(At::First)).into_future());
     until(async || db.number(WAITING).await == 1).await;
-    let told = engine.execute(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await;
-    let Err(ExecuteError::Unavailable(StoreError::NoConnection(why))) = &told else {
+    let told = engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await;
+    let Err(CallError::Unavailable(StoreError::NoConnection(why))) = &told else {
         panic!("{told:?}")
     };
     assert!(why.contains("this scope hold 1 of the pool's 4 connections"), "{why}");
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
     aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     finished(slow.await.unwrap());
-    assert!(!finished(engine.execute(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await).replayed);
+    assert!(!finished(engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await).replayed);
 }
 
 /// G10: *in progress* is told of a key that another transaction is about to create, and of no other
@@ -533,7 +533,7 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
 async fn g10_in_progress_is_told_by_what_the_server_knows() {
     let db = Postgres::fresh().await;
     let app = App::default();
-    finished(engine(&db, &app).execute(&scope(), &key("other"), book(20)).await);
+    finished(engine(&db, &app).call(&scope(), &key("other"), book(20)).await);
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     aside
         .batch_execute(
@@ -547,10 +547,10 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
         let url = format!("{}?options=-c%20statement_timeout%3D{limit}", url_of(&db));
         let store = crate::support::db::open_pg(&url, 4).await;
         let engine = engine_with(&store, &app, |b| b.lock_wait(Duration::from_millis(600)));
-        let told = engine.execute(&scope(), &key("busy"), book(20)).await;
+        let told = engine.call(&scope(), &key("busy"), book(20)).await;
         assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
         for form in [Form::AsOne, Form::InTurn] {
-            let told = engine.execute(&scope(), &key("busy"), form.parcel(Trouble::None)).await;
+            let told = engine.call(&scope(), &key("busy"), form.parcel(Trouble::None)).await;
             assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
         }
     }
@@ -563,8 +563,8 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
     .await;
     let engine = engine_with(&db, &app, |b| b.lock_wait(Duration::from_millis(50)));
     for (name, form) in [("one", Form::AsOne), ("two", Form::InTurn)] {
-        let told = engine.execute(&scope(), &key(name), form.parcel(Trouble::None)).await;
-        assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+        let told = engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await;
+        assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     }
 }
 
@@ -575,8 +575,8 @@ async fn g17_a_deadlock_in_a_first_batch_is_run_again() {
     db.sql("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)")
         .await;
     let engine = Engine::builder(db.clone()).register::<Crossing>().build().unwrap();
-    let one = tokio::spawn(engine.call(&scope(), &key("one"), Crossing([1, 2])).execute());
-    let two = tokio::spawn(engine.call(&scope(), &key("two"), Crossing([2, 1])).execute());
+    let one = tokio::spawn(engine.call(&scope(), &key("one"), Crossing([1, 2])).into_future());
+    let two = tokio::spawn(engine.call(&scope(), &key("two"), Crossing([2, 1])).into_future());
     finished(one.await.unwrap());
     finished(two.await.unwrap());
     assert_eq!(db.number("SELECT sum(n) FROM pair").await, 4);
@@ -658,7 +658,7 @@ async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
             let engine = engine.build().unwrap();
             let request = Slow { first, last, in_order };
             let name = key(&format!("{name}-{in_order}"));
-            let cause = failed(engine.call(&scope(), &name, request).execute().await);
+            let cause = failed(engine.call(&scope(), &name, request).await);
             let limit = Duration::from_secs(1);
             assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name:?} {in_order}");
             let begun = i64::from(phase == "answered");
@@ -680,7 +680,7 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
         let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
         let name = key(&format!("k-{in_order}"));
         let request = Slow { first: 0.0, last: 2.0, in_order };
-        let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).execute());
+        let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).into_future());
         let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND wait_event = 'PgSleep'";
         while db.number(asleep).await == 0 {
@@ -692,7 +692,7 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
             assert_eq!(db.number(WAITING).await, 0, "a connection waits for the row");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let told = engine.call(&scope(), &name, request).execute().await;
+        let told = engine.call(&scope(), &name, request).await;
         assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
         finished(call.await.unwrap());
         assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
@@ -755,7 +755,7 @@ async fn behind_a_proxy(
     let engine = Engine::builder(store).app(gate.clone()).register::<Landing>().build().unwrap();
     for name in ["warm", "warmer"] {
         let warm = Landing { waits: true, in_order };
-        finished(engine.execute(&scope(), &key(name), warm).await);
+        finished(engine.call(&scope(), &key(name), warm).await);
     }
     db.sql("DELETE FROM steps; DELETE FROM rides; DELETE FROM atomic_phases_keys").await;
     gate.bodies.store(0, Ordering::SeqCst);
@@ -774,7 +774,7 @@ async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_
         // The server hears of no client that is gone.
         proxy.arm(ends, 1, Cut::Hold);
         let request = Landing { waits: true, in_order };
-        let call = async || engine.execute(&scope(), &key("k"), request.clone()).await;
+        let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
         let limit = Duration::from_secs(1);
         assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
         let told = call().await;
@@ -804,7 +804,7 @@ async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
         let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
         proxy.arm(begins, 1, Cut::Late);
         let request = Landing { waits: false, in_order };
-        let call = async || engine.execute(&scope(), &key("k"), request.clone()).await;
+        let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
         let limit = Duration::from_secs(1);
         assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
         assert_eq!(proxy.fired(), 1);

@@ -44,20 +44,20 @@ impl Bench {
         let computed = Computed::default();
         let builder = Engine::builder(db.clone()).app(computed.clone());
         let engine = builder.register::<Statements>().build().unwrap();
-        finished(engine.execute(&scope(), &key("first"), Statements(vec![])).await);
+        finished(engine.call(&scope(), &key("first"), Statements(vec![])).await);
         Self { db, engine, computed }
     }
 
-    fn call(&self, name: &str, statements: &[&str]) -> JoinHandle<Result<Outcome, ExecuteError>> {
+    fn call(&self, name: &str, statements: &[&str]) -> JoinHandle<Result<Outcome, CallError>> {
         let statements = statements.iter().map(|&sql| sql.to_owned()).collect();
         let call = self.engine.call(&scope(), &key(name), Statements(statements));
         let call = call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30)));
-        tokio::spawn(call.__execute_in_place())
+        tokio::spawn(call.__call_in_place())
     }
 
     /// Each with its key and its statements, waiting for the writer together. The runtime has one
     /// thread, so whoever has computed its statements has handed them over, too.
-    async fn together(&self, calls: &[(&str, &[&str])]) -> Vec<Result<Outcome, ExecuteError>> {
+    async fn together(&self, calls: &[(&str, &[&str])]) -> Vec<Result<Outcome, CallError>> {
         let before = self.computed.load(Ordering::Relaxed);
         let writer = self.db.connection().await.unwrap();
         let calls: Vec<_> = calls.iter().map(|(name, sql)| self.call(name, sql)).collect();
@@ -219,7 +219,7 @@ async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
     reader.execute_batch("BEGIN").unwrap();
     assert_eq!(count(), 0);
     for told in bench.together(&calls).await {
-        assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+        assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     }
     reader.execute_batch("COMMIT").unwrap();
     assert_eq!((bench.things().await.as_str(), bench.keys().await, count()), ("", 0, 0));
@@ -244,7 +244,7 @@ async fn g7_a_common_commit_that_the_disk_has_no_room_for_is_nobodys() {
 
     let calls = [("a", &ADD[..1]), ("b", &ADD[1..2]), ("c", &ADD[2..3])];
     for told in bench.together(&calls).await {
-        let Err(ExecuteError::Unavailable(StoreError::Database { doing, .. })) = told else {
+        let Err(CallError::Unavailable(StoreError::Database { doing, .. })) = told else {
             panic!("{told:?}")
         };
         assert_eq!(doing, "commit");
@@ -315,7 +315,7 @@ async fn g12_a_batch_that_waited_too_long_is_not_begun() {
     // From here on the clock runs ahead whenever this thread has nothing else to do.
     tokio::time::pause();
     let told = bench.call("a", &ADD[..1]).await.unwrap();
-    assert!(matches!(told, Err(ExecuteError::Unavailable(_))), "{told:?}");
+    assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     tokio::time::resume();
     drop(writer);
     finished(bench.call("b", &ADD[1..2]).await.unwrap());
@@ -338,7 +338,7 @@ async fn a_database_in_memory_has_one_connection_for_all() {
     let builder = Engine::builder(db).app(Computed::default());
     let engine = builder.register::<Statements>().build().unwrap();
     for replayed in [false, true] {
-        let told = engine.execute(&scope(), &key("k"), Statements(vec![])).await;
+        let told = engine.call(&scope(), &key("k"), Statements(vec![])).await;
         assert_eq!(finished(told).replayed, replayed);
     }
 }

@@ -28,7 +28,7 @@ fn locks<S: TestDb, R: RequestDefinition<S, App>>() -> compat::Locks {
 async fn g14_a_deploy_counts_the_rows_that_a_change_would_strand<S: TestDb>(db: S) {
     let old = engine::<S, Plain>(&db);
     for phase in ["a", "b", "c"] {
-        failed(old.execute(&scope(), &key(phase), Plain::stopping(phase)).await);
+        failed(old.call(&scope(), &key(phase), Plain::stopping(phase)).await);
     }
     let report = old.check().await.unwrap();
     assert_eq!(report.in_flight.iter().map(|place| place.rows).sum::<u64>(), report.looked_at);
@@ -49,10 +49,10 @@ async fn a_version_is_drained_when_its_last_row_is_settled<S: TestDb>(db: S) {
         drained
     };
     assert!(drained().await);
-    failed(engine.execute(&scope(), &key("k"), Plain::stopping("b")).await);
+    failed(engine.call(&scope(), &key("k"), Plain::stopping("b")).await);
     assert!(!drained().await);
     db.let_time_pass().await;
-    finished(engine.execute(&scope(), &key("k"), Plain::stopping("")).await);
+    finished(engine.call(&scope(), &key("k"), Plain::stopping("")).await);
     assert!(drained().await);
 }
 

@@ -126,7 +126,7 @@ type Run<S> = fn(
     &Engine<S, App>,
     IdempotencyKey,
     String,
-) -> Pin<Box<dyn Future<Output = Result<Outcome, ExecuteError>> + Send + '_>>;
+) -> Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + '_>>;
 
 /// One of the family, without its type.
 struct Build<S: TestDb> {
@@ -148,7 +148,7 @@ fn build<S: TestDb, R: RequestDefinition<S, App> + Member>(
         name,
         engine: engine.build().unwrap(),
         run: |engine, key, stop| {
-            Box::pin(async move { engine.execute(&scope(), &key, R::stopping(&stop)).await })
+            Box::pin(async move { engine.call(&scope(), &key, R::stopping(&stop)).await })
         },
         lock: locks.iter().next().unwrap().clone(),
     }

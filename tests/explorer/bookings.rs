@@ -384,7 +384,7 @@ async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
     let stale = async || {
         let (engine, world) = emptied(&db, Provider::default()).await;
         let (scope, key) = (Scope::new("explorer").unwrap(), IdempotencyKey::new("explored"));
-        engine.execute(&scope, &key.unwrap(), book(20)).await.unwrap();
+        engine.call(&scope, &key.unwrap(), book(20)).await.unwrap();
         (engine, world)
     };
     let report = explore(stale, book(20)).run().await;

@@ -53,7 +53,7 @@ async fn pay(script: &'static [Step]) -> (String, Vec<String>) {
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).app(app).register::<Pay>().build().unwrap();
     let (scope, key) = (Scope::single_tenant(), IdempotencyKey::random());
-    let outcome = match engine.execute(&scope, &key, Pay {}).await.unwrap() {
+    let outcome = match engine.call(&scope, &key, Pay {}).await.unwrap() {
         Outcome::Finished(end) => {
             format!("{} {}", end.reply.status(), String::from_utf8_lossy(end.reply.bytes()))
         }
@@ -135,7 +135,7 @@ async fn nobody_listening_is_tried_a_few_times_and_certainly_not_charged() {
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).app(api).register::<Pay>().build().unwrap();
     let key = IdempotencyKey::random();
-    let outcome = engine.execute(&Scope::single_tenant(), &key, Pay {}).await.unwrap();
+    let outcome = engine.call(&Scope::single_tenant(), &key, Pay {}).await.unwrap();
     let Outcome::Failed { cause: FailureCause::Phase { reason, .. }, .. } = outcome else {
         panic!("{outcome:?}")
     };

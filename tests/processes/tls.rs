@@ -95,12 +95,12 @@ async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
     assert!(is_encrypted(&db).await);
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
-    let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!((first.reply, again.replayed, app.provider.effects()), (again.reply, true, 1));
     // Connections that the server ends are opened anew, encrypted as well.
     end_connections(&db).await;
-    finished(engine.execute(&scope(), &key("l"), book(20)).await);
+    finished(engine.call(&scope(), &key("l"), book(20)).await);
 
     let refused = async |url: &str, roots: &Path| {
         let store = Postgres::with_pool(postgres_tls::pool(url, roots).unwrap());

@@ -285,7 +285,7 @@ async fn meets_everybody<S: TestDb>(db: &S, row: &[Cell], kind: Kind) -> Result<
     let may_be_gone = row.iter().any(|cell| cell.sql == "'completed'");
     let understood = may_be_gone || row.iter().all(|cell| cell.sane);
 
-    let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+    let outcome = engine.call(&scope(), &key("k"), book(20)).await;
     if let Ok(Outcome::Finished(finished)) = &outcome {
         let status = finished.reply.status();
         prop_assert!((200..=599).contains(&status), "told status {status}");
@@ -348,7 +348,7 @@ fn hold<S: TestDb>(kind: Kind, cases: u32) {
     runtime.block_on(async {
         db.sql("DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs").await;
         db.sql(&insert::<S>(&sane(request), kind)).await;
-        finished(engine(&db, &app).execute(&scope(), &key("k"), book(20)).await);
+        finished(engine(&db, &app).call(&scope(), &key("k"), book(20)).await);
     });
     assert_eq!(app.provider.effects(), 1);
 }

@@ -178,7 +178,7 @@ async fn complete<S: TestDb>(db: &S, engine: &Engine<S, App>) {
 
 /// The old build calls, and hears no answer.
 async fn called_once<S: TestDb>(db: &S, app: &App) {
-    failed(running::<S, Old>(db, app).execute(&scope(), &key("k"), Old { amount: 1 }).await);
+    failed(running::<S, Old>(db, app).call(&scope(), &key("k"), Old { amount: 1 }).await);
     assert_eq!(app.provider.effects(), 1);
     show(db, app, "old build").await;
 }
@@ -192,7 +192,7 @@ async fn g2_a_build_that_cannot_decode_a_row_keeps_the_record_of_its_class<S: Te
     db.let_time_pass().await;
     let fixed = running::<S, Once>(&db, &app);
     println!("check: {:?}", fixed.check().await.unwrap().stranded);
-    let told = fixed.execute(&scope(), &key("k"), Once { amount: 1 }).await;
+    let told = fixed.call(&scope(), &key("k"), Once { amount: 1 }).await;
     show(&db, &app, "fixed build").await;
     assert_eq!(app.provider.effects(), 1, "G2: called a second time; {told:?}");
 }
@@ -206,7 +206,7 @@ async fn g1_a_build_that_inserts_a_phase_keeps_the_record_of_the_provider_key<S:
     db.let_time_pass().await;
     let renamed = running::<S, InsertedRenamed>(&db, &app);
     println!("check: {:?}", renamed.check().await.unwrap().stranded);
-    let told = renamed.execute(&scope(), &key("k"), InsertedRenamed { amount: 1 }).await;
+    let told = renamed.call(&scope(), &key("k"), InsertedRenamed { amount: 1 }).await;
     show(&db, &app, "renamed").await;
     assert_eq!(app.provider.effects(), 1, "G1: a second effect; {told:?}");
 }
@@ -219,7 +219,7 @@ async fn g2_a_build_that_inserts_a_phase_keeps_the_record_of_the_class<S: TestDb
     db.let_time_pass().await;
     let once = running::<S, InsertedOnce>(&db, &app);
     println!("check: {:?}", once.check().await.unwrap().stranded);
-    let told = once.execute(&scope(), &key("k"), InsertedOnce { amount: 1 }).await;
+    let told = once.call(&scope(), &key("k"), InsertedOnce { amount: 1 }).await;
     show(&db, &app, "once").await;
     assert_eq!(app.provider.effects(), 1, "G2: called a second time; {told:?}");
 }
@@ -229,7 +229,7 @@ async fn g11_an_operators_not_executed_is_not_told_as_known_where_nothing_is_kno
 ) {
     let app = App::default();
     let engine = running::<S, Windowed>(&db, &app);
-    failed(engine.execute(&scope(), &key("k"), Windowed { amount: 1 }).await);
+    failed(engine.call(&scope(), &key("k"), Windowed { amount: 1 }).await);
     let attempt = engine.status(&scope(), &key("k")).await.unwrap().unwrap().attempt;
     let word = Resolution::not_executed("paid", attempt);
     let said = engine.resolve(&scope(), &key("k"), word).await;
@@ -249,7 +249,7 @@ async fn g2_an_undecodable_row_at_its_cap_keeps_the_record_of_its_class<S: TestD
     println!("check: {:?}", fixed.check().await.unwrap().stranded);
     let said = fixed.resolve(&scope(), &key("k"), Resolution::retry()).await;
     println!("retry: {said:?}");
-    let told = fixed.execute(&scope(), &key("k"), Once { amount: 1 }).await;
+    let told = fixed.call(&scope(), &key("k"), Once { amount: 1 }).await;
     assert_eq!(app.provider.effects(), 1, "G2: called a second time; {told:?}");
 }
 
@@ -259,11 +259,11 @@ async fn g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded<
     }
     let app = App::default();
     let old = running::<S, Windowed>(&db, &app);
-    failed(old.execute(&scope(), &key("k"), Windowed { amount: 1 }).await);
+    failed(old.call(&scope(), &key("k"), Windowed { amount: 1 }).await);
     let day = if is_postgres::<S>() { "interval '25 hours'" } else { "25 * 3600 * 1000" };
     db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = advanced_at - {day}")).await;
     db.let_time_pass().await;
-    let told = old.execute(&scope(), &key("k"), Windowed { amount: 1 }).await;
+    let told = old.call(&scope(), &key("k"), Windowed { amount: 1 }).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
     let new = running::<S, Inserted>(&db, &app);
     let report = new.check().await.unwrap();

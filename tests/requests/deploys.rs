@@ -257,8 +257,8 @@ fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine
 /// Leaves a row behind `first`, and one behind `paid`, both of the old deploy.
 async fn old_rows<S: TestDb>(db: &S, app: &App) {
     let old = running::<S, Old>(db, app);
-    failed(old.execute(&scope(), &key("before"), Old::new(true)).await);
-    failed(old.execute(&scope(), &key("behind"), Old::new(true)).await);
+    failed(old.call(&scope(), &key("before"), Old::new(true)).await);
+    failed(old.call(&scope(), &key("behind"), Old::new(true)).await);
     db.sql(
         "UPDATE atomic_phases_keys SET recovery_point = 'paid' WHERE idempotency_key = 'behind'",
     )
@@ -282,7 +282,7 @@ async fn g14_a_row_in_flight_survives_a_rename_and_an_added_phase<S: TestDb>(db:
     let new = running::<S, Renamed>(&db, &app);
     assert!(new.check().await.unwrap().is_clean());
     for name in ["before", "behind"] {
-        let done = finished(new.execute(&scope(), &key(name), Renamed::new(false)).await);
+        let done = finished(new.call(&scope(), &key(name), Renamed::new(false)).await);
         assert_eq!(done.reply.bytes(), b"renamed");
     }
     let calls = app.provider.calls();
@@ -312,13 +312,13 @@ async fn g14_a_removed_phase_strands_its_rows_and_is_reported<S: TestDb>(db: S) 
     ];
     assert_eq!(stranded(&report), both);
     for name in ["behind", "before"] {
-        let outcome = new.execute(&scope(), &key(name), Removed::new(false)).await;
+        let outcome = new.call(&scope(), &key(name), Removed::new(false)).await;
         assert_eq!(failed(outcome), FailureCause::NotKnownHere);
     }
     assert_eq!(db.number(token).await, before, "left as it was, for a node that knows it");
     assert_eq!(
         finished(
-            running::<S, Old>(&db, &app).execute(&scope(), &key("behind"), Old::new(false)).await
+            running::<S, Old>(&db, &app).call(&scope(), &key("behind"), Old::new(false)).await
         )
         .reply
         .bytes(),
@@ -326,7 +326,7 @@ async fn g14_a_removed_phase_strands_its_rows_and_is_reported<S: TestDb>(db: S) 
     );
     assert_eq!(
         finished(
-            running::<S, Old>(&db, &app).execute(&scope(), &key("before"), Old::new(false)).await
+            running::<S, Old>(&db, &app).call(&scope(), &key("before"), Old::new(false)).await
         )
         .reply
         .bytes(),
@@ -341,15 +341,15 @@ async fn g14_another_version_is_left_to_the_node_that_knows_it<S: TestDb>(db: S)
     let report = new.check().await.unwrap();
     assert!(report.stranded.iter().all(|s| s.because == StrandedBecause::UnknownVersion));
     assert_eq!(report.stranded.iter().map(|s| s.rows.rows).sum::<u64>(), 2);
-    let outcome = new.execute(&scope(), &key("before"), NextVersion::new(false)).await;
+    let outcome = new.call(&scope(), &key("before"), NextVersion::new(false)).await;
     assert_eq!(failed(outcome), FailureCause::NotKnownHere);
     // Both versions in one process, while requests of the old one are in flight.
     let twice =
         Engine::builder(db.clone()).app(app.clone()).register::<Old>().register::<NextVersion>();
     let both = twice.build().unwrap();
     assert!(both.check().await.unwrap().is_clean());
-    finished(both.execute(&scope(), &key("before"), Old::new(false)).await);
-    finished(both.execute(&scope(), &key("new"), NextVersion::new(false)).await);
+    finished(both.call(&scope(), &key("before"), Old::new(false)).await);
+    finished(both.call(&scope(), &key("new"), NextVersion::new(false)).await);
     let none = running::<S, Book>(&db, &app).check().await.unwrap();
     assert_eq!(none.stranded[0].because, StrandedBecause::UnknownDefinition);
     let twice = Engine::builder(db).app(app).register::<Old>().register::<Renamed>().build();
@@ -362,7 +362,7 @@ async fn g14_what_a_newer_process_wrote_is_left_alone<S: TestDb>(db: S) {
     let old = running::<S, Old>(&db, &app);
     db.sql("UPDATE atomic_phases_keys SET fingerprint = 'v9:abc' WHERE idempotency_key = 'before'")
         .await;
-    let outcome = old.execute(&scope(), &key("before"), Old::new(false)).await;
+    let outcome = old.call(&scope(), &key("before"), Old::new(false)).await;
     assert_eq!(failed(outcome), FailureCause::NotKnownHere);
     let blob =
         match db.text("SELECT created_at FROM atomic_phases_keys LIMIT 1").await.contains('-') {
@@ -371,25 +371,25 @@ async fn g14_what_a_newer_process_wrote_is_left_alone<S: TestDb>(db: S) {
         };
     for broken in ["params", "outputs"] {
         db.sql(&format!("UPDATE atomic_phases_keys SET {broken} = CAST('x' AS {blob}) WHERE idempotency_key = 'behind'")).await;
-        let outcome = old.execute(&scope(), &key("behind"), Old::new(false)).await;
+        let outcome = old.call(&scope(), &key("behind"), Old::new(false)).await;
         assert!(!matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
     }
     assert_eq!(app.provider.calls().len(), 2);
     let not_registered =
-        running::<S, Book>(&db, &app).execute(&scope(), &key("x"), Old::new(false)).await;
+        running::<S, Book>(&db, &app).call(&scope(), &key("x"), Old::new(false)).await;
     let Err(error) = not_registered else { panic!("it is not registered") };
     assert!(error.to_string().contains(".register::<"), "{error}");
 }
 
 async fn g2_a_call_that_was_made_as_idempotent_is_not_repeated_as_at_most_once<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
-    failed(running::<S, Old>(&db, &app).execute(&scope(), &key("k"), Old::new(true)).await);
+    failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
     db.let_time_pass().await;
     let new = running::<S, Once>(&db, &app);
     let report = new.check().await.unwrap();
     assert_eq!(report.stranded[0].because, StrandedBecause::CallMayHaveBeenMade);
     for _ in 0..3 {
-        let outcome = new.execute(&scope(), &key("k"), Once::new(false)).await;
+        let outcome = new.call(&scope(), &key("k"), Once::new(false)).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     let standing = new.status(&scope(), &key("k")).await.unwrap().unwrap();
@@ -399,7 +399,7 @@ async fn g2_a_call_that_was_made_as_idempotent_is_not_repeated_as_at_most_once<S
     // Once it is settled, the request is run under the new class.
     let word = Resolution::not_executed("paid", standing.attempt);
     assert_eq!(new.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
-    finished(new.execute(&scope(), &key("k"), Once::new(false)).await);
+    finished(new.call(&scope(), &key("k"), Once::new(false)).await);
     assert_eq!(app.provider.calls().len(), 2);
 }
 
@@ -407,14 +407,14 @@ async fn g2_the_next_build_knows_under_which_class_a_call_was_made<S: TestDb>(db
     let app = App::new(Provider::that_ignores_keys());
     let once = running::<S, Once>(&db, &app);
     // Released before its call.
-    finished(once.execute(&scope(), &key("other"), Once::new(false)).await);
+    finished(once.call(&scope(), &key("other"), Once::new(false)).await);
     let call = once.call(&scope(), &key("k"), Once::new(false));
     assert!(matches!(call.accept().await, Ok(Outcome::Accepted)));
     // A build that calls it idempotent dies in the middle of the call.
     let mut gate = app.provider.stop_after_the_effect();
     let idempotent = running::<S, Old>(&db.another().await, &app);
     let call = idempotent.call(&scope(), &key("k"), Old::new(false));
-    let call = tokio::spawn(call.__execute_in_place());
+    let call = tokio::spawn(call.__call_in_place());
     let held = gate.recv().await.unwrap();
     call.abort();
     let _ = call.await;
@@ -422,14 +422,14 @@ async fn g2_the_next_build_knows_under_which_class_a_call_was_made<S: TestDb>(db
     app.provider.stop_no_more();
     db.let_time_pass().await;
     let calls = app.provider.calls().len();
-    let outcome = once.execute(&scope(), &key("k"), Once::new(false)).await;
+    let outcome = once.call(&scope(), &key("k"), Once::new(false)).await;
     assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     assert_eq!(app.provider.calls().len(), calls, "the call was repeated");
 }
 
 async fn g1_a_call_whose_provider_key_changed_is_left_alone_and_reported<S: TestDb>(db: S) {
     let app = App::default();
-    failed(running::<S, Old>(&db, &app).execute(&scope(), &key("k"), Old::new(true)).await);
+    failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
     db.let_time_pass().await;
     let new = running::<S, RenamedWithoutWas>(&db, &app);
     let report = new.check().await.unwrap();
@@ -437,7 +437,7 @@ async fn g1_a_call_whose_provider_key_changed_is_left_alone_and_reported<S: Test
     assert_eq!((report.stranded[0].samples, report.stranded[0].affected), (1, 1));
     let row = "SELECT status || ' ' || lease_token || attempts || phases FROM atomic_phases_keys";
     let before = db.text(row).await;
-    let outcome = new.execute(&scope(), &key("k"), RenamedWithoutWas::new(false)).await;
+    let outcome = new.call(&scope(), &key("k"), RenamedWithoutWas::new(false)).await;
     assert_eq!(failed(outcome), FailureCause::NotKnownHere);
     let config = WorkerConfig::default().grace(Duration::ZERO);
     assert_eq!(Completer::new(&new, config).run_once().await.unwrap().left, 1);
@@ -446,7 +446,7 @@ async fn g1_a_call_whose_provider_key_changed_is_left_alone_and_reported<S: Test
     // With its old name the phase is the same call.
     let renamed = running::<S, Renamed>(&db, &app);
     assert!(renamed.check().await.unwrap().is_clean());
-    finished(renamed.execute(&scope(), &key("k"), Renamed::new(false)).await);
+    finished(renamed.call(&scope(), &key("k"), Renamed::new(false)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -466,7 +466,7 @@ async fn g14_an_inserted_phase_strands_the_rows_beyond_it_and_an_operator_hears_
         assert_eq!(stranded.rows.recovery_point, point);
     }
     assert_eq!(report.stranded.len(), 2, "{report:?}");
-    let outcome = new.execute(&scope(), &key("behind"), Inserted::new(false)).await;
+    let outcome = new.call(&scope(), &key("behind"), Inserted::new(false)).await;
     assert_eq!(failed(outcome), FailureCause::NotKnownHere);
     let word = Resolution::executed("paid", &Paid("effect-2".into())).unwrap();
     let words = [word, Resolution::not_executed("paid", 1)];
@@ -528,7 +528,7 @@ async fn parameters_that_are_not_read<S: TestDb, R: RequestDefinition<S, App>>(d
     new.erase(&scope(), &key("finished")).await.unwrap();
     assert_eq!(say("retried", Resolution::retry()).await, Resolved::Applied);
     assert!(app.provider.calls().is_empty());
-    finished(old.execute(&scope(), &key("retried"), InNumbers { amount: 1 }).await);
+    finished(old.call(&scope(), &key("retried"), InNumbers { amount: 1 }).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -541,33 +541,33 @@ async fn g17_an_output_of_another_type_is_seen_before_a_phase_runs<S: TestDb>(db
     assert_eq!(report.stranded.len(), 1, "{report:?}");
     assert_eq!(report.stranded[0].because, StrandedBecause::OutputsUndecodable);
     assert_eq!(report.stranded[0].rows.recovery_point, "paid");
-    let outcome = new.execute(&scope(), &key("behind"), OutputChanged::new(false)).await;
+    let outcome = new.call(&scope(), &key("behind"), OutputChanged::new(false)).await;
     assert!(matches!(failed(outcome), FailureCause::Undecodable { .. }));
     let standing = new.status(&scope(), &key("behind")).await.unwrap().unwrap();
     assert_eq!(standing.reason.unwrap(), StrandedBecause::OutputsUndecodable.as_str());
     assert_eq!(standing.recovery_point, "paid", "nothing of it was lost");
-    finished(new.execute(&scope(), &key("before"), OutputChanged::new(false)).await);
+    finished(new.call(&scope(), &key("before"), OutputChanged::new(false)).await);
     db.let_time_pass().await;
     let old = running::<S, Old>(&db, &app);
-    finished(old.execute(&scope(), &key("behind"), Old::new(false)).await);
+    finished(old.call(&scope(), &key("behind"), Old::new(false)).await);
 }
 
 async fn g14_a_retry_of_a_newer_version_drives_the_row_by_its_own<S: TestDb>(db: S) {
     let app = App::default();
-    failed(running::<S, Old>(&db, &app).execute(&scope(), &key("k"), Old::new(true)).await);
+    failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
     db.let_time_pass().await;
     let both = Engine::builder(db.clone()).app(app.clone());
     let both = both.register::<Old>().register::<NextVersionToo>().build().unwrap();
-    let done = finished(both.execute(&scope(), &key("k"), NextVersionToo::new(false)).await);
+    let done = finished(both.call(&scope(), &key("k"), NextVersionToo::new(false)).await);
     assert_eq!(done.reply.bytes(), b"old", "by the version that it was begun with");
     assert_eq!(app.provider.effects(), 1);
-    let new = finished(both.execute(&scope(), &key("new"), NextVersionToo::new(false)).await);
+    let new = finished(both.call(&scope(), &key("new"), NextVersionToo::new(false)).await);
     assert_eq!(new.reply.bytes(), b"second version");
 }
 
 async fn check_looks_at_a_bounded_number_of_rows<S: TestDb>(db: S) {
     let app = App::default();
-    failed(running::<S, Old>(&db, &app).execute(&scope(), &key("k"), Old::new(true)).await);
+    failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
     let copy = "INSERT INTO atomic_phases_keys SELECT scope, idempotency_key || n, request_id, \
         definition, definition_version, phases, fingerprint, status, recovery_point, open_intent, \
         lease_token, locked_until, run_after, attempts, forgiven_attempts, reconciles, resolution, \

@@ -35,9 +35,9 @@ async fn no_plaintext_is_in_any_table<S: TestDb>(db: S) {
         &key("k"),
         Notify { who: "canary".into(), trouble: Trouble::None.into() },
     );
-    finished(call.context(&"canary").execute().await);
-    finished(engine.execute(&scope(), &key("b"), book(20)).await);
-    failed(engine.execute(&scope(), &key("o"), troubled(Trouble::RetryForeignAlways)).await);
+    finished(call.context(&"canary").await);
+    finished(engine.call(&scope(), &key("b"), book(20)).await);
+    failed(engine.call(&scope(), &key("o"), troubled(Trouble::RetryForeignAlways)).await);
     let dump = dump(&db).await;
     // Parameters, context, outputs; the replies; the jobs' arguments.
     for plain in ["canary", "effect-", "amount", "booked\"", "content-type", "seen"] {
@@ -50,10 +50,10 @@ async fn no_plaintext_is_in_any_table<S: TestDb>(db: S) {
 async fn a_sealed_request_resumes_and_replays<S: TestDb>(db: S) {
     let app = App::default();
     let engine = sealing(&db, &app, &ONE);
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
     let other_node = sealing(&db.another().await, &app, &ONE);
-    let first = finished(other_node.execute(&scope(), &key("k"), book(20)).await);
-    let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let first = finished(other_node.call(&scope(), &key("k"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(again.replayed);
     assert_eq!(again.reply, first.reply);
     let jobs = Handlers::new()
@@ -70,41 +70,41 @@ async fn a_sealed_request_resumes_and_replays<S: TestDb>(db: S) {
 async fn a_key_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) {
     let app = App::default();
     let old = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE));
-    failed(old.execute(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
-    finished(old.execute(&scope(), &key("done"), book(20)).await);
+    failed(old.call(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
+    finished(old.call(&scope(), &key("done"), book(20)).await);
     // Nodes of the second and the third step run side by side.
     let reads = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read(2, &ANOTHER));
     let writes = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER).also_read(1, &ONE));
-    assert!(finished(writes.execute(&scope(), &key("done"), book(20)).await).replayed);
-    finished(writes.execute(&scope(), &key("open"), book(20)).await);
-    finished(writes.execute(&scope(), &key("new"), book(20)).await);
+    assert!(finished(writes.call(&scope(), &key("done"), book(20)).await).replayed);
+    finished(writes.call(&scope(), &key("open"), book(20)).await);
+    finished(writes.call(&scope(), &key("new"), book(20)).await);
     for name in ["done", "open", "new"] {
-        assert!(finished(reads.execute(&scope(), &key(name), book(20)).await).replayed, "{name}");
+        assert!(finished(reads.call(&scope(), &key(name), book(20)).await).replayed, "{name}");
     }
     // Without the old key, what was written with it is left alone, and the rest goes on.
     let after = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER));
-    assert!(finished(after.execute(&scope(), &key("new"), book(20)).await).replayed);
-    unreadable(after.execute(&scope(), &key("done"), book(20)).await, "response_headers");
+    assert!(finished(after.call(&scope(), &key("new"), book(20)).await).replayed);
+    unreadable(after.call(&scope(), &key("done"), book(20)).await, "response_headers");
     assert_eq!(app.provider.effects(), 3);
 }
 
 async fn plain_rows_are_read_while_encryption_is_introduced<S: TestDb>(db: S) {
     let app = App::default();
     let plain = engine(&db, &app);
-    failed(plain.execute(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
-    finished(plain.execute(&scope(), &key("done"), book(20)).await);
+    failed(plain.call(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
+    finished(plain.call(&scope(), &key("done"), book(20)).await);
     let sealing = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read_plain());
-    assert!(finished(sealing.execute(&scope(), &key("done"), book(20)).await).replayed);
-    finished(sealing.execute(&scope(), &key("open"), book(20)).await);
+    assert!(finished(sealing.call(&scope(), &key("done"), book(20)).await).replayed);
+    finished(sealing.call(&scope(), &key("open"), book(20)).await);
     let strict = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE));
-    unreadable(strict.execute(&scope(), &key("done"), book(20)).await, "response_headers");
+    unreadable(strict.call(&scope(), &key("done"), book(20)).await, "response_headers");
     assert_eq!(app.provider.effects(), 2);
 }
 
 #[track_caller]
-fn unreadable(outcome: Result<Outcome, ExecuteError>, column: &str) {
+fn unreadable(outcome: Result<Outcome, CallError>, column: &str) {
     match outcome {
-        Err(ExecuteError::Unreadable { what, .. }) if what == column => {}
+        Err(CallError::Unreadable { what, .. }) if what == column => {}
         other => panic!("{column}: {other:?}"),
     }
 }
@@ -119,26 +119,26 @@ async fn state<S: TestDb>(db: &S, name: &str) -> String {
 async fn g14_with_another_key_the_row_is_left_alone<S: TestDb>(db: S) {
     let app = App::default();
     let engine = sealing(&db, &app, &ONE);
-    finished(engine.execute(&scope(), &key("done"), book(20)).await);
-    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
+    failed(engine.call(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
     db.let_time_pass().await;
     let before = [state(&db, "done").await, state(&db, "open").await];
     let calls = app.provider.calls().len();
 
     let stranger = sealing(&db, &app, &ANOTHER);
-    unreadable(stranger.execute(&scope(), &key("done"), book(20)).await, "response_headers");
-    unreadable(stranger.execute(&scope(), &key("open"), book(20)).await, "params");
+    unreadable(stranger.call(&scope(), &key("done"), book(20)).await, "response_headers");
+    unreadable(stranger.call(&scope(), &key("open"), book(20)).await, "params");
     let config = || WorkerConfig::default().grace(std::time::Duration::ZERO);
     let swept = Completer::new(&stranger, config()).run_once().await.unwrap();
     assert_eq!((swept.left, swept.total()), (1, 1), "left to a node that has the key");
     let word = stranger.resolve(&scope(), &key("open"), Resolution::finish(Reply::new(204))).await;
     assert!(matches!(word, Err(ResolveError::Unreadable { what: "params" })), "{word:?}");
     let answer = stranger.status(&scope(), &key("done")).await;
-    assert!(matches!(answer, Err(ExecuteError::Unreadable { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(CallError::Unreadable { .. })), "{answer:?}");
     assert_eq!([state(&db, "done").await, state(&db, "open").await], before);
     assert_eq!(app.provider.calls().len(), calls);
 
-    finished(engine.execute(&scope(), &key("done"), book(20)).await);
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
 }
 
 /// Where a stored value is: scope, key, column.
@@ -193,14 +193,14 @@ async fn values_that_were_swapped_or_altered_are_found_out_and_have_no_effect<S:
             let name = format!("case-{case}");
             for (scope, name) in [(&ours, name.as_str()), (&theirs, &name), (&ours, "donor")] {
                 let call = engine.call(scope, &key(name), request.clone()).context(&name);
-                call.execute().await.unwrap();
+                call.await.unwrap();
             }
             match sources(&name, column, other)[case] {
                 Some(from) => copy(&db, from, ("tenant-1", &name, column)).await,
                 None => altered(&db, &name, column).await,
             }
             let (before, calls) = (state(&db, &name).await, app.provider.calls().len());
-            unreadable(engine.execute(&ours, &key(&name), book(20)).await, column);
+            unreadable(engine.call(&ours, &key(&name), book(20)).await, column);
             assert_eq!(app.provider.calls().len(), calls, "{column}, case {case}");
             assert_eq!(state(&db, &name).await, before, "{column}, case {case}");
         }
@@ -211,7 +211,7 @@ async fn a_staged_job_that_was_moved_or_altered_is_not_delivered<S: TestDb>(db: 
     let app = App::default();
     let engine = sealing(&db, &app, &ONE);
     for name in ["a", "b"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     db.sql(
         "UPDATE atomic_phases_staged_jobs SET args = (SELECT args FROM atomic_phases_staged_jobs \

@@ -38,11 +38,11 @@ async fn deliver_all<S: TestDb>(engine: &TestEngine<S>) {
 }
 
 async fn booked<S: TestDb>(engine: &TestEngine<S>, name: &str) {
-    finished(engine.execute(&scope(), &key(name), book(20)).await);
+    finished(engine.call(&scope(), &key(name), book(20)).await);
 }
 
 #[track_caller]
-fn is_erased(outcome: Result<Outcome, ExecuteError>) {
+fn is_erased(outcome: Result<Outcome, CallError>) {
     assert!(matches!(outcome, Ok(Outcome::Erased)), "{outcome:?}");
 }
 
@@ -57,11 +57,11 @@ async fn g15_an_erased_request_is_a_tombstone_and_never_runs_again<S: TestDb>(db
     }
     let other_node = crate::support::engine(&db.another().await, &app);
     for engine in [&engine, &other_node] {
-        is_erased(engine.execute(&scope(), &key("k"), book(20)).await);
+        is_erased(engine.call(&scope(), &key("k"), book(20)).await);
         is_erased(engine.call(&scope(), &key("k"), book(20)).accept().await);
         // The fingerprint is gone: other parameters cannot be told from these.
-        is_erased(engine.execute(&scope(), &key("k"), book(21)).await);
-        is_erased(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+        is_erased(engine.call(&scope(), &key("k"), book(21)).await);
+        is_erased(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     }
     let status = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
     assert!(status.erased && status.reply.is_none());
@@ -84,7 +84,7 @@ async fn nothing_of_what_the_user_gave_is_left_in_any_table<S: TestDb>(db: S) {
     let who = |who: &str| Notify { who: who.into(), trouble: Trouble::None.into() };
     let call = engine.call(&scope(), &key("k"), who("canary-in-params"));
     let call = call.context(&"canary-in-context");
-    finished(call.origin(RequestOrigin::new("POST", "/canary", None)).execute().await);
+    finished(call.origin(RequestOrigin::new("POST", "/canary", None)).await);
     let before = dump(&db).await;
     assert!(before.contains("canary-in-params") && before.contains("canary-in-context"));
     assert!(before.contains("notified effect-1"));
@@ -100,7 +100,7 @@ async fn what_is_not_settled_is_not_erased<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let nothing = engine.erase(&scope(), &key("none")).await;
     assert!(matches!(nothing, Err(EraseError::NoSuchKey)), "{nothing:?}");
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     for status in ["pending", "in_progress", "failed_retryable", "unknown"] {
         db.sql(&format!("UPDATE atomic_phases_keys SET status = '{status}'")).await;
         let refused = engine.erase(&scope(), &key("k")).await.unwrap_err();
@@ -134,7 +134,7 @@ async fn g18_jobs_that_are_to_be_delivered_are_not_lost_to_an_erasure<S: TestDb>
     assert_eq!(enqueuer.run_once().await.unwrap().dead_letters, 1);
     engine.erase(&scope(), &key("k")).await.unwrap();
     assert_eq!(db.number(jobs).await, 0);
-    is_erased(engine.execute(&scope(), &key("k"), book(20)).await);
+    is_erased(engine.call(&scope(), &key("k"), book(20)).await);
 }
 
 /// All staged jobs become dead letters.
@@ -167,7 +167,7 @@ async fn the_dead_jobs_of_a_reaped_key_are_erased_by_its_name<S: TestDb>(db: S) 
         give_up_all(&engine).await;
         // Those of a request that is not erased, and of another scope, stay.
         booked(&engine, "other").await;
-        finished(engine.execute(&Scope::new("tenant-2").unwrap(), &key("k"), book(20)).await);
+        finished(engine.call(&Scope::new("tenant-2").unwrap(), &key("k"), book(20)).await);
         give_up_all(&engine).await;
         assert_eq!(db.number(jobs).await, 6);
         match by_scope {
@@ -191,7 +191,7 @@ async fn the_jobs_of_a_former_life_of_a_key_are_erased_with_it<S: TestDb>(db: S)
     let engine = engine(&db, &app);
     booked(&engine, "k").await;
     reap(&db).await;
-    finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     let refused = engine.erase(&scope(), &key("k")).await;
     assert!(matches!(refused, Err(EraseError::JobsWaiting)), "of the former one: {refused:?}");
     give_up_all(&engine).await;
@@ -203,13 +203,13 @@ async fn an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention<S: Te
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.max_attempts(1));
     let hopeless = troubled(Trouble::RetryForeignAlways);
-    let dead = engine.execute(&scope(), &key("k"), hopeless.clone()).await;
+    let dead = engine.call(&scope(), &key("k"), hopeless.clone()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
     // Dead letters do not expire; a tombstone does. It must not be past its expiry at once.
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     engine.erase(&scope(), &key("k")).await.unwrap();
     assert_eq!(Reaper::new(&db, WorkerConfig::default()).run_once().await.unwrap(), 0);
-    is_erased(engine.execute(&scope(), &key("k"), hopeless).await);
+    is_erased(engine.call(&scope(), &key("k"), hopeless).await);
     let revived = engine.resolve(&scope(), &key("k"), Resolution::retry()).await;
     assert!(matches!(revived, Err(ResolveError::Conflict(_))), "{revived:?}");
     assert!(engine.check().await.unwrap().waiting.is_empty(), "nobody has to look at it");
@@ -221,17 +221,17 @@ async fn g16_a_scope_is_erased_without_its_neighbours<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let neighbour = Scope::new("tenant-10").unwrap();
     for name in ["a", "b", "c"] {
-        finished(engine.execute(&scope(), &key(name), notify(Trouble::None)).await);
-        finished(engine.execute(&neighbour, &key(name), notify(Trouble::None)).await);
+        finished(engine.call(&scope(), &key(name), notify(Trouble::None)).await);
+        finished(engine.call(&neighbour, &key(name), notify(Trouble::None)).await);
     }
-    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
     let swept = engine.erase_scope(&scope()).await.unwrap();
     assert_eq!((swept.erased, swept.left), (3, 1));
     let swept = engine.erase_scope(&scope()).await.unwrap();
     assert_eq!((swept.erased, swept.left), (0, 1), "what is erased is not counted again");
     for name in ["a", "b", "c"] {
-        is_erased(engine.execute(&scope(), &key(name), notify(Trouble::None)).await);
-        let theirs = engine.execute(&neighbour, &key(name), notify(Trouble::None)).await;
+        is_erased(engine.call(&scope(), &key(name), notify(Trouble::None)).await);
+        let theirs = engine.call(&neighbour, &key(name), notify(Trouble::None)).await;
         assert!(finished(theirs).replayed);
     }
     assert_eq!(app.provider.effects(), 7);
@@ -244,7 +244,7 @@ async fn g14_a_request_that_nobody_here_knows_can_be_erased<S: TestDb>(db: S) {
     deliver_all(&engine).await;
     let ignorant = Engine::builder(db.clone()).build().unwrap();
     ignorant.erase(&scope(), &key("k")).await.unwrap();
-    is_erased(engine.execute(&scope(), &key("k"), book(20)).await);
+    is_erased(engine.call(&scope(), &key("k"), book(20)).await);
 }
 
 /// Erasures, retries and a reaper at once: the ledger has one effect, whoever comes first.
@@ -259,7 +259,7 @@ async fn g3_an_erasure_and_a_retry_never_make_a_second_effect<S: TestDb>(db: S) 
                 0 => drop(engine.erase(&scope(), &key("k")).await),
                 1 => drop(engine.erase_scope(&scope()).await.unwrap()),
                 _ => {
-                    let outcome = engine.execute(&scope(), &key("k"), notify(Trouble::None)).await;
+                    let outcome = engine.call(&scope(), &key("k"), notify(Trouble::None)).await;
                     assert!(!matches!(outcome, Err(_) | Ok(Outcome::Mismatch)), "{outcome:?}");
                 }
             }
@@ -269,7 +269,7 @@ async fn g3_an_erasure_and_a_retry_never_make_a_second_effect<S: TestDb>(db: S) 
         call.await.unwrap();
     }
     engine.erase(&scope(), &key("k")).await.unwrap();
-    is_erased(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    is_erased(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -313,5 +313,5 @@ async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
     assert_eq!((erased.erased, erased.left), (1, 1), "the other one");
     holder.batch_execute("ROLLBACK").await.unwrap();
     engine.erase(&scope(), &key("locked")).await.unwrap();
-    is_erased(engine.execute(&scope(), &key("locked"), book(20)).await);
+    is_erased(engine.call(&scope(), &key("locked"), book(20)).await);
 }

@@ -17,13 +17,13 @@ async fn with_each_form<S: TestDb>(
     engine: &TestEngine<S>,
     name: &str,
     weight: i64,
-) -> [Result<Outcome, ExecuteError>; 3] {
+) -> [Result<Outcome, CallError>; 3] {
     let at = |form: &str| key(&format!("{name}-{form}"));
     let parcel = |form: Form| Parcel { weight, ..form.parcel(Trouble::None) };
     [
-        engine.call(&scope(), &at("tx"), book(weight)).expect_new().execute().await,
-        engine.call(&scope(), &at("turn"), parcel(Form::InTurn)).expect_new().execute().await,
-        engine.call(&scope(), &at("one"), parcel(Form::AsOne)).expect_new().execute().await,
+        engine.call(&scope(), &at("tx"), book(weight)).expect_new().await,
+        engine.call(&scope(), &at("turn"), parcel(Form::InTurn)).expect_new().await,
+        engine.call(&scope(), &at("one"), parcel(Form::AsOne)).expect_new().await,
     ]
 }
 
@@ -51,9 +51,9 @@ async fn g10_a_wrong_hint_is_answered_as_no_hint<S: TestDb>(db: S) {
 
     let mut gate = app.provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key("held"), book(20)).expect_new();
-    let running = tokio::spawn(call.execute());
+    let running = tokio::spawn(call.into_future());
     let in_the_call = gate.recv().await.unwrap();
-    let second = engine.call(&scope(), &key("held"), book(20)).expect_new().execute().await;
+    let second = engine.call(&scope(), &key("held"), book(20)).expect_new().await;
     assert!(matches!(second, Ok(Outcome::InProgress { .. })), "{second:?}");
     in_the_call.send(()).unwrap();
     assert!(!finished(running.await.unwrap()).replayed);
@@ -68,7 +68,7 @@ async fn g10_of_many_who_expect_a_new_key_one_runs<S: TestDb>(db: S) {
         let name = key(&format!("k{}", number % 4));
         let parcel = forms[number % 2].parcel(Trouble::None);
         let call = engines[number / 4 % 2].call(&scope(), &name, parcel).expect_new();
-        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(20))).execute());
+        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(20))).into_future());
     }
     let mut first = 0;
     while let Some(outcome) = calls.join_next().await {
@@ -84,10 +84,10 @@ async fn g16_a_replay_with_the_hint_counts_against_no_quota<S: TestDb>(db: S) {
     let quota = Quota::default().rate(1, Duration::from_secs(3600));
     let engine = engine_with(&db, &app, |builder| builder.quota(quota));
     let call = |name| engine.call(&scope(), &key(name), book(20)).expect_new();
-    assert!(!finished(call("a").execute().await).replayed);
-    assert!(finished(call("a").execute().await).replayed);
-    let refused = call("b").execute().await;
-    assert!(matches!(refused, Err(ExecuteError::RateExceeded { .. })), "{refused:?}");
+    assert!(!finished(call("a").await).replayed);
+    assert!(finished(call("a").await).replayed);
+    let refused = call("b").await;
+    assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
 }
 
 /// Without the hint it is the look that finds a connection dead.

@@ -322,11 +322,11 @@ async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(d
     let call = async |engine: &Engine<S, App>, name: &str, path: &str, note: Option<&str>| {
         let request = WithNote { amount: 1, note: note.map(str::to_owned) };
         let origin = RequestOrigin::new("POST", path, None);
-        engine.call(&scope(), &key(name), request).origin(origin).execute().await
+        engine.call(&scope(), &key(name), request).origin(origin).await
     };
     let old_call = async |name: &str| {
         let origin = RequestOrigin::new("POST", "/orders", None);
-        old.call(&scope(), &key(name), Order { amount: 1 }).origin(origin).execute().await
+        old.call(&scope(), &key(name), Order { amount: 1 }).origin(origin).await
     };
     failed(old_call("open").await);
     let done = finished(old_call("done").await);
@@ -356,21 +356,21 @@ async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(d
     let both = builder.register::<OfVersion2>().build().unwrap();
     let origin = RequestOrigin::new("POST", "/orders", None);
     let request = OfVersion2 { amount: 1, note: None };
-    let again = both.call(&scope(), &key("done"), request).origin(origin.clone()).execute().await;
+    let again = both.call(&scope(), &key("done"), request).origin(origin.clone()).await;
     assert!(finished(again).replayed);
     let request = OfVersion2 { amount: 2, note: None };
-    let other = both.call(&scope(), &key("done"), request).origin(origin).execute().await;
+    let other = both.call(&scope(), &key("done"), request).origin(origin).await;
     assert!(matches!(other, Ok(Outcome::Mismatch)), "{other:?}");
 }
 
 async fn g9_what_the_callers_type_cannot_read_is_no_mismatch_and_not_replayed<S: TestDb>(db: S) {
     let app = App::default();
     let old = of::<S, Order>(&db, &app);
-    failed(old.execute(&scope(), &key("open"), Order { amount: 1 }).await);
-    finished(old.execute(&scope(), &key("done"), Order { amount: 1 }).await);
+    failed(old.call(&scope(), &key("open"), Order { amount: 1 }).await);
+    finished(old.call(&scope(), &key("done"), Order { amount: 1 }).await);
     let new = of::<S, InWords>(&db, &app);
     for name in ["open", "done"] {
-        let told = new.execute(&scope(), &key(name), InWords { amount: "one".into() }).await;
+        let told = new.call(&scope(), &key(name), InWords { amount: "one".into() }).await;
         assert_eq!(failed(told), FailureCause::NotKnownHere, "{name}");
     }
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 3);
@@ -435,8 +435,8 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
     for n in 0..50 {
         let set: Tagged<HashSet<String>> =
             serde_json::from_str(if n == 0 { body } else { two }).unwrap();
-        let error = engine.execute(&scope(), &key("sets"), set).await.unwrap_err();
-        let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+        let error = engine.call(&scope(), &key("sets"), set).await.unwrap_err();
+        let CallError::Fingerprint(found) = &error else { panic!("{error:?}") };
         assert_eq!((found.path().as_str(), found.rule()), ("tags[0]", FingerprintRule::Unordered));
         assert!(error.to_string().contains("BTreeSet"), "{error}");
         assert!(!format!("{error} {error:?}").contains("canary"), "G19: {error:?}");
@@ -444,23 +444,23 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
 
     let skipped =
         Tagged { ride: 1, tags: vec![Skipped { wanted: true }, Skipped { wanted: false }] };
-    let error = engine.execute(&scope(), &key("skipped"), skipped).await.unwrap_err();
-    let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+    let error = engine.call(&scope(), &key("skipped"), skipped).await.unwrap_err();
+    let CallError::Fingerprint(found) = &error else { panic!("{error:?}") };
     assert_eq!((found.path().as_str(), found.rule()), ("tags[1]", FingerprintRule::NotStable));
 
     let unread = Tagged { ride: 1, tags: vec![Unread { code: 1 }] };
-    let error = engine.execute(&scope(), &key("unread"), unread).await.unwrap_err();
-    let ExecuteError::Fingerprint(found) = &error else { panic!("{error:?}") };
+    let error = engine.call(&scope(), &key("unread"), unread).await.unwrap_err();
+    let CallError::Fingerprint(found) = &error else { panic!("{error:?}") };
     assert_eq!((found.path().as_str(), found.rule()), ("tags[0]", FingerprintRule::NotRead));
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0, "nothing ran");
 
     // What has an order of its own, or is put in order, is one request each time.
     for replayed in [false, true, true, true] {
         let sorted: Tagged<BTreeSet<String>> = serde_json::from_str(body).unwrap();
-        let told = engine.execute(&scope(), &key("sorted"), sorted).await;
+        let told = engine.call(&scope(), &key("sorted"), sorted).await;
         assert_eq!(finished(told).replayed, replayed);
         let tags = vec![(0..9).map(|n| (n.to_string(), n)).collect::<HashMap<_, _>>()];
-        let told = engine.execute(&scope(), &key("maps"), Tagged { ride: 1, tags }).await;
+        let told = engine.call(&scope(), &key("maps"), Tagged { ride: 1, tags }).await;
         assert_eq!(finished(told).replayed, replayed);
     }
 }

@@ -23,7 +23,7 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     // A webhook that is faster than the call's own answer.
     let mut gate = app.provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
-    let call = tokio::spawn(call.__execute_in_place());
+    let call = tokio::spawn(call.__call_in_place());
     let waiting = gate.recv().await.unwrap();
     let early = say(&another, "effect-1").await;
     assert!(matches!(early, Err(ResolveError::InProgress { .. })), "{early:?}");
@@ -51,7 +51,7 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     assert_eq!(say(&engine, "effect-1").await.unwrap(), Resolved::Already, "finished by now");
     let other = say(&engine, "effect-2").await;
     assert!(matches!(other, Err(ResolveError::Conflict(_))), "{other:?}");
-    let reply = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await).reply;
+    let reply = finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await).reply;
     assert_eq!(reply.bytes(), b"notified effect-1");
     assert_eq!(app.provider.effects(), 1);
 }
@@ -59,7 +59,7 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
 async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
-    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
     let first = status(&engine, "k").await.attempt;
     let say = async |attempt| {
@@ -86,7 +86,7 @@ async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
 async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
-    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
     let close = async |text: &str| {
         let word = Resolution::finish(Reply::text(200, text));
@@ -95,7 +95,7 @@ async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
     assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Applied);
     assert_eq!(close("refunded by hand").await.unwrap(), Resolved::Already);
     assert!(matches!(close("otherwise").await, Err(ResolveError::Conflict(_))));
-    let told = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await);
+    let told = finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
 }
 
@@ -104,7 +104,7 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let say = async |name: &str, word| engine.resolve(&scope(), &key(name), word).await;
     assert!(matches!(say("none", Resolution::retry()).await, Err(ResolveError::NoSuchKey)));
-    let unknown = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
     for phase in ["booked", "answered", "no_such_phase"] {
         let refused = say("k", Resolution::not_executed(phase, 1)).await;
@@ -133,7 +133,7 @@ async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database(
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     let mut gate = app.provider.stop_after_the_effect();
-    let call = tokio::spawn(engine.call(&scope(), &key("k"), notify(Trouble::None)).execute());
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), notify(Trouble::None)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
     let lock = "BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE";
@@ -146,7 +146,7 @@ async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database(
         assert_eq!(db.number(waiting).await, 0);
     }
     let told = call.await.unwrap();
-    assert!(matches!(told, Err(ExecuteError::Unavailable(StoreError::Locked))), "{told:?}");
+    assert!(matches!(told, Err(CallError::Unavailable(StoreError::Locked))), "{told:?}");
     holder.batch_execute("ROLLBACK").await.unwrap();
     db.let_time_pass().await;
     assert_eq!(completed(&engine).await.unknown, 1, "its outcome was not written");

@@ -45,11 +45,11 @@ on_both_stores! {
 async fn g8_a_replay_has_the_same_status_headers_and_bytes<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(first.reply.status(), 201);
     assert!(!first.replayed);
     for _ in 0..3 {
-        let again = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+        let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
         assert!(again.replayed);
         assert_eq!(again.reply, first.reply);
         assert_eq!(again.expires_at, first.expires_at);
@@ -64,7 +64,7 @@ async fn g4_a_first_phase_that_fails_leaves_nothing<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     for trouble in [Trouble::RetryFirst, Trouble::PanicFirst] {
-        let cause = failed(engine.execute(&scope(), &key("k"), troubled(trouble)).await);
+        let cause = failed(engine.call(&scope(), &key("k"), troubled(trouble)).await);
         assert!(matches!(
             cause,
             FailureCause::Phase { phase: "booked", reason: "asked for" }
@@ -74,19 +74,18 @@ async fn g4_a_first_phase_that_fails_leaves_nothing<S: TestDb>(db: S) {
         assert_eq!(db.number("SELECT count(*) FROM rides").await, 0);
     }
     // Nothing happened, so even other parameters are a first request.
-    finished(engine.execute(&scope(), &key("k"), book(77)).await);
+    finished(engine.call(&scope(), &key("k"), book(77)).await);
 }
 
 async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let cause =
-        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let cause = failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "booked");
     // The retry comes without the switch, which is no part of the request.
-    let done = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let done = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(done.reply.status(), 201);
     assert_eq!(app.bodies(), [1, 2, 1]);
     let calls = app.provider.calls();
@@ -101,13 +100,13 @@ async fn a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_pha
     for (trouble, name) in [(Trouble::RetryLastOnce, "a"), (Trouble::PanicLastOnce, "b")] {
         let app = App::default();
         let engine = engine(&db, &app);
-        failed(engine.execute(&scope(), &key(name), troubled(trouble)).await);
+        failed(engine.call(&scope(), &key(name), troubled(trouble)).await);
         // The foreign result was to ride in the last phase's commit: the release took it along.
         let point = format!(
             "SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{name}'"
         );
         assert_eq!(db.text(&point).await, "charged");
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
         assert_eq!(app.bodies(), [1, 1, 2]);
         assert_eq!(app.provider.calls().len(), 1);
     }
@@ -125,11 +124,11 @@ async fn wire_22_a_rejection_is_stored_and_its_writes_are_not<S: TestDb>(db: S) 
         let app = App::default();
         let engine = engine(&db, &app);
         let key = key(&format!("{trouble:?}"));
-        let first = finished(engine.execute(&scope(), &key, troubled(trouble)).await);
+        let first = finished(engine.call(&scope(), &key, troubled(trouble)).await);
         assert_eq!(first.reply.status(), status);
         assert!(!first.replayed);
         let bodies = app.bodies();
-        let again = finished(engine.execute(&scope(), &key, book(20)).await);
+        let again = finished(engine.call(&scope(), &key, book(20)).await);
         assert!(again.replayed);
         assert_eq!(again.reply, first.reply);
         // A rejected first phase ran once: its second reservation only stores the reply.
@@ -145,27 +144,26 @@ async fn wire_22_a_rejection_is_stored_and_its_writes_are_not<S: TestDb>(db: S) 
 async fn an_early_reply_keeps_the_writes_of_its_phase<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let done = finished(engine.execute(&scope(), &key("k"), troubled(Trouble::FinishEarly)).await);
+    let done = finished(engine.call(&scope(), &key("k"), troubled(Trouble::FinishEarly)).await);
     assert_eq!((done.reply.status(), done.reply.bytes()), (200, &b"enough"[..]));
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
     assert_eq!(app.bodies(), [1, 0, 0]);
-    assert!(finished(engine.execute(&scope(), &key("k"), book(20)).await).replayed);
+    assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
 }
 
 async fn wire_27_a_panic_is_a_retryable_failure<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let cause =
-        failed(engine.execute(&scope(), &key("k"), troubled(Trouble::PanicForeignOnce)).await);
+    let cause = failed(engine.call(&scope(), &key("k"), troubled(Trouble::PanicForeignOnce)).await);
     assert_eq!(cause, FailureCause::Panic { phase: "charged" });
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
 async fn g4_h6_a_swallowed_sql_error_is_not_a_commit<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
+    let cause = failed(engine.call(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
     let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
     assert!(rule.contains("savepoint"), "{rule}");
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
@@ -178,7 +176,7 @@ async fn g4_h7_a_phase_that_ends_its_transaction_is_found_out<S: TestDb>(db: S) 
         let app = App::default();
         let engine = engine(&db, &app);
         let key = key(&format!("{trouble:?}"));
-        let cause = failed(engine.execute(&scope(), &key, troubled(trouble)).await);
+        let cause = failed(engine.call(&scope(), &key, troubled(trouble)).await);
         let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
         assert!(rule.contains("the engine commits"), "{rule}");
         let staged = "SELECT count(*) FROM atomic_phases_staged_jobs";
@@ -193,7 +191,7 @@ async fn g4_h7_a_phase_that_ends_its_transaction_is_found_out<S: TestDb>(db: S) 
 async fn a_nested_transaction_is_a_savepoint_and_may_fail<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), troubled(Trouble::NestedFailure)).await);
+    finished(engine.call(&scope(), &key("k"), troubled(Trouble::NestedFailure)).await);
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
 }
@@ -202,9 +200,9 @@ async fn g18_staged_jobs_exist_exactly_if_their_phase_committed<S: TestDb>(db: S
     let app = App::default();
     let engine = engine(&db, &app);
     let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await);
     assert_eq!(db.number(jobs).await, 0);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(db.number(jobs).await, 2);
     let first = "SELECT name FROM atomic_phases_staged_jobs ORDER BY position LIMIT 1";
     assert_eq!(db.text(first).await, "receipt");
@@ -214,8 +212,7 @@ async fn g5_each_attempt_sees_the_same_request_context_and_outputs<S: TestDb>(db
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.max_attempts(3));
     for attempt in 1..=3 {
-        let outcome =
-            engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await;
+        let outcome = engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await;
         match attempt {
             3 => assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}"),
             _ => drop(failed(outcome)),
@@ -225,7 +222,7 @@ async fn g5_each_attempt_sees_the_same_request_context_and_outputs<S: TestDb>(db
     // What the row holds decides, not what the retry says beside the request.
     let other_engine = engine_with(&db.another().await, &app, |b| b.max_attempts(3));
     assert!(matches!(
-        other_engine.execute(&scope(), &key("k"), book(20)).await,
+        other_engine.call(&scope(), &key("k"), book(20)).await,
         Ok(Outcome::DeadLetter)
     ));
     assert_eq!(app.provider.calls().len(), 3);
@@ -236,16 +233,14 @@ async fn g9_another_request_under_the_key_is_told_in_every_state<S: TestDb>(db: 
     let app = App::default();
     let engine = engine(&db, &app);
     let mismatch = async |name: &str| {
-        let outcome = engine.execute(&scope(), &key(name), book(21)).await;
+        let outcome = engine.call(&scope(), &key(name), book(21)).await;
         assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{name}: {outcome:?}");
-        let outcome = engine.execute(&scope(), &key(name), notify(Trouble::None)).await;
+        let outcome = engine.call(&scope(), &key(name), notify(Trouble::None)).await;
         assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{name}: {outcome:?}");
     };
-    finished(engine.execute(&scope(), &key("completed"), book(20)).await);
+    finished(engine.call(&scope(), &key("completed"), book(20)).await);
     mismatch("completed").await;
-    failed(
-        engine.execute(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await,
-    );
+    failed(engine.call(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await);
     mismatch("retryable").await;
     for status in ["pending", "in_progress", "unknown", "dead_letter"] {
         db.sql(&format!(
@@ -262,13 +257,13 @@ async fn wire_70_scopes_are_independent<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let pairs = [("a:b", "c"), ("a", "b:c"), ("a", "c"), ("b", "c")];
     for (scope, name) in pairs {
-        let done = engine.execute(&Scope::new(scope).unwrap(), &key(name), book(20)).await;
+        let done = engine.call(&Scope::new(scope).unwrap(), &key(name), book(20)).await;
         assert!(!finished(done).replayed, "{scope} {name}");
     }
     assert_eq!(app.provider.effects(), pairs.len());
     let hostile = ["'; DROP TABLE rides; --", "%_", "$1", "\\", "\u{2019}"];
     for scope in hostile {
-        finished(engine.execute(&Scope::new(scope).unwrap(), &key("';--"), book(20)).await);
+        finished(engine.call(&Scope::new(scope).unwrap(), &key("';--"), book(20)).await);
     }
     assert_eq!(app.provider.effects(), pairs.len() + hostile.len());
 }
@@ -276,26 +271,26 @@ async fn wire_70_scopes_are_independent<S: TestDb>(db: S) {
 async fn wire_38_an_expired_key_begins_a_new_request<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     // Even another request: to the client the key is unused.
-    let again = finished(engine.execute(&scope(), &key("k"), book(30)).await);
+    let again = finished(engine.call(&scope(), &key("k"), book(30)).await);
     assert!(!again.replayed);
     assert_eq!(app.provider.effects(), 2);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
 
-    failed(engine.execute(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("open"), troubled(Trouble::RetryForeignAlways)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-    let outcome = engine.execute(&scope(), &key("open"), book(99)).await;
+    let outcome = engine.call(&scope(), &key("open"), book(99)).await;
     assert!(matches!(outcome, Ok(Outcome::Mismatch)), "G15: an unfinished request does not expire");
 }
 
 async fn wire_77_a_reply_over_the_cap_is_not_retained_and_not_run_again<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let first = finished(engine.execute(&scope(), &key("k"), troubled(Trouble::HugeReply)).await);
+    let first = finished(engine.call(&scope(), &key("k"), troubled(Trouble::HugeReply)).await);
     assert_eq!(first.reply.bytes().len(), 3 << 20, "the first client gets it");
-    let again = engine.execute(&scope(), &key("k"), book(20)).await;
+    let again = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(again, Ok(Outcome::ReplyNotRetained { status: 200 })), "{again:?}");
     assert_eq!(app.bodies(), [1, 1, 1]);
 }
@@ -307,7 +302,7 @@ async fn a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why<S: Te
         [(Trouble::HugeOutput, "Limits::outputs"), (Trouble::BadStatus, "200 to 599")]
     {
         let key = key(&format!("{trouble:?}"));
-        let cause = failed(engine.execute(&scope(), &key, troubled(trouble)).await);
+        let cause = failed(engine.call(&scope(), &key, troubled(trouble)).await);
         let FailureCause::Misuse { rule, .. } = cause else { panic!("{cause:?}") };
         assert!(rule.contains(says), "{rule}");
     }
@@ -317,10 +312,10 @@ async fn caps_name_the_limit_and_nothing_runs<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     let huge = Notify { who: "x".repeat(1 << 20), trouble: Trouble::None.into() };
-    let refused = engine.execute(&scope(), &key("k"), huge).await.unwrap_err();
+    let refused = engine.call(&scope(), &key("k"), huge).await.unwrap_err();
     assert!(refused.to_string().contains("the limit is 262144"), "{refused}");
     let call = engine.call(&scope(), &key("k"), book(20)).context(&"x".repeat(1 << 20));
-    let refused = call.execute().await.unwrap_err();
+    let refused = call.await.unwrap_err();
     assert!(refused.to_string().contains("the limit is 16384"), "{refused}");
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
 }
@@ -328,14 +323,14 @@ async fn caps_name_the_limit_and_nothing_runs<S: TestDb>(db: S) {
 async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     let day_ago = match db.text("SELECT created_at FROM atomic_phases_keys").await.contains('-') {
         true => "advanced_at - interval '24 hours'",
         false => "advanced_at - 24 * 3600 * 1000",
     };
     db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {day_ago}")).await;
     for _ in 0..2 {
-        let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+        let outcome = engine.call(&scope(), &key("k"), book(20)).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     assert_eq!(app.provider.calls().len(), 1);
@@ -345,10 +340,10 @@ async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
 async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.max_attempts(2));
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
     for _ in 0..2 {
         db.let_time_pass().await;
-        let outcome = engine.execute(&scope(), &key("k"), book(20)).await;
+        let outcome = engine.call(&scope(), &key("k"), book(20)).await;
         assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}");
     }
     assert_eq!(app.bodies()[1], 2);
@@ -369,7 +364,7 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
         let engine = engine(&db, &app);
         let key = key(&format!("{trouble:?}"));
         for _ in 0..3 {
-            let outcome = engine.execute(&scope(), &key, notify(trouble)).await;
+            let outcome = engine.call(&scope(), &key, notify(trouble)).await;
             assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{trouble:?}: {outcome:?}");
         }
         assert_eq!(app.provider.calls().len(), 1, "{trouble:?}");
@@ -379,8 +374,7 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_after_the_effect();
     let dying = engine(&db, &app);
     let call = tokio::spawn(async move {
-        let _ =
-            dying.call(&scope(), &key("dead"), notify(Trouble::None)).__execute_in_place().await;
+        let _ = dying.call(&scope(), &key("dead"), notify(Trouble::None)).__call_in_place().await;
     });
     let waiting = gate.recv().await.unwrap();
     call.abort();
@@ -390,7 +384,7 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
     db.let_leases_expire().await;
     let heir = engine(&db, &app);
     for _ in 0..2 {
-        let outcome = heir.execute(&scope(), &key("dead"), notify(Trouble::None)).await;
+        let outcome = heir.call(&scope(), &key("dead"), notify(Trouble::None)).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     assert_eq!(app.provider.effects(), 1);
@@ -402,7 +396,7 @@ async fn g2_at_the_attempt_cap_too_an_open_intent_is_unknown_and_no_dead_letter<
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     crate::support::work::dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
     db.let_leases_expire().await;
-    let told = engine.execute(&scope(), &key("k"), notify(Trouble::None)).await;
+    let told = engine.call(&scope(), &key("k"), notify(Trouble::None)).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
     db.let_time_pass().await;
     assert_eq!(crate::support::work::reconciled(&engine).await.finished, 1);
@@ -414,12 +408,12 @@ async fn g2_what_certainly_did_not_happen_may_be_tried_again<S: TestDb>(db: S) {
         let app = App::default();
         let engine = engine(&db, &app);
         let key = key(&format!("{trouble:?}"));
-        failed(engine.execute(&scope(), &key, notify(trouble)).await);
-        finished(engine.execute(&scope(), &key, notify(trouble)).await);
+        failed(engine.call(&scope(), &key, notify(trouble)).await);
+        finished(engine.call(&scope(), &key, notify(trouble)).await);
     }
     let app = App::default();
     let engine = engine(&db, &app);
-    let rejected = engine.execute(&scope(), &key("r"), notify(Trouble::RejectForeign)).await;
+    let rejected = engine.call(&scope(), &key("r"), notify(Trouble::RejectForeign)).await;
     assert_eq!(finished(rejected).reply.status(), 404);
 }
 
@@ -427,7 +421,7 @@ async fn unknown_from_an_idempotent_phase_is_left_alone<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     for _ in 0..3 {
-        let outcome = engine.execute(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+        let outcome = engine.call(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
     assert_eq!(app.provider.calls().len(), 1);
@@ -438,7 +432,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     let mut gate = app.provider.stop_after_the_effect();
     let leaving = engine(&db, &app);
     let caller = leaving.clone();
-    let call = tokio::spawn(async move { caller.execute(&scope(), &key("k"), book(20)).await });
+    let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
     let shutdown = tokio::spawn({
         let leaving = leaving.clone();
@@ -446,8 +440,8 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     });
     // It takes no more work, and waits for what it has.
     while !matches!(
-        leaving.execute(&scope(), &key("other"), book(20)).await,
-        Err(ExecuteError::ShuttingDown)
+        leaving.call(&scope(), &key("other"), book(20)).await,
+        Err(CallError::ShuttingDown)
     ) {
         tokio::task::yield_now().await;
     }
@@ -458,7 +452,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     app.provider.stop_no_more();
     // Another node resumes at once, behind the phase that was finished.
     let staying = engine(&db.another().await, &app);
-    finished(staying.execute(&scope(), &key("k"), book(20)).await);
+    finished(staying.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.bodies()[1], 1 + u32::from(app.provider.calls().len() > 1));
     assert_eq!(app.provider.calls().len(), 1);
 }
@@ -466,13 +460,13 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
 async fn migrations_go_up_and_down_and_up<S: TestDb>(db: S) {
     db.migrate().await.unwrap();
     db.revert_migrations().await.unwrap();
-    let gone = engine(&db, &App::default()).execute(&scope(), &key("k"), book(20)).await;
-    assert!(matches!(gone, Err(ExecuteError::Unavailable(_))), "G12: {gone:?}");
+    let gone = engine(&db, &App::default()).call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(gone, Err(CallError::Unavailable(_))), "G12: {gone:?}");
     let (one, two) = (db.another().await, db.another().await);
     let (a, b) = tokio::join!(one.migrate(), two.migrate());
     a.unwrap();
     b.unwrap();
-    finished(engine(&db, &App::default()).execute(&scope(), &key("k"), book(20)).await);
+    finished(engine(&db, &App::default()).call(&scope(), &key("k"), book(20)).await);
 }
 
 /// An output that JSON cannot hold, of a local or a foreign phase.
@@ -546,7 +540,7 @@ async fn g5_an_output_that_does_not_come_back_is_refused_before_the_commit<S: Te
     let app = App::default();
     let engine = quotes(&db, &app);
     let quote = |bad| Quote { bad: Unfingerprinted(bad) };
-    let told = engine.execute(&scope(), &key("k"), quote(Some(Bad::Local))).await;
+    let told = engine.call(&scope(), &key("k"), quote(Some(Bad::Local))).await;
     let cause = failed(told);
     let FailureCause::Phase { phase: "counted", reason } = cause else { panic!("{cause:?}") };
     assert!(
@@ -585,15 +579,15 @@ async fn g17_an_output_that_never_comes_back_is_a_dead_letter_with_its_reason<S:
     let engine =
         engine_with(&db, &app, |builder| builder.register::<Appraise>().max_attempts(ATTEMPTS));
     for _ in 1..ATTEMPTS {
-        failed(engine.execute(&scope(), &key("k"), Appraise {}).await);
+        failed(engine.call(&scope(), &key("k"), Appraise {}).await);
         db.let_time_pass().await;
     }
-    let last = engine.execute(&scope(), &key("k"), Appraise {}).await;
+    let last = engine.call(&scope(), &key("k"), Appraise {}).await;
     assert!(matches!(last, Ok(Outcome::DeadLetter)), "{last:?}");
     // Nothing goes on from there.
     db.let_time_pass().await;
     Completer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
-    let again = engine.execute(&scope(), &key("k"), Appraise {}).await;
+    let again = engine.call(&scope(), &key("k"), Appraise {}).await;
     assert!(matches!(again, Ok(Outcome::DeadLetter)), "{again:?}");
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (ATTEMPTS as usize, 1));
     let reason = engine.status(&scope(), &key("k")).await.unwrap().unwrap().reason.unwrap();
@@ -608,7 +602,7 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
     let app = App::default();
     let engine = quotes(&db, &app);
     let bad = || Quote { bad: Unfingerprinted(Some(Bad::Foreign)) };
-    let told = engine.execute(&scope(), &key("k"), bad()).await;
+    let told = engine.call(&scope(), &key("k"), bad()).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
     // The reconcile function says the same, and that is no answer either.
     db.let_time_pass().await;
@@ -617,7 +611,7 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
     let word = |is_bad| Resolution::executed("asked", &quoted(is_bad)).unwrap();
     assert!(engine.resolve(&scope(), &key("k"), word(true)).await.is_err());
     let _ = engine.resolve(&scope(), &key("k"), word(false)).await.unwrap();
-    let done = finished(engine.execute(&scope(), &key("k"), bad()).await);
+    let done = finished(engine.call(&scope(), &key("k"), bad()).await);
     assert_eq!(done.reply.bytes(), b"1.5");
     assert_eq!(app.provider.calls().len(), 1);
 }
@@ -630,18 +624,18 @@ async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     let generous = engine_with(&db, &app, |builder| builder);
     let standing = async |name: &str| engine.status(&scope(), &key(name)).await.unwrap().unwrap();
-    failed(generous.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(generous.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     let released = standing("k").await;
     assert_eq!(released.reason.as_deref(), Some("asked for"));
     assert_eq!((released.open_intent, released.waiting_since), (None, None));
-    finished(generous.execute(&scope(), &key("k"), book(20)).await);
+    finished(generous.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(standing("k").await.reason, None);
 
     app.forget_bodies();
-    failed(generous.execute(&scope(), &key("p"), troubled(Trouble::PanicForeignOnce)).await);
+    failed(generous.call(&scope(), &key("p"), troubled(Trouble::PanicForeignOnce)).await);
     assert_eq!(standing("p").await.reason.as_deref(), Some("the phase panicked"));
 
-    let unknown = engine.execute(&scope(), &key("u"), notify(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("u"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
     let waits = standing("u").await;
     assert_eq!(waits.reason.as_deref(), Some("asked for"));
@@ -657,7 +651,7 @@ async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
     assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
     assert_eq!(standing("u").await.waiting_since, None);
 
-    let dead = engine.execute(&scope(), &key("d"), troubled(Trouble::RetryForeignAlways)).await;
+    let dead = engine.call(&scope(), &key("d"), troubled(Trouble::RetryForeignAlways)).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
     let dead = standing("d").await;
     assert_eq!(dead.reason.as_deref(), Some("gave up at the attempt cap: asked for"));
@@ -749,7 +743,7 @@ async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(d
         db.sql("DELETE FROM steps; DELETE FROM unique_things; DELETE FROM atomic_phases_keys")
             .await;
         let request = Script(script.iter().map(|(sql, end)| (sql.to_string(), *end)).collect());
-        let told = engine.execute(&scope(), &key("k"), request).await;
+        let told = engine.call(&scope(), &key("k"), request).await;
         assert_eq!(db.number("SELECT count(*) FROM steps").await, written, "{script:?}: {told:?}");
         match written {
             0 => assert!(matches!(failed(told), FailureCause::Misuse { .. }), "{script:?}"),
@@ -841,7 +835,7 @@ macro_rules! g4_an_abuse_of_the_transaction_is_not_a_commit {
                     (Abuse::ReturnTwoInOneText, None),
                 ] {
                     let key = key(&format!("{abuse:?}"));
-                    let told = engine.execute(&scope(), &key, Abuses(abuse)).await;
+                    let told = engine.call(&scope(), &key, Abuses(abuse)).await;
                     match (says, told) {
                         (Some(says), told) => {
                             let FailureCause::Misuse { rule, .. } = failed(told) else {
@@ -856,7 +850,7 @@ macro_rules! g4_an_abuse_of_the_transaction_is_not_a_commit {
                 }
                 // And the connection is good for a nested transaction that ends.
                 let request = troubled(Trouble::NestedFailure);
-                finished(engine.execute(&scope(), &key("next"), request).await);
+                finished(engine.call(&scope(), &key("next"), request).await);
             }
         }
     };
@@ -879,7 +873,7 @@ async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {
         seeing.fetch_add(1, Ordering::Relaxed);
     };
     db.connection().await.unwrap().set_instrumentation(count);
-    let cause = failed(engine.execute(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
+    let cause = failed(engine.call(&scope(), &key("k"), troubled(Trouble::SwallowError)).await);
     assert!(matches!(cause, FailureCause::Misuse { phase: "answered", .. }), "{cause:?}");
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
     assert!(seen.load(Ordering::Relaxed) > 10, "and it still sees everything");
@@ -928,8 +922,8 @@ async fn g5_the_time_of_creation_is_the_same_in_each_attempt<S: TestDb>(db: S) {
     let engine = engine_with(&db, &app, |builder| builder.register::<Dated>());
     // The first asks the database for the time; what follows carries it on, with more digits.
     for name in ["a", "b", "c"] {
-        failed(engine.execute(&scope(), &key(name), Dated).await);
-        let done = finished(engine.execute(&scope(), &key(name), Dated).await);
+        failed(engine.call(&scope(), &key(name), Dated).await);
+        let done = finished(engine.call(&scope(), &key(name), Dated).await);
         let [first, second]: [String; 2] = serde_json::from_slice(done.reply.bytes()).unwrap();
         assert_eq!(first, second);
         let status = engine.status(&scope(), &key(name)).await.unwrap().unwrap();
@@ -942,12 +936,12 @@ async fn g5_the_time_of_creation_is_the_same_in_each_attempt<S: TestDb>(db: S) {
 async fn g16_an_expired_key_counts_against_no_quota<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(1)));
-    finished(engine.execute(&scope(), &key("old"), book(20)).await);
+    finished(engine.call(&scope(), &key("old"), book(20)).await);
     for name in ["new", "old"] {
-        let refused = engine.execute(&scope(), &key("other"), book(20)).await;
-        assert!(matches!(refused, Err(ExecuteError::TooManyKeys { limit: 1 })), "{refused:?}");
+        let refused = engine.call(&scope(), &key("other"), book(20)).await;
+        assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 1 })), "{refused:?}");
         db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-        assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
+        assert!(!finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
     }
 }
 
@@ -960,13 +954,13 @@ async fn g16_a_quota_is_exact_in_a_process_and_almost_between_two<S: TestDb>(db:
             .map(|n| {
                 let engine = engines[n % engines.len()].clone();
                 let name = key(&format!("{prefix}-{n}"));
-                tokio::spawn(async move { engine.execute(&scope(), &name, book(20)).await })
+                tokio::spawn(async move { engine.call(&scope(), &name, book(20)).await })
             })
             .collect();
         let mut created = 0;
         for call in calls {
             match call.await.unwrap() {
-                Err(ExecuteError::TooManyKeys { limit: 5 }) => {}
+                Err(CallError::TooManyKeys { limit: 5 }) => {}
                 outcome => {
                     finished(outcome);
                     created += 1;
@@ -1083,10 +1077,10 @@ async fn g2_a_transaction_that_an_application_left_open_takes_no_intent_along() 
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     // The first phase is committed; the provider refused the call before it did anything.
-    failed(engine.execute(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
+    failed(engine.call(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
     for _ in 0..2 {
         leave_transaction_open(&db).await;
-        finished(engine.execute(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
+        finished(engine.call(&scope(), &key("k"), notify(Trouble::RetryFirst)).await);
         let status = "SELECT status FROM atomic_phases_keys";
         assert_eq!(seen_by_another(&db, status).await, "completed");
         assert_eq!(app.provider.effects(), 1);
@@ -1100,7 +1094,7 @@ async fn g8_a_transaction_that_an_application_left_open_takes_no_reply_along() {
     let app = App::default();
     let engine = engine(&db, &app);
     leave_transaction_open(&db).await;
-    let first = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(!first.replayed);
     assert_eq!(seen_by_another(&db, "SELECT status FROM atomic_phases_keys").await, "completed");
     assert_eq!(db.number("SELECT count(*) FROM rides WHERE id = 'own'").await, 0);
@@ -1111,7 +1105,7 @@ async fn g8_what_an_operator_resolved_is_durable_behind_a_transaction_that_was_l
     let db = Sqlite::fresh().await;
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.max_attempts(1));
-    let _ = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    let _ = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
     leave_transaction_open(&db).await;
     let resolution = Resolution::not_executed("notified", 1);
     let resolved = engine.resolve(&scope(), &key("k"), resolution).await.unwrap();

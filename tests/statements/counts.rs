@@ -19,7 +19,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let db = Postgres::fresh().await;
     let app = App::default();
     let engine = crate::support::engine(&db, &app);
-    finished(engine.execute(&scope(), &key("warm"), book(20)).await);
+    finished(engine.call(&scope(), &key("warm"), book(20)).await);
 
     // Taken on a connection of its own: the last transaction id that the server handed out, and the
     // place in its log.
@@ -41,7 +41,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
 
     let before = look().await;
     sent();
-    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     let fresh = sent();
     assert_eq!(
         fresh,
@@ -67,7 +67,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     assert_eq!(after.0 - before.0, 2, "transactions that wrote");
 
     sent();
-    assert!(finished(engine.execute(&scope(), &key("fresh"), book(20)).await).replayed);
+    assert!(finished(engine.call(&scope(), &key("fresh"), book(20)).await).replayed);
     assert_eq!(sent(), ["SELECT request_id, definition,"]);
     let replayed = look().await;
     assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
@@ -99,11 +99,11 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     ];
     let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
     for (form, sql) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
-        finished(engine.execute(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
+        finished(engine.call(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
         proxy.answer_slowly(10);
         let (before, turns) = (look().await, proxy.turns());
         sent();
-        finished(engine.execute(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
+        finished(engine.call(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
         assert_eq!(sent(), [&head[..], sql].concat(), "{form:?}");
         assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
         assert_eq!(proxy.turns() - turns, 3, "{form:?}: round trips");
@@ -111,7 +111,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         let (before, turns) = (look().await, proxy.turns());
         sent();
         let call = engine.call(&scope(), &key(&format!("new-{form:?}")), Hop(form));
-        finished(call.expect_new().execute().await);
+        finished(call.expect_new().await);
         assert_eq!(sent(), sql, "{form:?}: without the look");
         assert_eq!(look().await.0 - before.0, 2, "{form:?}: transactions that wrote");
         assert_eq!(proxy.turns() - turns, 2, "{form:?}: round trips of a key that is new");
@@ -119,10 +119,10 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     }
 
     // An update of plain diesel in a `Tx` is prepared once, and then costs the one round trip.
-    finished(engine.execute(&scope(), &key("warm-touch"), Touch).await);
+    finished(engine.call(&scope(), &key("warm-touch"), Touch).await);
     proxy.answer_slowly(10);
     let turns = proxy.turns();
-    finished(engine.execute(&scope(), &key("touch"), Touch).await);
+    finished(engine.call(&scope(), &key("touch"), Touch).await);
     assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
 }
 

@@ -136,21 +136,21 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let engine = engine(&db, &app);
     sent();
 
-    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
-    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     app.forget_bodies();
-    failed(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
-    finished(engine.execute(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     app.forget_bodies();
-    finished(engine.execute(&scope(), &key("call"), notify(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("call"), notify(Trouble::None)).await);
     for form in [Form::InTurn, Form::AsOne] {
         let name = key(&format!("{form:?}"));
-        finished(engine.execute(&scope(), &name, form.parcel(Trouble::None)).await);
+        finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
     }
     let before = sent();
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     sent();
-    finished(engine.execute(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     let sent = [before, sent()].concat();
 
     // What is asked about a table's name is asked of the catalog.

@@ -32,12 +32,12 @@ async fn met<S: TestDb>(
     name: &'static str,
     sql: &'static str,
     request: Book,
-) -> (Result<Outcome, ExecuteError>, Vec<String>) {
+) -> (Result<Outcome, CallError>, Vec<String>) {
     let (other, store) = (engine(db, app), db.clone());
     let runtime = tokio::runtime::Handle::current();
     let meanwhile = move || {
         runtime.block_on(async {
-            finished(other.execute(&scope(), &key(name), book(20)).await);
+            finished(other.call(&scope(), &key(name), book(20)).await);
             if !sql.is_empty() {
                 store.sql(&sql.replace("KEY", name)).await;
             }
@@ -46,7 +46,7 @@ async fn met<S: TestDb>(
     };
     let codec = Meanwhile(Mutex::new(Some(Box::new(meanwhile))));
     let engine = engine_with(db, app, |builder| builder.codec(codec));
-    let outcome = engine.execute(&scope(), &key(name), request).await;
+    let outcome = engine.call(&scope(), &key(name), request).await;
     (outcome, sent())
 }
 

@@ -62,7 +62,7 @@ async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
         let (_alone, db) = fresh().await;
         db.sql("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
         let name = format!("deferred-{n}");
-        failed(engine_of(&db).execute(&scope(), &key(&name), texts).await);
+        failed(engine_of(&db).call(&scope(), &key(&name), texts).await);
         assert_eq!(db.number("SELECT count(*) FROM late").await, 0);
         let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
         assert_eq!(db.text(point).await, ["no row", "begun"][n]);
@@ -83,7 +83,7 @@ async fn g7_a_connection_that_the_server_ends_in_the_statement_is_resolved() {
              PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN n; END $$",
         )
         .await;
-        finished(engine_of(&db).execute(&scope(), &key("k"), texts).await);
+        finished(engine_of(&db).call(&scope(), &key("k"), texts).await);
         assert_eq!(db.text("SELECT string_agg(step, ' ') FROM steps").await, "2", "case {n}");
         assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
     }
@@ -103,7 +103,7 @@ async fn what_the_server_refuses_as_one_goes_in_turn() {
         let engine = engine_of(&db);
         for time in 0..6 {
             let name = key(&format!("ruled-{n}-{time}"));
-            finished(engine.execute(&scope(), &name, texts.clone()).await);
+            finished(engine.call(&scope(), &name, texts.clone()).await);
         }
         assert_eq!(db.number("SELECT count(*) FROM ruled").await, 6);
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 6);
@@ -130,7 +130,7 @@ async fn a_bind_with_a_number_of_its_own_keeps_it() {
 
     let (_alone, db) = fresh().await;
     let engine = Engine::builder(db.clone()).register::<Numbered>().build().unwrap();
-    finished(engine.execute(&scope(), &key("numbered"), Numbered).await);
+    finished(engine.call(&scope(), &key("numbered"), Numbered).await);
     assert_eq!(db.text("SELECT request || ' ' || step FROM steps").await, "first second");
     assert_eq!(joined("numbered"), 0);
 }
@@ -146,7 +146,7 @@ async fn a_phase_keeps_the_lock_timeout_of_its_session() {
         let engine = engine_of(&single);
         for (time, texts) in [texts.clone(), texts].into_iter().enumerate() {
             let name = key(&format!("timeout-{n}-{time}"));
-            finished(engine.execute(&scope(), &name, texts).await);
+            finished(engine.call(&scope(), &name, texts).await);
         }
         assert_eq!(db.text("SELECT string_agg(step, ' ') FROM steps").await, "12345ms 12345ms");
         assert_eq!(joined(&format!("timeout-{n}")), 4);
@@ -160,7 +160,7 @@ async fn a_row_that_is_about_to_be_is_in_progress() {
     let (_alone, db) = fresh().await;
     let engine = engine_of(&db);
     let texts = in_both(&["INSERT INTO steps VALUES ('k', 'once')"])[0].clone();
-    finished(engine.execute(&scope(), &key("other"), texts.clone()).await);
+    finished(engine.call(&scope(), &key("other"), texts.clone()).await);
     let mut aside = pg(&url_of(&db)).await;
     aside
         .batch_execute(
@@ -170,11 +170,11 @@ async fn a_row_that_is_about_to_be_is_in_progress() {
         )
         .await
         .unwrap();
-    let told = engine.execute(&scope(), &key("busy"), texts.clone()).await;
+    let told = engine.call(&scope(), &key("busy"), texts.clone()).await;
     assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
     aside.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
-    finished(engine.execute(&scope(), &key("busy"), texts).await);
+    finished(engine.call(&scope(), &key("busy"), texts).await);
     assert!(joined("busy") >= 2);
 }
 
@@ -190,7 +190,7 @@ async fn g10_duplicates_in_serializable_sessions() {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
         let call = engine.call(&scope(), &key(&format!("strict-{}", number % 4)), texts.clone());
-        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).execute());
+        calls.spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(30))).into_future());
     }
     while let Some(outcome) = calls.join_next().await {
         finished(outcome.unwrap());
@@ -208,7 +208,7 @@ async fn g13_an_aborted_statement_frees_its_locks() {
         let db = store.another().await;
         let engine = engine_of(&store);
         let name = key(&format!("slept-{n}"));
-        let task = tokio::spawn(engine.call(&scope(), &name, texts).__execute_in_place());
+        let task = tokio::spawn(engine.call(&scope(), &name, texts).__call_in_place());
         let running = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                        AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
         let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
@@ -243,7 +243,7 @@ async fn independent_statements_do_not_see_each_other_and_may_refer_to_each_othe
         "INSERT INTO parents VALUES (2)",
         "INSERT INTO steps SELECT 'seen', count(*)::text FROM parents",
     ]);
-    finished(engine_of(&db).execute(&scope(), &key("family"), texts[0].clone()).await);
+    finished(engine_of(&db).call(&scope(), &key("family"), texts[0].clone()).await);
     assert_eq!(db.text("SELECT step FROM steps").await, "1");
     assert_eq!(db.number("SELECT count(*) FROM children").await, 1);
     assert_eq!(joined("family"), 2);
@@ -289,10 +289,10 @@ async fn g3_a_holder_that_was_overtaken_writes_nothing() {
         let builder = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
         builder.lease(Duration::from_secs(60)).build().unwrap()
     };
-    let first = tokio::spawn(engine().call(&scope(), &key("slow"), Slow).execute());
+    let first = tokio::spawn(engine().call(&scope(), &key("slow"), Slow).into_future());
     gate.reached.notified().await;
     db.let_leases_expire().await;
-    assert!(!finished(engine().execute(&scope(), &key("slow"), Slow).await).replayed);
+    assert!(!finished(engine().call(&scope(), &key("slow"), Slow).await).replayed);
     gate.go.notify_one();
     assert!(finished(first.await.unwrap()).replayed, "answered as a loser");
     let steps = "SELECT string_agg(step, ' ' ORDER BY step) FROM steps";

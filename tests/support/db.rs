@@ -312,7 +312,7 @@ pub async fn pg(url: &str) -> Box<AsyncPgConnection> {
 
 /// The URL that a store was opened with, by the name of its database.
 /// Keeps the pools, so that no other takes the address by which one is known.
-static URLS: Mutex<Vec<(atomic_phases::DeadPool, String)>> = Mutex::new(Vec::new());
+static URLS: Mutex<Vec<(atomic_phases::DeadpoolPool, String)>> = Mutex::new(Vec::new());
 
 pub fn url_of(db: &Postgres) -> String {
     let urls = URLS.lock().unwrap();

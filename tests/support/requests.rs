@@ -397,7 +397,7 @@ pub fn key(name: &str) -> IdempotencyKey {
 
 /// The reply of an outcome that has to be one.
 #[track_caller]
-pub fn finished(outcome: Result<Outcome, ExecuteError>) -> Finished {
+pub fn finished(outcome: Result<Outcome, CallError>) -> Finished {
     match outcome {
         Ok(Outcome::Finished(finished)) => finished,
         other => panic!("not finished: {other:?}"),
@@ -405,7 +405,7 @@ pub fn finished(outcome: Result<Outcome, ExecuteError>) -> Finished {
 }
 
 #[track_caller]
-pub fn failed(outcome: Result<Outcome, ExecuteError>) -> FailureCause {
+pub fn failed(outcome: Result<Outcome, CallError>) -> FailureCause {
     match outcome {
         Ok(Outcome::Failed { cause, .. }) => cause,
         other => panic!("not failed: {other:?}"),

@@ -12,11 +12,11 @@ pub fn config() -> WorkerConfig {
     WorkerConfig::default().grace(Duration::ZERO).poll(Duration::from_millis(20))
 }
 
-pub async fn completed<S: TestDb>(engine: &TestEngine<S>) -> Swept {
+pub async fn completed<S: TestDb>(engine: &TestEngine<S>) -> Sweep {
     Completer::new(engine, config()).run_once().await.unwrap()
 }
 
-pub async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Swept {
+pub async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Sweep {
     Reconciler::new(engine, config()).run_once().await.unwrap()
 }
 
@@ -32,7 +32,7 @@ pub async fn dies_in_its_call<S: TestDb, R: RequestDefinition<S, App>>(
 ) {
     let mut gate = engine.app().provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key(name), request);
-    let call = tokio::spawn(call.__execute_in_place());
+    let call = tokio::spawn(call.__call_in_place());
     let waiting = gate.recv().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());

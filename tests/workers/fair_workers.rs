@@ -183,7 +183,7 @@ async fn g16_a_scope_whose_reconcile_functions_hang_delays_no_other<S: TestDb>(d
     let engine = places(&db, &at);
     let mut gate = at.stuck.stop_before_the_effect();
     let unknown = async |scope: &Scope, name: &str, hangs| {
-        let outcome = engine.execute(scope, &key(name), Errand { hangs }).await;
+        let outcome = engine.call(scope, &key(name), Errand { hangs }).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     };
     unknown(&hung(), "k", true).await;
@@ -203,7 +203,7 @@ async fn g16_a_scope_whose_jobs_hang_delays_no_other<S: TestDb>(db: S) {
     let at = Places::default();
     let engine = places(&db, &at);
     let visit = async |scope: &Scope, name: &str| {
-        finished(engine.execute(scope, &key(name), Visit { hangs: false }).await);
+        finished(engine.call(scope, &key(name), Visit { hangs: false }).await);
     };
     visit(&hung(), "k").await;
     let id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };

@@ -28,7 +28,7 @@ async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     for name in ["a", "b", "c"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     let inbox = Inbox::default();
     let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
@@ -50,7 +50,7 @@ async fn g18_jobs_are_delivered_in_order_with_stable_ids<S: TestDb>(db: S) {
 async fn g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     struct Hangs(Inbox);
     impl JobSink for Hangs {
         async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
@@ -86,7 +86,7 @@ async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: 
     let app = App::default();
     let engine = engine(&db, &app);
     for name in ["a", "b"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
     let (thanks, receipts, healthy) = (inbox.clone(), inbox.clone(), cured.clone());
@@ -164,7 +164,7 @@ async fn g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job<S: TestDb>(db: 
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.codec(PanickingCodec));
     for name in ["decode", "deliver", "healthy"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     let inbox = Inbox::default();
     let sink = PanickingSink(inbox.clone());
@@ -187,7 +187,7 @@ async fn g18_two_enqueuers_deliver_each_job_once<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     let another = crate::support::engine(&db.another().await, &app);
     for round in 0..30 {
-        finished(engine.execute(&scope(), &key(&format!("k{round}")), book(20)).await);
+        finished(engine.call(&scope(), &key(&format!("k{round}")), book(20)).await);
     }
     let inbox = Inbox::default();
     let mut one = Enqueuer::new(&engine, inbox.sink(), config());
@@ -211,7 +211,7 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
     let app = App::default();
     let engine = engine(&db, &app);
     let another = crate::support::engine(&db.another().await, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let inbox = Inbox::default();
     let handlers = |name: &'static str| {
         let inbox = inbox.clone();
@@ -257,7 +257,7 @@ async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db
     }
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let (begun, mut deliveries) = tokio::sync::mpsc::unbounded_channel();
     let mut slow = Enqueuer::new(&engine, Slow(begun), config());
     assert_eq!(slow.run_once().await.unwrap().dead_letters, 1, "the first of the request");
@@ -292,17 +292,17 @@ impl<Db: TestDb> Pays {
 
 async fn arguments_that_do_not_come_back_are_not_staged<S: TestDb>(db: S) {
     let engine = Engine::builder(db.clone()).app(()).register::<Pays>().build().unwrap();
-    failed(engine.execute(&scope(), &key("nan"), Pays { units: 0 }).await);
+    failed(engine.call(&scope(), &key("nan"), Pays { units: 0 }).await);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
-    finished(engine.execute(&scope(), &key("finite"), Pays { units: 1 }).await);
+    finished(engine.call(&scope(), &key("finite"), Pays { units: 1 }).await);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
 }
 
 async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let (inbox, cured) = (Inbox::default(), Arc::new(Mutex::new(false)));
     let (thanks, healthy) = (inbox.clone(), cured.clone());
     let sink = Handlers::new().on("receipt", async |_: u64, _: Job| Ok(())).on(
@@ -363,7 +363,7 @@ async fn dead_jobs_are_listed_page_by_page<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     for scope in ["a", "b", "c"] {
         let scope = Scope::new(scope).unwrap();
-        finished(engine.execute(&scope, &key("k"), book(20)).await);
+        finished(engine.call(&scope, &key("k"), book(20)).await);
     }
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
     let mut seen = Vec::new();
@@ -385,7 +385,7 @@ async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(d
     use std::time::Duration;
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let asked = Arc::new(Mutex::new(Duration::MAX));
     let answer = asked.clone();
     let sink = Handlers::new().on("receipt", move |_: String, _: Job| {
@@ -417,7 +417,7 @@ async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(d
 async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
     let inbox = Inbox::default();
     let (deadly, thanks) = (begun.clone(), inbox.clone());
@@ -467,12 +467,12 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     let claimed_for = || config().delivery(std::time::Duration::from_millis(600));
     let (late, early) = (Inbox::default(), Inbox::default());
     // Its connection and its statements are ready before answers are slow.
-    finished(prompt.execute(&scope(), &key("first"), book(20)).await);
+    finished(prompt.call(&scope(), &key("first"), book(20)).await);
     let mut slowly = Enqueuer::new(&slow, late.sink(), claimed_for());
     while slowly.run_once().await.unwrap().delivered > 0 {}
     assert_eq!(late.take().len(), 2);
 
-    finished(prompt.execute(&scope(), &key("k"), book(20)).await);
+    finished(prompt.call(&scope(), &key("k"), book(20)).await);
     proxy.answer_slowly(2500);
     let slowly = tokio::spawn(async move { slowly.run_once().await.unwrap() });
     let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts = 1";
@@ -518,7 +518,7 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     }
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
     let sink = One::default();
     *sink.dies.lock().unwrap() = true;
     let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config());

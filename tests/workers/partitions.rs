@@ -37,13 +37,13 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     let old = key_of(&db, 2, 1).await;
     let (open, fresh) = (key_of(&db, 2, 2).await, key_of(&db, 2, 3).await);
     for name in [today.as_str(), &old, &fresh, "bare"] {
-        assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
-        assert!(finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
-        let other = engine.execute(&scope(), &key(name), book(21)).await;
+        assert!(!finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
+        assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
+        let other = engine.call(&scope(), &key(name), book(21)).await;
         assert!(matches!(other, Ok(Outcome::Mismatch)));
     }
     app.forget_bodies();
-    failed(engine.execute(&scope(), &key(&open), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key(&open), troubled(Trouble::RetryForeignOnce)).await);
     let day = "to_char((now() AT TIME ZONE 'UTC')::date - 2, 'YYYYMMDD')";
     let of_the_day = db.text(&format!("SELECT 'atomic_phases_keys_' || {day}")).await;
     assert_eq!(partition_of(&db, &old).await, of_the_day);
@@ -52,7 +52,7 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
 
     // Ten duplicates at once, across partitions: one effect (G10).
     let name = key_of(&db, 1, 9).await;
-    let calls = (0..10).map(|_| engine.call(&scope(), &key(&name), book(20)).execute());
+    let calls = (0..10).map(|_| engine.call(&scope(), &key(&name), book(20)).into_future());
     let outcomes = futures_util::future::join_all(calls).await;
     let ran = outcomes.iter().filter(|o| matches!(o, Ok(Outcome::Finished(f)) if !f.replayed));
     assert_eq!(ran.count(), 1);
@@ -62,9 +62,9 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     let drop = "SELECT atomic_phases_drop_partition((now() AT TIME ZONE 'UTC')::date - 2)";
     assert_eq!(db.number(drop).await, 2, "the open one and the unexpired one");
     assert_eq!(partition_of(&db, &open).await, "atomic_phases_keys_default");
-    assert!(finished(engine.execute(&scope(), &key(&fresh), book(20)).await).replayed);
+    assert!(finished(engine.call(&scope(), &key(&fresh), book(20)).await).replayed);
     let effects = app.provider.effects();
-    assert!(!finished(engine.execute(&scope(), &key(&open), book(20)).await).replayed);
+    assert!(!finished(engine.call(&scope(), &key(&open), book(20)).await).replayed);
     assert_eq!(app.provider.effects(), effects, "resumed, not charged again");
 
     // The workers, too; and back to one table.
@@ -77,5 +77,5 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     let rows = db.number("SELECT count(*) FROM atomic_phases_keys").await;
     db.sql(DOWN).await;
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, rows);
-    assert!(finished(engine.execute(&scope(), &key(&today), book(20)).await).replayed);
+    assert!(finished(engine.call(&scope(), &key(&today), book(20)).await).replayed);
 }

@@ -71,7 +71,7 @@ async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
     let mut enqueuer = Enqueuer::new(&engine, sink, WorkerConfig::default());
     let book_some = async |from: u32| {
         for round in from..from + 5 {
-            finished(engine.execute(&scope(), &key(&format!("k{round}")), book(20)).await);
+            finished(engine.call(&scope(), &key(&format!("k{round}")), book(20)).await);
         }
     };
     book_some(0).await;

@@ -43,7 +43,7 @@ async fn an_accepted_request_is_run_by_a_worker_and_answered_by_its_key<S: TestD
     let standing = status(&engine, "k").await;
     assert_eq!((standing.status, standing.attempt), (Status::Completed, 1));
     assert_eq!(standing.recovery_point, "finished");
-    let replay = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let replay = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(replay.replayed);
     assert_eq!(standing.reply, Some(replay.reply));
     let again = finished(engine.call(&scope(), &key("k"), book(20)).accept().await);
@@ -59,7 +59,7 @@ async fn g17_an_abandoned_request_is_finished_with_no_client<S: TestDb>(db: S) {
     assert_eq!(completed(&engine).await.total(), 0, "its lease lives");
     db.let_time_pass().await;
     assert_eq!(completed(&engine).await.finished, 1);
-    let replay = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let replay = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(replay.replayed && replay.reply.status() == 201);
     assert_eq!((app.provider.effects(), app.bodies()), (1, [1, 2, 1]));
 }
@@ -99,19 +99,19 @@ async fn a_living_holder_and_a_resting_row_are_left_alone<S: TestDb>(db: S) {
     });
     let mut gate = app.provider.stop_after_the_effect();
     let running = engine.call(&scope(), &key("running"), book(20));
-    let running = tokio::spawn(running.execute());
+    let running = tokio::spawn(running.into_future());
     let waiting = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     app.forget_bodies();
-    failed(engine.execute(&scope(), &key("resting"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("resting"), troubled(Trouble::RetryForeignOnce)).await);
     assert_eq!(completed(&engine).await.total(), 0);
     drop(waiting);
     finished(running.await.unwrap());
     // A client may come before the back-off is over, and before the workers' grace.
-    finished(engine.execute(&scope(), &key("resting"), troubled(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("resting"), troubled(Trouble::None)).await);
 
     app.forget_bodies();
-    failed(engine.execute(&scope(), &key("due"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("due"), troubled(Trouble::RetryForeignOnce)).await);
     db.sql("UPDATE atomic_phases_keys SET run_after = NULL WHERE status = 'completed'").await;
     db.let_time_pass().await;
     let patient = WorkerConfig::default().grace(Duration::from_secs(3600));
@@ -163,7 +163,7 @@ async fn a_resumed_run_sees_the_context_of_the_first<S: TestDb>(db: S) {
         .unwrap();
     let mut gate = app.provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key("k"), Remember {}).context(&"alice from 192.0.2.7");
-    let call = tokio::spawn(call.__execute_in_place());
+    let call = tokio::spawn(call.__call_in_place());
     let waiting = gate.recv().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -201,7 +201,7 @@ async fn g14_a_row_that_this_node_does_not_know_blocks_no_other<S: TestDb>(db: S
 async fn g17_a_poison_request_ends_as_a_dead_letter_and_an_operator_revives_it<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_attempts(3));
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
     let mut released = 0;
     for _ in 0..5 {
         db.let_time_pass().await;
@@ -209,7 +209,7 @@ async fn g17_a_poison_request_ends_as_a_dead_letter_and_an_operator_revives_it<S
     }
     assert_eq!((released, status(&engine, "k").await.status), (1, Status::DeadLetter));
     assert_eq!((app.provider.effects(), app.bodies()[1]), (1, 3));
-    let dead = engine.execute(&scope(), &key("k"), book(20)).await.unwrap();
+    let dead = engine.call(&scope(), &key("k"), book(20)).await.unwrap();
     assert!(matches!(dead, Outcome::DeadLetter), "{dead:?}");
     assert_eq!(engine.check().await.unwrap().waiting.len(), 1);
 
@@ -233,7 +233,7 @@ async fn g2_a_reconcile_function_that_finds_the_effect_lets_the_request_go_on<S:
     assert_eq!(reconciled(&engine).await.total(), 0, "it rests first");
     db.let_time_pass().await;
     assert_eq!(reconciled(&engine).await.finished, 1);
-    let reply = finished(engine.execute(&scope(), &key("k"), notify(Trouble::None)).await).reply;
+    let reply = finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await).reply;
     assert_eq!(reply.bytes(), b"notified effect-1");
     assert_eq!(app.provider.effects(), 1);
 }
@@ -244,7 +244,7 @@ async fn g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again<
     let engine = engine(&db, &app);
     let mut gate = app.provider.stop_before_the_effect();
     let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
-    let call = tokio::spawn(call.__execute_in_place());
+    let call = tokio::spawn(call.__call_in_place());
     let waiting = gate.recv().await.unwrap();
     call.abort();
     assert!(call.await.is_err());
@@ -264,7 +264,7 @@ async fn g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again<
 async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_reconciles(3));
-    let unknown = engine.execute(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
     let mut rests = vec![status(&engine, "k").await.retry_after];
     for _ in 0..2 {
@@ -304,7 +304,7 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
             app.forget_bodies();
             let request = Notify { who: name.clone(), trouble: trouble.into() };
             let call = engine.call(&scope(), &key(&name), request);
-            let call = tokio::spawn(call.__execute_in_place());
+            let call = tokio::spawn(call.__call_in_place());
             let waiting = gate.recv().await.unwrap();
             if place == "after" {
                 let _ = waiting.send(());
@@ -325,7 +325,7 @@ async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: Test
     }
     let made = app.provider.effects();
     db.let_time_pass().await;
-    let mut swept = Swept::default();
+    let mut swept = Sweep::default();
     while {
         let one = Completer::new(&another, config().batch(1000)).run_once().await.unwrap();
         swept.unknown += one.unknown;
@@ -357,7 +357,7 @@ async fn g3_two_completers_and_a_retry_make_one_effect<S: TestDb>(db: S) {
         let name = format!("k{round}");
         dies_in_its_call(&first, &name, book(20)).await;
         db.let_time_pass().await;
-        let retry = async { second.call(&scope(), &key(&name), book(20)).execute().await };
+        let retry = async { second.call(&scope(), &key(&name), book(20)).await };
         let (one, other, retried) = tokio::join!(completed(&first), completed(&second), retry);
         assert!(one.finished + other.finished <= 1, "{one:?} {other:?}");
         assert!(
@@ -365,7 +365,7 @@ async fn g3_two_completers_and_a_retry_make_one_effect<S: TestDb>(db: S) {
             "{retried:?}"
         );
         assert_eq!(app.provider.effects(), round + 1);
-        finished(first.execute(&scope(), &key(&name), book(20)).await);
+        finished(first.call(&scope(), &key(&name), book(20)).await);
     }
     assert_eq!(app.bodies()[2], 20, "the last phase was committed by one");
 }
@@ -374,17 +374,15 @@ async fn g15_the_reaper_deletes_finished_and_expired_keys_only<S: TestDb>(db: S)
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_attempts(2));
     for round in 0..25 {
-        finished(engine.execute(&scope(), &key(&format!("k{round}")), book(20)).await);
+        finished(engine.call(&scope(), &key(&format!("k{round}")), book(20)).await);
     }
-    finished(engine.execute(&scope(), &key("live"), book(20)).await);
-    failed(
-        engine.execute(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await,
-    );
-    let unknown = engine.execute(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
+    finished(engine.call(&scope(), &key("live"), book(20)).await);
+    failed(engine.call(&scope(), &key("retryable"), troubled(Trouble::RetryForeignAlways)).await);
+    let unknown = engine.call(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
-    failed(engine.execute(&scope(), &key("dead"), troubled(Trouble::RetryForeignAlways)).await);
+    failed(engine.call(&scope(), &key("dead"), troubled(Trouble::RetryForeignAlways)).await);
     db.let_time_pass().await;
-    let dead = engine.execute(&scope(), &key("dead"), book(20)).await.unwrap();
+    let dead = engine.call(&scope(), &key("dead"), book(20)).await.unwrap();
     assert!(matches!(dead, Outcome::DeadLetter), "{dead:?}");
     dies_in_its_call(&engine, "running", notify(Trouble::None)).await;
     engine.call(&scope(), &key("pending"), book(20)).accept().await.unwrap();
@@ -414,12 +412,12 @@ async fn g15_the_reaper_deletes_finished_and_expired_keys_only<S: TestDb>(db: S)
 async fn ttl_race_an_unfinished_key_does_not_expire_under_a_retrying_client<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
-    failed(engine.execute(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 0);
-    let retried = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let retried = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(!retried.replayed, "resumed, not begun anew");
-    let replayed = finished(engine.execute(&scope(), &key("k"), book(20)).await);
+    let replayed = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(replayed.replayed, "its retention counts from when it was last run");
     assert_eq!((app.provider.effects(), app.bodies()), (1, [1, 2, 1]));
 }
@@ -444,21 +442,21 @@ async fn g16_a_scope_at_its_quota_is_refused_and_others_are_not<S: TestDb>(db: S
     let quota = Quota::default().keys(3);
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).quota(quota));
     for name in ["a", "b", "c"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
-    let refused = engine.execute(&scope(), &key("d"), book(20)).await;
-    assert!(matches!(refused, Err(ExecuteError::TooManyKeys { limit: 3 })), "{refused:?}");
-    assert!(finished(engine.execute(&scope(), &key("a"), book(20)).await).replayed);
+    let refused = engine.call(&scope(), &key("d"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 3 })), "{refused:?}");
+    assert!(finished(engine.call(&scope(), &key("a"), book(20)).await).replayed);
     let other = Scope::new("tenant-2").unwrap();
-    finished(engine.execute(&other, &key("d"), book(20)).await);
+    finished(engine.call(&other, &key("d"), book(20)).await);
 
     let quota = Quota::default().rate(2, Duration::from_secs(3600));
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).quota(quota));
     for name in ["e", "f"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
-    let refused = engine.execute(&scope(), &key("g"), book(20)).await;
-    let Err(ExecuteError::RateExceeded { limit: 2, retry_after, .. }) = refused else {
+    let refused = engine.call(&scope(), &key("g"), book(20)).await;
+    let Err(CallError::RateExceeded { limit: 2, retry_after, .. }) = refused else {
         panic!("{refused:?}")
     };
     assert!(retry_after > Duration::from_secs(1700), "{retry_after:?}");
@@ -496,7 +494,7 @@ async fn g16_the_reaper_passes_over_locked_rows() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     for name in ["locked-1", "locked-2", "free-1", "free-2"] {
-        finished(engine.execute(&scope(), &key(name), book(20)).await);
+        finished(engine.call(&scope(), &key(name), book(20)).await);
     }
     db.sql(
         "UPDATE atomic_phases_keys SET expires_at = clock_timestamp() \

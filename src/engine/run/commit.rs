@@ -8,7 +8,7 @@ use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, STARTED};
-use crate::engine::outcome::{ExecuteError, Finished, Outcome};
+use crate::engine::outcome::{CallError, Finished, Outcome};
 use crate::engine::pause::jitter;
 use crate::moment::Moment;
 use crate::observe;
@@ -62,7 +62,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         within: Duration,
         transition: &Transition,
         jobs: &[StagedJob],
-    ) -> Result<CommitFate, ExecuteError> {
+    ) -> Result<CommitFate, CallError> {
         let row = match writing {
             Some(Writing::Reserved(_)) => RowIs::Reserved,
             Some(Writing::Create(..)) => RowIs::Absent,
@@ -167,10 +167,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Finds out what became of a commit that got no answer, before anything else happens (G7).
-    async fn ask_until_answered(
-        &mut self,
-        transition: &Transition,
-    ) -> Result<Arrival, ExecuteError> {
+    async fn ask_until_answered(&mut self, transition: &Transition) -> Result<Arrival, CallError> {
         // Past the lease another process may have the row; it is for that one to find out then.
         let until = Moment::now().after(self.core.settings.lease);
         let mut tries = 0;
@@ -229,7 +226,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(in crate::engine) async fn write(
         &mut self,
         transition: &Transition,
-    ) -> Result<Option<Moment>, ExecuteError> {
+    ) -> Result<Option<Moment>, CallError> {
         loop {
             let error = match self.commit(None, BATCH_TIME_LIMIT, transition, &[]).await? {
                 CommitFate::Applied(sent) => return Ok(Some(sent)),

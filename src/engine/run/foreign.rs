@@ -20,7 +20,7 @@ use super::body::{Body, database_failed, timed_out};
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
-use crate::engine::outcome::{ExecuteError, FailureCause};
+use crate::engine::outcome::{CallError, FailureCause};
 use crate::engine::pause::jitter;
 #[cfg(feature = "fault-injection")]
 use crate::fault::{Mode, Place};
@@ -173,7 +173,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &'static Phase,
         effect: EffectClass,
         key: &DerivedKey,
-    ) -> Result<(Called, bool), ExecuteError> {
+    ) -> Result<(Called, bool), CallError> {
         // A body whose call was refused has done nothing, and runs again under a lease that is known.
         for _ in 0..MOST_RENEWALS {
             match self.confirm_lease(phase).await? {
@@ -302,7 +302,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Asks the store whether the lease still is ours, if that is not known for the next third of it.
-    async fn confirm_lease(&self, phase: &Phase) -> Result<Confirmed, ExecuteError> {
+    async fn confirm_lease(&self, phase: &Phase) -> Result<Confirmed, CallError> {
         let fresh = self.core.settings.lease * 2 / 3;
         for _ in 0..MOST_RENEWALS {
             if self.lease.unconfirmed_for() < fresh {
@@ -320,7 +320,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         })
     }
 
-    async fn renew(&self) -> Result<bool, ExecuteError> {
+    async fn renew(&self) -> Result<bool, CallError> {
         let sent = Moment::now();
         let ours = self.core.store.renew(&self.guard(), self.core.settings.hold()).await?;
         if ours {

@@ -14,7 +14,7 @@ use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Isolation, Phase, PhaseKind};
-use crate::engine::outcome::{ExecuteError, FailureCause};
+use crate::engine::outcome::{CallError, FailureCause};
 #[cfg(feature = "fault-injection")]
 use crate::fault::{Mode, Place};
 use crate::moment::Moment;
@@ -79,7 +79,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         index: usize,
         phase: &'static Phase,
         row: Row<'_, S>,
-    ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, ExecuteError> {
+    ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, CallError> {
         let mut writing = match self.open(phase, row).await {
             Ok(Some(writing)) => writing,
             Ok(None) => {
@@ -179,7 +179,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         index: usize,
         phase: &'static Phase,
         writing: &mut Writing<'_, S>,
-    ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), ExecuteError> {
+    ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), CallError> {
         #[cfg(feature = "fault-injection")]
         if let (Some(Mode::CutConnection), Writing::Open(tx) | Writing::Reserved(tx)) =
             (crate::fault::at(phase.name, Place::BeforeBody).await, &mut *writing)

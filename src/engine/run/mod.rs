@@ -23,7 +23,7 @@ use chrono::{DateTime, Utc};
 
 use super::Core;
 use super::lease::{Heartbeat, Holder, Lease};
-use super::outcome::{ExecuteError, FailureCause, Outcome};
+use super::outcome::{CallError, FailureCause, Outcome};
 use super::quota::Admission;
 use crate::definition::{Definition, Phase, PhaseKind, Phases};
 use crate::moment::Moment;
@@ -98,11 +98,11 @@ pub(super) enum RoundEnd {
 }
 
 /// Whether a phase goes on to the next, or ends the round.
-pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, ExecuteError>;
+pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Runs a request that has no committed row yet.
-    pub(super) async fn begin(mut self, row: Row<'_, S>) -> Result<RoundEnd, ExecuteError> {
+    pub(super) async fn begin(mut self, row: Row<'_, S>) -> Result<RoundEnd, CallError> {
         let end = match (self.definition.phases.first(), row.uncommitted()) {
             // Row and first phase share a commit: a first phase that fails leaves nothing behind.
             (Some(phase), _) if phase.shares_the_reservation() => self.local(0, phase, row).await?,
@@ -119,7 +119,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Stores a request that a worker is to run.
-    pub(super) async fn accept(mut self, row: &NewRow<'_>) -> Result<RoundEnd, ExecuteError> {
+    pub(super) async fn accept(mut self, row: &NewRow<'_>) -> Result<RoundEnd, CallError> {
         let pending = self.pending();
         Ok(match self.create(row, pending).await? {
             Break(end) => end,
@@ -131,7 +131,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Runs a request whose row is committed, from its recovery point on.
-    pub(super) async fn resume(mut self) -> Result<RoundEnd, ExecuteError> {
+    pub(super) async fn resume(mut self) -> Result<RoundEnd, CallError> {
         if let Some(admission) = self.admission.take() {
             admission.end();
         }

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::release::{ATTEMPT_CAP, at_cap};
 use super::{RoundEnd, Run};
 use crate::definition::{Phase, PhaseKind, Step};
-use crate::engine::outcome::{ExecuteError, FailureCause, Outcome};
+use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
 use crate::phase::{Reconciled, Scene};
@@ -27,7 +27,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(in crate::engine) async fn reconcile(
         mut self,
         row: &KeyRow,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let intent = row.open_intent.as_deref();
         let index = self.outputs.len();
         let Some(phase) = self.unknown_phase(index, intent) else {
@@ -124,7 +124,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         row: &KeyRow,
         intent: Option<&str>,
         reason: Option<&'static str>,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
         if row.reconciles < settings.max_reconciles {
             let hold = settings.reconcile_back_off(row.reconciles);

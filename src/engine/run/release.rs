@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
-use crate::engine::outcome::{ExecuteError, FailureCause, Outcome};
+use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::Reply;
@@ -73,7 +73,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         &mut self,
         cause: FailureCause,
         after: Option<Duration>,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
         let failures = self.failures();
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
@@ -109,7 +109,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(in crate::engine) async fn give_up(
         &mut self,
         last: Option<&str>,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
         let standing = self.standing(Status::DeadLetter, Duration::ZERO);
         self.leave_at(Transition { forgiven: 1, reason, ..standing }).await
@@ -120,7 +120,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         &mut self,
         intent: Option<&str>,
         reason: &'static str,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let phase = intent.unwrap_or_default();
         let hold = self.reconcile_after(phase);
         let left = self.leave(Status::Unknown, intent, hold, Some(reason.into())).await?;
@@ -137,13 +137,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         intent: Option<&str>,
         hold: Duration,
         reason: Option<Cow<'static, str>>,
-    ) -> Result<RoundEnd, ExecuteError> {
+    ) -> Result<RoundEnd, CallError> {
         let intent = intent.map(str::to_owned);
         let left = Transition { intent, reason, ..self.standing(status, hold) };
         self.leave_at(left).await
     }
 
-    async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, ExecuteError> {
+    async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, CallError> {
         if self.write(&left).await?.is_none() {
             return Ok(RoundEnd::Lost);
         }

@@ -68,9 +68,9 @@ impl Default for PoolSettings {
 }
 
 /// deadpool's pool of diesel-async connections.
-pub type DeadPool = deadpool::managed::Pool<Manager>;
+pub type DeadpoolPool = deadpool::managed::Pool<Manager>;
 
-pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadPool, StoreError> {
+pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadpoolPool, StoreError> {
     number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
     duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
     let mut config = ManagerConfig::default();
@@ -126,7 +126,7 @@ async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
     look.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
 }
 
-impl Pool for DeadPool {
+impl Pool for DeadpoolPool {
     type Handle = Object<Manager>;
 
     async fn get(&self) -> Result<Self::Handle, StoreError> {

@@ -337,7 +337,7 @@ async fn dies_in_the_call<S: TestDb>(wire: &Wire<S>, after_the_effect: bool) {
     let call = wire.engine.call(&scope(), &key("k"), book(20));
     let call = call.origin(RequestOrigin::new("POST", "/book", None));
     let holder = tokio::spawn(async move {
-        let _ = call.__execute_in_place().await;
+        let _ = call.__call_in_place().await;
     });
     let in_the_call = gate.recv().await.unwrap();
     holder.abort();
@@ -492,7 +492,7 @@ pub async fn w41_a_dead_letter_is_409_and_not_retryable<S: TestDb>(db: S, profil
         is_error(&wire.book("k").send().await, profile, "dead_letter");
     }
     let outcome = wire.engine.call(&scope(), &key("k"), book(20));
-    let outcome = outcome.origin(RequestOrigin::new("POST", "/book", None)).execute().await;
+    let outcome = outcome.origin(RequestOrigin::new("POST", "/book", None)).await;
     assert!(matches!(outcome, Ok(Outcome::DeadLetter)), "{outcome:?}");
     assert_eq!(wire.app.bodies()[1], 2);
     assert_eq!(wire.effects(), 1);

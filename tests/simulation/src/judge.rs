@@ -60,7 +60,7 @@ impl std::fmt::Debug for Told {
 }
 
 impl Told {
-    pub fn of(outcome: Result<Outcome, ExecuteError>) -> Self {
+    pub fn of(outcome: Result<Outcome, CallError>) -> Self {
         match outcome {
             Ok(Outcome::Finished(finished)) => Self::Finished {
                 status: finished.reply.status(),

@@ -654,16 +654,16 @@ async fn execute<R: RequestDefinition<Memory, App>>(
     engine: &Engine<Memory, App>,
     call: &Call,
     request: R,
-) -> Result<Outcome, ExecuteError> {
+) -> Result<Outcome, CallError> {
     let scope = Scope::new(judge::scope_name(call.scope)).unwrap();
     let key = IdempotencyKey::new(judge::key_name(call.key)).unwrap();
     let asked = engine.call(&scope, &key, request);
     match call.manner {
-        Manner::Plain => asked.execute().await,
+        Manner::Plain => asked.await,
         Manner::Accept => asked.accept().await,
         Manner::Wait => {
-            asked.on_duplicate(OnDuplicate::Wait(Duration::from_secs(5))).execute().await
+            asked.on_duplicate(OnDuplicate::Wait(Duration::from_secs(5))).await
         }
-        Manner::ExpectNew => asked.expect_new().execute().await,
+        Manner::ExpectNew => asked.expect_new().await,
     }
 }
