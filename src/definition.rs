@@ -49,11 +49,8 @@ pub struct Phase {
     pub name: &'static str,
     /// Names that it had in earlier deploys, newest first.
     pub was: &'static [&'static str],
-    /// Local or foreign.
+    /// Where it works.
     pub kind: PhaseKind,
-    /// Whether a local phase hands its statements over (a [`Batch`](crate::Batch)) and is given no
-    /// transaction.
-    pub batch: bool,
     /// `#[phase(commit)]`: commit the recovery point right after this phase, even where it could
     /// ride in the next commit.
     pub commit: bool,
@@ -65,9 +62,13 @@ pub struct Phase {
 
 /// Where a phase works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PhaseKind {
-    /// In the database, in one transaction of this isolation level.
+    /// In the database, in one transaction of this isolation level, which the phase is given
+    /// ([`Tx`](crate::Tx)).
     Local(Isolation),
+    /// The same, with statements that the phase hands over ([`Batch`](crate::Batch)).
+    Batch(Isolation),
     /// At a foreign system, with no transaction open.
     Foreign(EffectClass),
 }
@@ -97,16 +98,38 @@ pub enum Isolation {
     Serializable,
 }
 
+impl PhaseKind {
+    /// The isolation level of a phase in the database; `None` of a foreign one.
+    #[must_use]
+    pub fn isolation(self) -> Option<Isolation> {
+        match self {
+            Self::Local(isolation) | Self::Batch(isolation) => Some(isolation),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// Whether the phase works in the database.
+    #[must_use]
+    pub fn is_local(self) -> bool {
+        self.isolation().is_some()
+    }
+
+    /// Whether the phase hands its statements over.
+    pub(crate) fn is_batch(self) -> bool {
+        matches!(self, Self::Batch(_))
+    }
+}
+
 impl Phase {
     /// Whether the phase can share its commit with the key's row, which it does as the first one.
     pub(crate) fn shares_the_reservation(&self) -> bool {
-        self.kind == PhaseKind::Local(Isolation::ReadCommitted)
+        self.kind.isolation() == Some(Isolation::ReadCommitted)
     }
 
     /// Whether the key has to be reserved before the phase runs as the first one: it shares the commit, and
     /// writes before it.
     pub(crate) fn needs_a_reservation(&self) -> bool {
-        self.shares_the_reservation() && !self.batch
+        self.kind == PhaseKind::Local(Isolation::ReadCommitted)
     }
 
     /// The name that the derived key is made of: the oldest, so that a rename between a call and
@@ -123,7 +146,8 @@ impl Phase {
     pub fn time_limit(&self) -> Option<Duration> {
         let by_default = match self.kind {
             PhaseKind::Foreign(_) => Some(FOREIGN_TIME_LIMIT),
-            PhaseKind::Local(_) => self.batch.then_some(BATCH_TIME_LIMIT),
+            PhaseKind::Batch(_) => Some(BATCH_TIME_LIMIT),
+            PhaseKind::Local(_) => None,
         };
         self.timeout.or(by_default)
     }

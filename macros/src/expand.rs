@@ -414,7 +414,8 @@ fn phase_data(phase: &Phase) -> TokenStream {
     let name = phase.function.stored_name();
     let was = &phase.options.was;
     let commit = phase.options.commit;
-    let batch = Kind::of(phase) == Kind::Batch;
+    let writes = if Kind::of(phase) == Kind::Batch { "Batch" } else { "Local" };
+    let writes = Ident::new(writes, Span::call_site());
     let timeout = match &phase.options.timeout {
         None => quote!(::std::option::Option::None),
         Some((_, limit)) => {
@@ -427,7 +428,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
             let level =
                 phase.options.isolation.as_ref().map_or("ReadCommitted", |(_, level)| *level);
             let level = Ident::new(level, Span::call_site());
-            quote!(Local(__private::Isolation::#level))
+            quote!(#writes(__private::Isolation::#level))
         }
         Some(foreign) => {
             let effect = match foreign.effect {
@@ -450,7 +451,6 @@ fn phase_data(phase: &Phase) -> TokenStream {
             name: #name,
             was: &[#(#was),*],
             kind: __private::PhaseKind::#kind,
-            batch: #batch,
             commit: #commit,
             timeout: #timeout,
         }

@@ -213,7 +213,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
 
 fn effect(phase: &Phase) -> Effect {
     match phase.kind {
-        PhaseKind::Local(_) => Effect::Local,
+        PhaseKind::Local(_) | PhaseKind::Batch(_) => Effect::Local,
         PhaseKind::Foreign(EffectClass::Idempotent { window }) => Effect::Idempotent { window },
         PhaseKind::Foreign(EffectClass::AtMostOnce) => Effect::AtMostOnce,
     }

@@ -47,7 +47,7 @@ pub(crate) enum ListedKind {
 impl ListedKind {
     pub(crate) fn of(kind: PhaseKind) -> Self {
         match kind {
-            PhaseKind::Local(_) => Self::Local,
+            PhaseKind::Local(_) | PhaseKind::Batch(_) => Self::Local,
             PhaseKind::Foreign(EffectClass::Idempotent { .. }) => Self::Idempotent,
             PhaseKind::Foreign(EffectClass::AtMostOnce) => Self::AtMostOnce,
         }
@@ -162,7 +162,7 @@ mod tests {
     const AT_MOST_ONCE: PhaseKind = PhaseKind::Foreign(EffectClass::AtMostOnce);
 
     const fn phase(name: &'static str, was: &'static [&'static str], kind: PhaseKind) -> Phase {
-        Phase { name, was, kind, batch: false, commit: false, timeout: None }
+        Phase { name, was, kind, commit: false, timeout: None }
     }
 
     fn text(phases: &'static [Phase]) -> String {

@@ -296,7 +296,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// Statements that were handed over, and took longer than their phase may.
     fn too_slow(&self, error: &StoreError) -> Option<FailureCause> {
-        let first = self.definition.phases.first().filter(|first| first.batch);
+        let first = self.definition.phases.first().filter(|first| first.kind.is_batch());
         first.filter(|_| error.is_unanswered()).map(timed_out)
     }
 

@@ -179,7 +179,9 @@ impl Definition {
                 passes(phase.name, &[BeforePhase]);
             }
             match phase.kind {
-                PhaseKind::Local(_) => passes(phase.name, &[BeforeBody, BeforeCommit, AfterCommit]),
+                PhaseKind::Local(_) | PhaseKind::Batch(_) => {
+                    passes(phase.name, &[BeforeBody, BeforeCommit, AfterCommit])
+                }
                 PhaseKind::Foreign(EffectClass::AtMostOnce) => passes(
                     phase.name,
                     &[BeforeIntent, AfterIntent, BeforeCall, AfterCall, BeforeCommit, AfterCommit],
@@ -187,7 +189,7 @@ impl Definition {
                 PhaseKind::Foreign(EffectClass::Idempotent { .. }) => {
                     passes(phase.name, &[BeforeCall, AfterCall]);
                     let next = self.phases.get(index + 1).map(|next| next.kind);
-                    if phase.commit || !matches!(next, Some(PhaseKind::Local(_))) {
+                    if phase.commit || !next.is_some_and(PhaseKind::is_local) {
                         passes(phase.name, &[BeforeCommit, AfterCommit]);
                     }
                 }
@@ -204,7 +206,7 @@ impl Definition {
     /// run out.
     pub(crate) fn is_row_locked_at(&self, point: &Point) -> bool {
         let has_snapshot = self.phases.iter().any(|phase| {
-            let PhaseKind::Local(isolation) = phase.kind else { return false };
+            let Some(isolation) = phase.kind.isolation() else { return false };
             phase.is_called(&point.phase) && isolation != Isolation::ReadCommitted
         });
         has_snapshot && self.is_in_transaction(point)
@@ -213,9 +215,7 @@ impl Definition {
     /// Whether a transaction may be open at the point.
     pub(crate) fn is_in_transaction(&self, point: &Point) -> bool {
         let is_open = self.phases.iter().any(|phase| {
-            phase.is_called(&point.phase)
-                && matches!(phase.kind, PhaseKind::Local(_))
-                && !phase.batch
+            phase.is_called(&point.phase) && matches!(phase.kind, PhaseKind::Local(_))
         });
         match point.place {
             Place::BeforeBody | Place::BeforeCommit | Place::Own(_) => is_open,

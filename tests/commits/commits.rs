@@ -367,7 +367,6 @@ impl<P: Pool> RequestDefinition<Postgres<P>, ()> for Sleeps {
             name: "slept",
             was: &[],
             kind: PhaseKind::Local(Isolation::ReadCommitted),
-            batch: false,
             commit: false,
             timeout: None,
         }],

@@ -125,8 +125,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     }
                 };
                 let next = self.definition.phases.get(index + 1).map(|next| next.kind);
-                let rides =
-                    !at_most_once && !phase.commit && matches!(next, Some(PhaseKind::Local(_)));
+                let rides = !at_most_once && !phase.commit && next.is_some_and(PhaseKind::is_local);
                 if rides {
                     return Ok(Continue(()));
                 }

@@ -13,7 +13,7 @@ use super::commit::CommitFate;
 use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
-use crate::definition::{BATCH_TIME_LIMIT, Isolation, Phase, PhaseKind};
+use crate::definition::{BATCH_TIME_LIMIT, Phase};
 use crate::engine::outcome::{CallError, FailureCause};
 #[cfg(feature = "fault-injection")]
 use crate::fault::{Mode, Place};
@@ -113,7 +113,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             CommitFate::Unanswered(error) => Ok(Break(RoundEnd::Restart(error))),
             CommitFate::Refused(refusal) => Err(Undone::Stopped(refused(phase, refusal), None)),
             // It would be as slow again.
-            CommitFate::NeverArrived(error) if phase.batch && error.is_unanswered() => {
+            CommitFate::NeverArrived(error) if phase.kind.is_batch() && error.is_unanswered() => {
                 Err(Undone::Stopped(timed_out(phase), None))
             }
             CommitFate::NeverArrived(error) => Err(Undone::Again(error)),
@@ -133,11 +133,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Row::Absent(row) => Writing::Create(row, Statements::default()),
             Row::Committed => {
                 reach!(phase.name, BeforePhase);
-                let isolation = match phase.kind {
-                    PhaseKind::Local(isolation) => isolation,
-                    PhaseKind::Foreign(_) => Isolation::default(),
-                };
-                if phase.batch {
+                let isolation = phase.kind.isolation().unwrap_or_default();
+                if phase.kind.is_batch() {
                     Writing::Statements(isolation, Statements::default())
                 } else {
                     let begun = self.core.store.begin(isolation, &self.guard()).await?;

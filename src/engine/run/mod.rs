@@ -155,7 +155,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return self.release(FailureCause::Misuse { phase: "", rule }, None).await;
             };
             let end = match phase.kind {
-                PhaseKind::Local(_) => self.local(index, phase, Row::Committed).await?,
+                PhaseKind::Local(_) | PhaseKind::Batch(_) => {
+                    self.local(index, phase, Row::Committed).await?
+                }
                 PhaseKind::Foreign(effect) => self.foreign(index, phase, effect).await?,
             };
             if let Break(end) = end {
