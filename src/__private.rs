@@ -6,8 +6,8 @@ pub use crate::definition::{
     Step,
 };
 pub use crate::phase::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, Reconciled, Reply,
-    RequestContext, Scene, Tx,
+    Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, PhaseInputs,
+    Reconciled, Reply, RequestContext, Tx,
 };
 pub use crate::store::Store;
 

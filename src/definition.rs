@@ -15,7 +15,9 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::phase_list::{ListedKind, PhaseList};
 use crate::compat::ValueType;
-use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Reply, Scene, Tx};
+use crate::phase::{
+    Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Reply, Tx,
+};
 use crate::store::Store;
 
 /// The recovery point of a row before its first phase is committed.
@@ -190,7 +192,7 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         tx: &'a mut Tx<'_, S>,
-        scene: &'a Scene<'a, A>,
+        inputs: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 
     /// Runs the local phase `index`, which hands its statements over.
@@ -198,7 +200,7 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         batch: &'a mut Batch<'_, S>,
-        scene: &'a Scene<'a, A>,
+        inputs: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 
     /// Runs the foreign phase `index`, which may use `call` once.
@@ -206,14 +208,14 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         call: ForeignCall,
-        scene: &'a Scene<'a, A>,
+        inputs: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, ForeignError>;
 
     /// Asks the phase's `#[reconcile]` function what became of its call.
     fn reconcile<'a>(
         &'a self,
         index: usize,
-        scene: &'a Scene<'a, A>,
+        inputs: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
 
     /// Whether the phases from `from` on that ask for the output of phase `index` can read `output` as

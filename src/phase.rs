@@ -15,7 +15,7 @@ pub(crate) use batch::Statements;
 pub(crate) use call::CallState;
 pub use call::{DerivedKey, ForeignCall};
 pub(crate) use context::Outputs;
-pub use context::{RequestContext, Scene};
+pub use context::{PhaseInputs, RequestContext};
 pub use outcome::{
     Flow, ForeignError, Output, PhaseError, PhaseResult, Reconciled, Reply, ReplyNotJson,
 };

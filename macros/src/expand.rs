@@ -125,7 +125,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __tx: &'a mut __private::Tx<'_, #store>,
-                    __scene: &'a __private::Scene<'a, #app>,
+                    __inputs: &'a __private::PhaseInputs<'a, #app>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -141,7 +141,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __batch: &'a mut __private::Batch<'_, #store>,
-                    __scene: &'a __private::Scene<'a, #app>,
+                    __inputs: &'a __private::PhaseInputs<'a, #app>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -157,7 +157,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __call: __private::ForeignCall,
-                    __scene: &'a __private::Scene<'a, #app>,
+                    __inputs: &'a __private::PhaseInputs<'a, #app>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -172,7 +172,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 fn reconcile<'a>(
                     &'a self,
                     __index: ::std::primitive::usize,
-                    __scene: &'a __private::Scene<'a, #app>,
+                    __inputs: &'a __private::PhaseInputs<'a, #app>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Reconciled<__private::Step>,
@@ -348,7 +348,7 @@ fn output_name(index: usize) -> Ident {
     format_ident!("__output_{index}")
 }
 
-/// `let __output_0: Ride = __scene.output(0)?;` for each output that is asked for.
+/// `let __output_0: Ride = __inputs.output(0)?;` for each output that is asked for.
 fn outputs(arguments: &[Argument]) -> TokenStream {
     let mut seen = Vec::new();
     let mut lets = TokenStream::new();
@@ -358,7 +358,7 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
         {
             seen.push(*of);
             let name = output_name(*of);
-            lets.extend(quote_spanned!(place(ty)=> let #name: #ty = __scene.output(#of)?;));
+            lets.extend(quote_spanned!(place(ty)=> let #name: #ty = __inputs.output(#of)?;));
         }
     }
     lets
@@ -389,9 +389,9 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
         Argument::Tx => quote!(__tx),
         Argument::Batch => quote!(__batch),
         Argument::Call => quote!(__call),
-        Argument::Context => quote!(__scene.context()),
-        Argument::Key => quote!(__scene.derived_key()?),
-        Argument::App => quote!(__scene.app()),
+        Argument::Context => quote!(__inputs.context()),
+        Argument::Key => quote!(__inputs.derived_key()?),
+        Argument::App => quote!(__inputs.app()),
         Argument::Output(Output { of, lent, to, .. }) => {
             // A type that only has the same name is an error at the parameter.
             let place = place(to);

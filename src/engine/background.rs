@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::run::RoundEnd;
-use super::{Bells, Core, Engine};
+use super::{Core, Engine, Wakeups};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
@@ -60,8 +60,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.settings
     }
 
-    pub(crate) fn bells(&self) -> &Bells {
-        &self.core.bells
+    pub(crate) fn wakeups(&self) -> &Wakeups {
+        &self.core.wakeups
     }
 
     /// A stored value as it was given.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::lease::{Heartbeats, Running};
-use super::quota::{Buckets, Creating};
+use super::quota::{Creating, RateLimits};
 use super::registry::Registry;
-use super::{Bells, Core, Engine};
+use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
 use crate::compat::Definitions;
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
@@ -237,8 +237,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             derived_keys: self.derived_keys,
             registry: self.registry,
             running: Running::default(),
-            bells: Bells::default(),
-            buckets: Buckets::default(),
+            wakeups: Wakeups::default(),
+            rate_limits: RateLimits::default(),
             creating: Creating::default(),
             clock: Clock::default(),
             heartbeats: Heartbeats::default(),

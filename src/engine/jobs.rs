@@ -80,7 +80,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// [`StoreError`] where the store cannot be written.
     pub async fn retry_job(&self, scope: &Scope, id: JobId) -> Result<bool, StoreError> {
         let revived = self.core.store.revive_job(scope, id).await?;
-        self.core.bells.staged.notify_one();
+        self.core.wakeups.staged.notify_one();
         Ok(revived)
     }
 
@@ -100,7 +100,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// [`StoreError`] where the store cannot be written.
     pub async fn revive_jobs(&self) -> Result<u64, StoreError> {
         let revived = self.core.store.revive_jobs().await?;
-        self.core.bells.staged.notify_one();
+        self.core.wakeups.staged.notify_one();
         Ok(revived)
     }
 }

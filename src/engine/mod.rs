@@ -50,7 +50,7 @@ pub use self::status::RequestStatus;
 
 use self::clock::Clock;
 use self::lease::{Heartbeats, Running};
-use self::quota::{Buckets, Creating};
+use self::quota::{Creating, RateLimits};
 use self::registry::Registry;
 use crate::codec::Codec;
 use crate::config::Settings;
@@ -75,8 +75,8 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) derived_keys: DerivedKeys,
     pub(crate) registry: Registry<S, A>,
     pub(crate) running: Running,
-    pub(crate) bells: Bells,
-    pub(crate) buckets: Buckets,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) rate_limits: RateLimits,
     pub(crate) creating: Creating,
     pub(crate) clock: Clock,
     pub(crate) heartbeats: Heartbeats,
@@ -84,7 +84,7 @@ pub(crate) struct Core<S: Store, A> {
 
 /// Rung for the workers of this process; those of other nodes look by themselves.
 #[derive(Default)]
-pub(crate) struct Bells {
+pub(crate) struct Wakeups {
     pub(crate) accepted: Notify,
     pub(crate) staged: Notify,
 }

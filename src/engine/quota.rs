@@ -19,7 +19,7 @@ use crate::store::{Store, StoreError};
 
 /// How many more keys each scope may create at the moment.
 #[derive(Default)]
-pub(crate) struct Buckets(Mutex<HashMap<Scope, Bucket>>);
+pub(crate) struct RateLimits(Mutex<HashMap<Scope, Bucket>>);
 
 struct Bucket {
     left: f64,
@@ -30,7 +30,7 @@ struct Bucket {
 /// scope that is not remembered has.
 const REMEMBERED: usize = 100_000;
 
-impl Buckets {
+impl RateLimits {
     /// Takes one out; or says when there will be one.
     fn take(&self, scope: &Scope, (burst, period): (u32, Duration)) -> Result<(), Duration> {
         let (burst, now) = (f64::from(burst), Moment::now());
@@ -39,15 +39,15 @@ impl Buckets {
             let gained = now.since(bucket.filled).as_secs_f64() / refill;
             (bucket.left + gained).min(burst)
         };
-        let mut buckets = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if buckets.len() >= REMEMBERED && !buckets.contains_key(scope) {
-            buckets.retain(|_, bucket| level(bucket) < burst);
+        let mut rate_limits = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if rate_limits.len() >= REMEMBERED && !rate_limits.contains_key(scope) {
+            rate_limits.retain(|_, bucket| level(bucket) < burst);
         }
-        let left = buckets.get(scope).map_or(burst, level);
+        let left = rate_limits.get(scope).map_or(burst, level);
         if left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - left) * refill));
         }
-        buckets.insert(scope.clone(), Bucket { left: left - 1.0, filled: now });
+        rate_limits.insert(scope.clone(), Bucket { left: left - 1.0, filled: now });
         Ok(())
     }
 }
@@ -183,7 +183,7 @@ impl<S: Store, A> Core<S, A> {
     ) -> Result<Option<Arc<Admission>>, CallError> {
         let Quota { keys, rate } = self.settings.quota;
         if let Some(rate) = rate
-            && let Err(retry_after) = self.buckets.take(scope, rate)
+            && let Err(retry_after) = self.rate_limits.take(scope, rate)
         {
             return Err(CallError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
         }
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn g16_a_scope_that_is_out_of_tokens_takes_none_from_another() {
-        let buckets = Buckets::default();
+        let rate_limits = RateLimits::default();
         let (one, other) = (Scope::new("one").unwrap(), Scope::new("other").unwrap());
         let rate = (3, Duration::from_secs(3600));
         for _ in 0..3 {
-            assert_eq!(buckets.take(&one, rate), Ok(()));
+            assert_eq!(rate_limits.take(&one, rate), Ok(()));
         }
-        let wait = buckets.take(&one, rate).unwrap_err();
+        let wait = rate_limits.take(&one, rate).unwrap_err();
         assert!(wait > Duration::from_secs(1190) && wait <= Duration::from_secs(1200), "{wait:?}");
-        assert_eq!(buckets.take(&other, rate), Ok(()));
+        assert_eq!(rate_limits.take(&other, rate), Ok(()));
     }
 }

@@ -25,10 +25,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What somebody knows about a request whose outcome is unknown, or about a dead letter.
 #[derive(Debug)]
-pub struct Resolution(Word);
+pub struct Resolution(ResolutionKind);
 
 #[derive(Debug)]
-enum Word {
+enum ResolutionKind {
     Executed { phase: String, output: Box<RawValue> },
     NotExecuted { phase: String, attempt: u32 },
     Finish(Reply),
@@ -47,7 +47,7 @@ impl Resolution {
     ) -> Result<Self, ResolveError> {
         let output =
             serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
-        Ok(Self(Word::Executed { phase: phase.into(), output }))
+        Ok(Self(ResolutionKind::Executed { phase: phase.into(), output }))
     }
 
     /// The call of `phase` in this attempt
@@ -56,17 +56,17 @@ impl Resolution {
     /// it may be made again. The attempt keeps a word about an earlier call, delivered twice or late,
     /// from being taken for a word about a later one.
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
-        Self(Word::NotExecuted { phase: phase.into(), attempt })
+        Self(ResolutionKind::NotExecuted { phase: phase.into(), attempt })
     }
 
     /// Closes the request with this reply. For an operator who has settled it by hand.
     pub fn finish(reply: Reply) -> Self {
-        Self(Word::Finish(reply))
+        Self(ResolutionKind::Finish(reply))
     }
 
     /// Lets a dead letter try again, with a new count of attempts.
     pub fn retry() -> Self {
-        Self(Word::Retry)
+        Self(ResolutionKind::Retry)
     }
 }
 
@@ -183,9 +183,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: KeyRow,
-        word: &Word,
+        word: &ResolutionKind,
     ) -> Result<Option<Run<S, A>>, ResolveError> {
-        if matches!(word, Word::Finish(_) | Word::Retry) {
+        if matches!(word, ResolutionKind::Finish(_) | ResolutionKind::Retry) {
             return Ok(self.take_as_it_is(scope, key, &row).await?);
         }
         match self.take_over(scope, key, row, Right::Resolve).await? {
@@ -203,11 +203,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        word: &Word,
+        word: &ResolutionKind,
     ) -> Result<Option<Resolved>, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
         match word {
-            Word::Executed { phase, output } => {
+            ResolutionKind::Executed { phase, output } => {
                 let (index, phase) = self.phase_of(row, phase)?;
                 let revived = self.revived(scope, key, row)?;
                 not_running(row)?;
@@ -239,7 +239,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 }
                 Ok(None)
             }
-            Word::NotExecuted { phase, attempt } => {
+            ResolutionKind::NotExecuted { phase, attempt } => {
                 let (index, phase) = self.phase_of(row, phase)?;
                 self.revived(scope, key, row)?;
                 not_running(row)?;
@@ -263,7 +263,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     _ => Ok(Some(Resolved::Already)),
                 }
             }
-            Word::Finish(reply) => {
+            ResolutionKind::Finish(reply) => {
                 if !(200..=599).contains(&reply.status()) {
                     return Err(ResolveError::NotStorable);
                 }
@@ -280,7 +280,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     _ => Ok(None),
                 }
             }
-            Word::Retry => {
+            ResolutionKind::Retry => {
                 not_running(row)?;
                 match row.status {
                     Status::DeadLetter if row.open_intent.is_none() => Ok(None),
@@ -377,21 +377,23 @@ fn equal(one: &RawValue, other: &RawValue) -> bool {
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Writes the word; `false` where another process was faster after all.
-    async fn settle(mut self, word: &Word) -> Result<bool, ResolveError> {
+    async fn settle(mut self, word: &ResolutionKind) -> Result<bool, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
         let settled = match word {
-            Word::Executed { output, .. } => {
+            ResolutionKind::Executed { output, .. } => {
                 let phase = next()?;
                 self.released_behind(phase, output.clone(), executed(phase))
             }
-            Word::NotExecuted { attempt, .. } => {
+            ResolutionKind::NotExecuted { attempt, .. } => {
                 let said = not_executed(next()?, *attempt);
                 Ok(self.released(said, Settles::WindowAndAttempts, Duration::ZERO))
             }
-            Word::Finish(reply) => self.finished_by(reply.clone(), "finish".to_owned()),
+            ResolutionKind::Finish(reply) => self.finished_by(reply.clone(), "finish".to_owned()),
             // The calls that were made before were made: the window goes on (G11).
-            Word::Retry => Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO)),
+            ResolutionKind::Retry => {
+                Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO))
+            }
         };
         let settled = settled.map_err(|_| ResolveError::NotStorable)?;
         let written = self.write(&settled).await?.is_some();
@@ -402,7 +404,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 }
 
-impl Word {
+impl ResolutionKind {
     fn name(&self) -> &'static str {
         match self {
             Self::Executed { .. } => "executed",

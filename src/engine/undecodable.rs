@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use crate::definition::{PhaseFuture, Phases, Step};
-use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, Reconciled, Scene, Tx};
+use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Tx};
 use crate::store::Store;
 
 pub(super) struct Undecodable;
@@ -16,7 +16,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
         &'a self,
         _: usize,
         _: &'a mut Tx<'_, S>,
-        _: &'a Scene<'a, A>,
+        _: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, PhaseError> {
         Box::pin(async { Err(PhaseError::retryable(WHY)) })
     }
@@ -25,7 +25,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, S>,
-        _: &'a Scene<'a, A>,
+        _: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, PhaseError> {
         Box::pin(async { Err(PhaseError::retryable(WHY)) })
     }
@@ -34,7 +34,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
         &'a self,
         _: usize,
         _: ForeignCall,
-        _: &'a Scene<'a, A>,
+        _: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Step, ForeignError> {
         Box::pin(async { Err(ForeignError::retryable(WHY)) })
     }
@@ -42,7 +42,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
     fn reconcile<'a>(
         &'a self,
         _: usize,
-        _: &'a Scene<'a, A>,
+        _: &'a PhaseInputs<'a, A>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError> {
         Box::pin(async { Ok(Reconciled::StillUnknown) })
     }

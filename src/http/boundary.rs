@@ -157,18 +157,18 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
     /// The work is detached: a client that hangs up cancels nothing.
     pub async fn answer<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
         let outcome = self.call(request).await;
-        self.tell(outcome)
+        self.respond(outcome)
     }
 
     /// Stores `request` under the key and answers 202, durably; a worker runs it
     /// ([`Call::accept`]). One that is known already is answered as by [`answer`](Self::answer).
     pub async fn accept<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
         let outcome = self.call(request).accept().await;
-        self.tell(outcome)
+        self.respond(outcome)
     }
 
     /// The engine's call, for those who have more to say about it, such as its
-    /// [`context`](Call::context). Execute it and [`tell`](Self::tell) the outcome.
+    /// [`context`](Call::context). Await it and [`respond`](Self::respond) with the outcome.
     pub fn call<R: RequestDefinition<S, A>>(&self, request: R) -> Call<S, A, R> {
         self.engine
             .call(&self.scope, &self.key, request)
@@ -178,7 +178,7 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
 
     /// What the client is told of an outcome.
     #[must_use]
-    pub fn tell(&self, outcome: Result<Outcome, CallError>) -> Answer {
+    pub fn respond(&self, outcome: Result<Outcome, CallError>) -> Answer {
         self.policy.answer(self.sent.then_some(&self.key), outcome)
     }
 }

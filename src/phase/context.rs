@@ -73,14 +73,14 @@ impl RequestContext {
 /// All that a phase may ask for besides its transaction or call. Made by the engine, taken apart by
 /// the code that `#[atomic_phases]` generates.
 #[derive(Debug)]
-pub struct Scene<'a, A> {
+pub struct PhaseInputs<'a, A> {
     pub(crate) app: &'a A,
     pub(crate) context: &'a RequestContext,
     pub(crate) outputs: &'a Outputs,
     pub(crate) derived_key: Option<&'a DerivedKey>,
 }
 
-impl<'a, A> Scene<'a, A> {
+impl<'a, A> PhaseInputs<'a, A> {
     /// The application's shared state.
     #[must_use]
     pub fn app(&self) -> &'a A {

@@ -176,7 +176,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     }
 
     async fn wakeup(&self) {
-        self.delivery.engine.bells().staged.notified().await;
+        self.delivery.engine.wakeups().staged.notified().await;
     }
 }
 

@@ -98,7 +98,7 @@ impl<S: Store, A: Send + Sync + 'static> Enroller<S, A> {
             }
         }
         if entered > 0 {
-            self.engine.bells().accepted.notify_one();
+            self.engine.wakeups().accepted.notify_one();
         }
         Ok(Enrolled { entered, more: if is_full { More::Likely } else { More::No } })
     }

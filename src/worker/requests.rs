@@ -112,7 +112,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueRequests<S, A> {
 
     async fn wakeup(&self) {
         match self.right {
-            Right::Free => self.engine.bells().accepted.notified().await,
+            Right::Free => self.engine.wakeups().accepted.notified().await,
             _ => std::future::pending().await,
         }
     }

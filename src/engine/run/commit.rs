@@ -104,7 +104,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     observe::created(self.definition.name);
                 }
                 if !jobs.is_empty() {
-                    self.core.bells.staged.notify_one();
+                    self.core.wakeups.staged.notify_one();
                 }
                 // A word about an unknown outcome forgives all attempts before it, in the row and here.
                 if transition.settles.attempts() {

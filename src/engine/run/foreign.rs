@@ -27,7 +27,8 @@ use crate::fault::{Mode, Place};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{
-    CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, Reply, Scene,
+    CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
+    Reply,
 };
 use crate::store::Store;
 
@@ -184,13 +185,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return Ok((Called::WindowPassed, false));
             }
             let (call, state) = ForeignCall::new(key.clone(), self.permit(effect));
-            let scene = Scene {
+            let inputs = PhaseInputs {
                 app: &self.core.app,
                 context: &self.context,
                 outputs: &self.outputs,
                 derived_key: Some(key),
             };
-            let running = inside!(phase.name, self.request.run_foreign(index, call, &scene));
+            let running = inside!(phase.name, self.request.run_foreign(index, call, &inputs));
             let running = AssertUnwindSafe(running).catch_unwind();
             let running = running.instrument(observe::phase(phase.name));
             let limit = phase.time_limit().unwrap_or(Duration::MAX);

@@ -19,7 +19,7 @@ use crate::engine::outcome::{CallError, FailureCause};
 use crate::fault::{Mode, Place};
 use crate::moment::Moment;
 use crate::observe;
-use crate::phase::{Batch, PhaseFailure, Reply, Scene, StagedJob, Staging, Statements, Tx};
+use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, StagedJob, Staging, Statements, Tx};
 use crate::store::{Store, StoreError, Transaction};
 
 /// Why a phase has written nothing.
@@ -184,7 +184,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             self.core.store.cut(tx).await;
         }
         let mut staging = Staging::new(self.context.request_id, index);
-        let scene = Scene {
+        let inputs = PhaseInputs {
             app: &self.core.app,
             context: &self.context,
             outputs: &self.outputs,
@@ -194,13 +194,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let ended = match writing {
             Writing::Open(tx) | Writing::Reserved(tx) => {
                 let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
-                let running = inside!(phase.name, self.request.run_local(index, &mut tx, &scene));
+                let running = inside!(phase.name, self.request.run_local(index, &mut tx, &inputs));
                 bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
             }
             Writing::Statements(_, statements) | Writing::Create(_, statements) => {
                 let mut batch = Batch::new(statements, &mut staging);
                 let running =
-                    inside!(phase.name, self.request.run_batch(index, &mut batch, &scene));
+                    inside!(phase.name, self.request.run_batch(index, &mut batch, &inputs));
                 bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
             }
         };

@@ -124,7 +124,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Ok(match self.create(row, pending).await? {
             Break(end) => end,
             ControlFlow::Continue(()) => {
-                self.core.bells.accepted.notify_one();
+                self.core.wakeups.accepted.notify_one();
                 RoundEnd::Outcome(Outcome::Accepted)
             }
         })

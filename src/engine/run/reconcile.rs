@@ -14,7 +14,7 @@ use crate::definition::{Phase, PhaseKind, Step};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
-use crate::phase::{Reconciled, Scene};
+use crate::phase::{PhaseInputs, Reconciled};
 use crate::store::{KeyRow, Settles, Status, Store};
 
 const NOT_EXECUTED: &str = "not executed";
@@ -92,7 +92,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// has not found out.
     async fn found(&self, index: usize, phase: &'static Phase) -> Reconciled<Step> {
         let key = self.derived_key(phase);
-        let scene = Scene {
+        let inputs = PhaseInputs {
             app: &self.core.app,
             context: &self.context,
             outputs: &self.outputs,
@@ -100,7 +100,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
-        let asking = inside!(phase.name, self.request.reconcile(index, &scene));
+        let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
         let asked = AssertUnwindSafe(asking).catch_unwind();
         match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
             Ok(Ok(Ok(found))) => found,
