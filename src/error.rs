@@ -130,6 +130,8 @@ impl fmt::Display for DbError {
     }
 }
 
+impl std::error::Error for DbError {}
+
 impl fmt::Debug for DbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DbError({self})")
@@ -189,4 +191,19 @@ pub(crate) fn is_of_a_pooler(message: &str) -> bool {
         && (message.ends_with("\" already exists") || message.ends_with("\" does not exist"));
     names_one
         || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
+}
+
+/// An error with its causes, each of which says what happened once.
+pub(crate) struct Causes<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
 }

@@ -10,6 +10,7 @@ use tracing::{Span, debug, debug_span, info, warn};
 
 use crate::definition::Definition;
 use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
+use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::repeats::Repeats;
 
@@ -210,6 +211,7 @@ pub(crate) fn call_failed(subject: Subject<'_>, error: &CallError) {
         _ => return,
     };
     if let Some(suppressed) = REPEATS.admits(("call", subject.definition, what), ONE_SECOND) {
+        let error = Causes(error);
         event!(warn, subject, { %error, suppressed, }, "a request could not be answered");
     }
 }
@@ -295,6 +297,7 @@ pub(crate) fn drive_failed(subject: Subject<'_>, error: &CallError) {
         _ => "",
     };
     if let Some(suppressed) = REPEATS.admits(("drive", subject.definition, kind), ONE_SECOND) {
+        let error = Causes(error);
         event!(warn, subject, { %error, suppressed, }, "a worker could not drive a request on");
     }
 }

@@ -40,7 +40,7 @@ pub enum EraseError {
     #[error("the request is in use: try again")]
     InUse,
     /// The store could not be asked or written.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
 }
 

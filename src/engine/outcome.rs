@@ -178,7 +178,7 @@ impl FailureCause {
 pub enum CallError {
     /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
     /// and the same call later meets it.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
     /// The engine is shutting down and takes no new request.
     #[error("the engine is shutting down; call another node")]

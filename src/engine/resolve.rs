@@ -114,7 +114,7 @@ pub enum ResolveError {
     #[error("the value cannot be stored: it has no JSON form, or is over its cap in Limits")]
     NotStorable,
     /// The store could not be asked or written.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
     /// A stored value is not readable here. The row was left as it is.
     #[error("the stored {what} of the request are not readable")]

@@ -21,6 +21,7 @@ use super::plan::{Orders, Plan, Signal};
 use super::points::Point;
 use crate::definition::RequestDefinition;
 use crate::engine::{Call, CallError, Engine, Outcome};
+use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::Subject;
 use crate::phase::Reply;
@@ -279,7 +280,9 @@ where
             None => "there was no attempt".to_owned(),
             Some(Ended::Outcome(Outcome::Finished(_))) => "the last attempt finished".to_owned(),
             Some(Ended::Outcome(outcome)) => format!("the last attempt ended with {outcome:?}"),
-            Some(Ended::Error(error)) => format!("the last attempt ended with an error: {error}"),
+            Some(Ended::Error(error)) => {
+                format!("the last attempt ended with an error: {}", Causes(error))
+            }
             Some(Ended::Crashed) => "the last attempt crashed".to_owned(),
             Some(Ended::ByWorker) => "a background worker drove it last".to_owned(),
         }
@@ -408,7 +411,7 @@ where
     pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
         let row = self.engine.store().read(&self.scope, &self.key);
         match tokio::time::timeout(Duration::from_secs(60), row).await {
-            Ok(row) => row.map_err(|error| error.to_string()),
+            Ok(row) => row.map_err(|error| Causes(&error).to_string()),
             Err(_) => Err("the database has not answered for a minute".to_owned()),
         }
     }
@@ -447,7 +450,7 @@ where
     /// The database's clock goes past each lease and each back-off.
     pub(super) async fn pass_time(&self) -> Result<(), Wrong> {
         let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
-        passed.map_err(|error| error.to_string())
+        passed.map_err(|error| Causes(&error).to_string())
     }
 }
 

@@ -853,11 +853,12 @@ pub enum StoreError {
     #[error("no database connection: {0}")]
     NoConnection(String),
     /// The database answered with an error, or not at all.
-    #[error("the database could not {doing}: {error}")]
+    #[error("the database could not {doing}")]
     Database {
         /// What was asked, in words.
         doing: &'static str,
         /// What it answered.
+        #[source]
         error: DbError,
     },
     /// Another transaction holds the lock of the key's row: its holder in its own commit, or in a
