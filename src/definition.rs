@@ -77,6 +77,7 @@ pub enum PhaseKind {
 
 /// What a provider promises about a repeated call. Mandatory on a foreign phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EffectClass {
     /// The provider honours the derived key: any number of calls, one effect.
     Idempotent {
@@ -90,6 +91,7 @@ pub enum EffectClass {
 
 /// Isolation level of a local phase's transaction. SQLite's is always serializable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isolation {
     /// The default, and what the engine's own guarded update is built for.
     #[default]

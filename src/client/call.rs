@@ -21,6 +21,7 @@ pub struct KeyedCall {
 
 /// How a key stands in the `Idempotency-Key` header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyForm {
     /// As it is: what Stripe and most others expect. Right for keys of letters, digits, `-` and `_`,
     /// as made here and as derived for foreign systems.

@@ -27,6 +27,7 @@ pub struct RetryPolicy {
 
 /// Which attempts may be repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Repeat {
     /// Any that may pass: the other side honours the key, so that a second attempt has no second
     /// effect.

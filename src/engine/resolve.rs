@@ -73,6 +73,7 @@ impl Resolution {
 /// What a word came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub enum Resolved {
     /// It was written. A completer or the next retry goes on.
     Applied,

@@ -166,6 +166,7 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     }
 
     /// Breaks a guarantee of the engine on purpose. For a test that the checks find it.
+    #[doc(hidden)]
     pub fn with_mutant(mut self, mutant: Mutant) -> Self {
         self.mutant = Some(mutant);
         self

@@ -167,29 +167,29 @@
 //!
 //! # Bugs that this kit finds
 //!
-//! [`Mutant`] is the engine with one guarantee broken; the explorer finds each, on both stores
+//! A `Mutant` is the engine with one guarantee broken; the explorer finds each, on both stores
 //! (`tests/explorer/bookings.rs`):
 //!
 //! | mutant | how libraries of this kind get there |
 //! |---|---|
-//! | [`NoFence`](Mutant::NoFence) | who stood still for longer than its lease still commits |
-//! | [`SecondCommit`](Mutant::SecondCommit) | step and marker in two transactions |
-//! | [`LockBeforeFingerprint`](Mutant::LockBeforeFingerprint) | another request under a key is told *in progress* |
-//! | [`SkipFingerprint`](Mutant::SkipFingerprint) | another request under a key is told the first one's reply |
-//! | [`ApplicationClock`](Mutant::ApplicationClock) | a node whose clock is ahead takes over a lease that is alive |
-//! | [`FreshDerivedKey`](Mutant::FreshDerivedKey) | a random key for the provider in each attempt |
-//! | [`ReplyBuiltTwice`](Mutant::ReplyBuiltTwice) | the first client is told something else than a replay |
-//! | [`AssumeCommitted`](Mutant::AssumeCommitted) | no answer to `COMMIT` is taken for a yes |
-//! | [`RepeatOpenIntent`](Mutant::RepeatOpenIntent) | a call that may have been made is made again |
-//! | [`TakeOverWithoutToken`](Mutant::TakeOverWithoutToken) | who asks about its lost commit takes the key from the next holder |
-//! | [`AssumeIntent`](Mutant::AssumeIntent) | a lost intent is taken for written, as the recovery point is the same |
-//! | [`ConfirmWhenRead`](Mutant::ConfirmWhenRead) | a lease counts from an answer that was read late |
-//! | [`RecoverAccepted`](Mutant::RecoverAccepted) | a call that accepts takes its row from the worker that runs it |
-//! | [`AskWithoutToken`](Mutant::AskWithoutToken) | the commit of the next holder is taken for the own, which was lost |
-//! | [`CallWithoutLease`](Mutant::CallWithoutLease) | a call that is under way goes on after its lease has run out |
+//! | `NoFence` | who stood still for longer than its lease still commits |
+//! | `SecondCommit` | step and marker in two transactions |
+//! | `LockBeforeFingerprint` | another request under a key is told *in progress* |
+//! | `SkipFingerprint` | another request under a key is told the first one's reply |
+//! | `ApplicationClock` | a node whose clock is ahead takes over a lease that is alive |
+//! | `FreshDerivedKey` | a random key for the provider in each attempt |
+//! | `ReplyBuiltTwice` | the first client is told something else than a replay |
+//! | `AssumeCommitted` | no answer to `COMMIT` is taken for a yes |
+//! | `RepeatOpenIntent` | a call that may have been made is made again |
+//! | `TakeOverWithoutToken` | who asks about its lost commit takes the key from the next holder |
+//! | `AssumeIntent` | a lost intent is taken for written, as the recovery point is the same |
+//! | `ConfirmWhenRead` | a lease counts from an answer that was read late |
+//! | `RecoverAccepted` | a call that accepts takes its row from the worker that runs it |
+//! | `AskWithoutToken` | the commit of the next holder is taken for the own, which was lost |
+//! | `CallWithoutLease` | a call that is under way goes on after its lease has run out |
 //!
 //! What shows in time, or beside other requests, is found by the simulation instead
-//! ([`Mutant::needs_simulation`], `docs/simulation.md`).
+//! (`Mutant::needs_simulation`, `docs/simulation.md`).
 //!
 //! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
 //! by the way), ids and times that differ between attempts where they reach the provider or the reply,
@@ -261,7 +261,6 @@ pub(crate) use self::plan::{
 pub use self::{
     explorer::{Explorer, explore},
     mode::{Fault, Mode},
-    mutant::Mutant,
     plan::ENV,
     points::{NoSuchPoint, Place, Point},
     report::Report,
@@ -269,6 +268,6 @@ pub use self::{
 };
 #[cfg(feature = "fault-injection")]
 #[doc(hidden)]
-pub use self::{plan::__crash_point, points::__check_name, test::__crash_test};
+pub use self::{mutant::Mutant, plan::__crash_point, points::__check_name, test::__crash_test};
 #[cfg(feature = "fault-injection")]
 pub use atomic_phases_macros::crash_test;

@@ -15,6 +15,7 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 
 /// Which forms of the header are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeySyntax {
     /// `"8e03…"` and `8e03…`, which name the same key.
     #[default]

@@ -15,6 +15,7 @@ use crate::key::IdempotencyKey;
 
 /// Whether a request needs a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyRule {
     /// Without one it is a 400.
     #[default]
@@ -26,6 +27,7 @@ pub enum KeyRule {
 
 /// Which bodies are read as parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Bodies {
     /// `application/json` and `…+json`.
     #[default]

@@ -15,6 +15,7 @@ pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-shou
 
 /// Whose conventions the answers follow. There is no third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Profile {
     /// `draft-ietf-httpapi-idempotency-key-header`: `application/problem+json` (RFC 9457) with the
     /// draft's titles and `code` and `retryable` beside them; another request under a used key is

@@ -826,6 +826,7 @@ pub(crate) enum FoundBy {
 
 /// Unfinished rows that stand at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Standing {
     /// Name of their definition.
     pub definition: String,
