@@ -48,7 +48,7 @@ fn definitions() -> Definitions<Sqlite> {
 
 async fn book(engine: &Engine<Sqlite>) -> Outcome {
     let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("key").unwrap());
-    engine.execute(&scope, &key, CreateRide { user_id: 1 }).await.unwrap()
+    engine.call(&scope, &key, CreateRide { user_id: 1 }).await.unwrap()
 }
 
 fn run(dir: &Path, arguments: &[&str]) -> (i32, String) {

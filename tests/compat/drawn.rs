@@ -400,7 +400,7 @@ impl<const N: usize> RequestDefinition<Memory, World> for Request<N> {
     }
 }
 
-type Asked<'a> = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, ExecuteError>> + Send + 'a>>;
+type Asked<'a> = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
 
 /// A definition without its type.
 struct Build {
@@ -430,7 +430,7 @@ fn build<const N: usize>() -> Build {
             let call = engine.call(&scope(), &key("k"), request);
             match accept {
                 true => Box::pin(call.accept()),
-                false => Box::pin(call.execute()),
+                false => Box::pin(call.into_future()),
             }
         },
     }

@@ -77,7 +77,7 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     let accepted = old.call(&scope(), &key("accepted"), Plain::stopping("")).accept().await;
     assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
     for phase in ["b", "c", "z"] {
-        failed(old.execute(&scope(), &key(phase), Plain::stopping(phase)).await);
+        failed(old.call(&scope(), &key(phase), Plain::stopping(phase)).await);
     }
     assert_eq!(told::<S, Plain>(&db).await, 0);
     assert_eq!(told::<S, Renamed>(&db).await, 0);

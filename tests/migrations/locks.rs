@@ -61,8 +61,8 @@ async fn g17_a_migration_gives_up_behind_a_long_transaction_and_no_request_waits
 }
 
 /// `None` where it takes too long.
-async fn within(call: Call<Postgres, App, Book>) -> Option<Result<Outcome, ExecuteError>> {
-    tokio::time::timeout(STUCK, call.execute()).await.ok()
+async fn within(call: Call<Postgres, App, Book>) -> Option<Result<Outcome, CallError>> {
+    tokio::time::timeout(STUCK, call.into_future()).await.ok()
 }
 
 /// A migration whose process stops in the middle, with its lock held.

@@ -33,7 +33,7 @@ async fn values<S: Schema>(db: &S, columns: &[Vec<String>]) -> Vec<String> {
 /// One request in each state, and with them jobs that are due and one that is a dead letter.
 async fn one_in_each_state<S: Schema>(db: &S, app: &App) -> Vec<(&'static str, RequestStatus)> {
     let engine = engine(db, app);
-    finished(engine.execute(&scope(), &key("completed"), book(20)).await);
+    finished(engine.call(&scope(), &key("completed"), book(20)).await);
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL WHERE name = 'receipt'").await;
     let pending = engine.call(&scope(), &key("pending"), book(20)).accept().await;
     assert!(matches!(pending, Ok(Outcome::Accepted)), "{pending:?}");
@@ -41,12 +41,12 @@ async fn one_in_each_state<S: Schema>(db: &S, app: &App) -> Vec<(&'static str, R
     dies_in_its_call(&engine, "intent", notify(Trouble::None)).await;
     app.forget_bodies();
     let fails_once = || troubled(Trouble::RetryForeignOnce);
-    failed(engine.execute(&scope(), &key("failed_retryable"), fails_once()).await);
+    failed(engine.call(&scope(), &key("failed_retryable"), fails_once()).await);
     app.forget_bodies();
     let impatient = engine_with(db, app, |builder| builder.max_attempts(1));
-    let dead = impatient.execute(&scope(), &key("dead_letter"), fails_once()).await;
+    let dead = impatient.call(&scope(), &key("dead_letter"), fails_once()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
-    let unknown = engine.execute(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
+    let unknown = engine.call(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
     let mut all = Vec::new();
     for name in [
@@ -108,7 +108,7 @@ async fn rows_in_every_state_go_on<S: Schema>(db: S) {
 /// Every request is completed, with one effect each; every job is delivered.
 async fn all_end<S: Schema>(db: &S, app: &App, engine: &TestEngine<S>) {
     app.provider.answer_searches();
-    let replayed = finished(engine.execute(&scope(), &key("completed"), book(20)).await);
+    let replayed = finished(engine.call(&scope(), &key("completed"), book(20)).await);
     assert!(replayed.replayed);
     let word = engine.resolve(&scope(), &key("dead_letter"), Resolution::retry()).await.unwrap();
     assert_eq!(word, Resolved::Applied);
@@ -155,7 +155,7 @@ async fn migrations_apply_to_a_partitioned_table() {
     let engine = engine(&db, &App::default());
     let first = "SELECT atomic_phases_first_key(clock_timestamp()) || '-7000-8000-000000000001'";
     for name in [db.text(first).await.as_str(), "bare"] {
-        assert!(!finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
-        assert!(finished(engine.execute(&scope(), &key(name), book(20)).await).replayed);
+        assert!(!finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
+        assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
     }
 }

@@ -58,7 +58,7 @@ async fn in_flight<S: TestDb>(db: &S, app: &App) {
     assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
     for stop in &STOPS[1..] {
         stop_in(app, Some(stop));
-        failed(old.execute(&scope(), &key(stop), request()).await);
+        failed(old.call(&scope(), &key(stop), request()).await);
     }
     stop_in(app, None);
     db.let_time_pass().await;
@@ -78,8 +78,8 @@ async fn all_go_on<S: TestDb, R: RequestDefinition<S, App>>(
     let report = new.check().await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     for stop in STOPS {
-        finished(new.execute(&scope(), &key(stop), request()).await);
-        assert!(finished(new.execute(&scope(), &key(stop), request()).await).replayed);
+        finished(new.call(&scope(), &key(stop), request()).await);
+        assert!(finished(new.call(&scope(), &key(stop), request()).await).replayed);
     }
     charged_once_each(db, new, STOPS.len()).await;
 }

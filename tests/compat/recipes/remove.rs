@@ -64,7 +64,7 @@ async fn g14_a_removed_phase_is_still_run_by_the_rows_of_its_version<S: TestDb>(
     all_go_on(&db, &new, || CreateOrder { cents: 2000 }).await;
     let taken = "SELECT count(*) FROM steps WHERE step = 'stock_taken'";
     assert_eq!(db.number(taken).await, 4);
-    finished(new.execute(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
+    finished(new.call(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
     assert_eq!(db.number(taken).await, 4, "a new request does not");
 
     // Removed in place, it strands those that have passed it.

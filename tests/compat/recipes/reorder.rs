@@ -76,7 +76,7 @@ async fn g14_rows_in_flight_keep_the_order_that_they_began_in<S: TestDb>(db: S) 
     all_go_on(&db, &new, || CreateOrder { cents: 2000 }).await;
     // A new request takes its stock first: where that fails, nothing is charged.
     stop_in(&app, Some("stock_taken"));
-    failed(new.execute(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
+    failed(new.call(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
     assert_eq!(app.provider.effects(), 4);
 
     // Reordered in place, it strands those that have passed the first that moved.

@@ -32,7 +32,7 @@ async fn g14_a_version_is_retired_when_it_is_drained_and_its_answers_replay<S: T
     assert!(findings.iter().all(|finding| finding.lint.level() < Level::Deny), "{findings:?}");
     let new = deployed(&db, &app, definitions());
     for stop in STOPS {
-        let answer = finished(new.execute(&scope(), &key(stop), CreateOrder::of_version_1()).await);
+        let answer = finished(new.call(&scope(), &key(stop), CreateOrder::of_version_1()).await);
         assert!(answer.replayed);
     }
     charged_once_each(&db, &new, STOPS.len()).await;

@@ -179,21 +179,21 @@ async fn g9_a_member_is_retyped_in_two_deploys_and_no_retry_is_a_mismatch<S: Tes
     // A row of the first deploy, which the build before reads too.
     stop_in(&app, Some("answered"));
     let request = || first::CreateOrder { cents: 7 };
-    failed(between.execute(&scope(), &key("between"), request()).await);
+    failed(between.call(&scope(), &key("between"), request()).await);
     stop_in(&app, None);
     db.let_time_pass().await;
     let old = deployed(&db, &app, before::definitions());
     let again = before::CreateOrder { cents: 7 };
-    finished(old.execute(&scope(), &key("between"), again).await);
+    finished(old.call(&scope(), &key("between"), again).await);
 
     let two = lints(&first::definitions::<S>(), &second::definitions());
     assert!(none_denies(&two), "{two:?}");
     let new = deployed(&db, &app, second::definitions());
     let request = || second::CreateOrder { cents: 2000 };
     for stop in STOPS {
-        finished(new.execute(&scope(), &key(stop), request()).await);
+        finished(new.call(&scope(), &key(stop), request()).await);
         let other = second::CreateOrder { cents: 1 };
-        let mismatch = new.execute(&scope(), &key(stop), other).await;
+        let mismatch = new.call(&scope(), &key(stop), other).await;
         assert!(matches!(mismatch, Ok(Outcome::Mismatch)), "{mismatch:?}");
     }
     charged_once_each(&db, &new, STOPS.len() + 1).await;

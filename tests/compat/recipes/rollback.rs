@@ -14,7 +14,7 @@ async fn g14_what_a_rollback_leaves_goes_on_when_the_release_is_back<S: TestDb>(
     let request = || CreateOrder { cents: 2000 };
     for stop in &STOPS[1..] {
         stop_in(&app, Some(stop));
-        failed(release.execute(&scope(), &key(stop), request()).await);
+        failed(release.call(&scope(), &key(stop), request()).await);
     }
     stop_in(&app, None);
     db.let_time_pass().await;
@@ -29,16 +29,16 @@ async fn g14_what_a_rollback_leaves_goes_on_when_the_release_is_back<S: TestDb>(
     let left: u64 = report.stranded.iter().map(|stranded| stranded.rows.rows).sum();
     assert_eq!(left, 2, "those behind a renamed phase: {report:?}");
     let again = || before::CreateOrder { cents: 2000 };
-    finished(old.execute(&scope(), &key("paid"), again()).await);
+    finished(old.call(&scope(), &key("paid"), again()).await);
     for stop in ["stock_taken", "answered"] {
-        let cause = failed(old.execute(&scope(), &key(stop), again()).await);
+        let cause = failed(old.call(&scope(), &key(stop), again()).await);
         assert_eq!(cause, FailureCause::NotKnownHere, "{stop}");
     }
     assert_eq!(app.provider.effects(), 3, "nothing was called again");
 
     let release = deployed(&db, &app, rename::definitions());
     for stop in &STOPS[1..] {
-        finished(release.execute(&scope(), &key(stop), request()).await);
+        finished(release.call(&scope(), &key(stop), request()).await);
     }
     charged_once_each(&db, &release, 3).await;
 }

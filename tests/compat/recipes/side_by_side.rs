@@ -105,9 +105,9 @@ async fn g14_two_versions_serve_each_others_retries<S: TestDb>(db: S) {
     all_go_on(&db, &new, CreateOrder::of_version_1).await;
     let checked = "SELECT count(*) FROM steps WHERE step = 'risk_checked'";
     assert_eq!(db.number(checked).await, 0, "they began without it");
-    finished(new.execute(&scope(), &key("of-version-2"), CreateOrder::of_version_1()).await);
+    finished(new.call(&scope(), &key("of-version-2"), CreateOrder::of_version_1()).await);
     assert_eq!(db.number(checked).await, 1);
     let other = CreateOrder { cents: 2000, currency: "eur".to_owned() };
-    let mismatch = new.execute(&scope(), &key("paid"), other).await;
+    let mismatch = new.call(&scope(), &key("paid"), other).await;
     assert!(matches!(mismatch, Ok(Outcome::Mismatch)), "{mismatch:?}");
 }
