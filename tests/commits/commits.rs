@@ -320,7 +320,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         tx: &'a mut Tx<'_, Postgres<P>>,
-        _: &'a private::Scene<'a, ()>,
+        _: &'a private::PhaseInputs<'a, ()>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
             tx.batch_execute("SELECT pg_sleep(30)").await?;
@@ -332,7 +332,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, Postgres<P>>,
-        _: &'a private::Scene<'a, ()>,
+        _: &'a private::PhaseInputs<'a, ()>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         private::no_such_phase()
     }
@@ -341,7 +341,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         _: ForeignCall,
-        _: &'a private::Scene<'a, ()>,
+        _: &'a private::PhaseInputs<'a, ()>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
         private::no_such_phase()
     }
@@ -349,7 +349,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
     fn reconcile<'a>(
         &'a self,
         _: usize,
-        _: &'a private::Scene<'a, ()>,
+        _: &'a private::PhaseInputs<'a, ()>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         private::no_such_phase()
     }

@@ -186,7 +186,7 @@ const fn phase(drawn: Drawn) -> Phase {
         _ => PhaseKind::Foreign(EffectClass::AtMostOnce),
     };
     let name = if drawn.name == NONE { "" } else { NAMES[drawn.name] };
-    Phase { name, was: WAS[drawn.was], kind, batch: false, commit: false, timeout: None }
+    Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -332,7 +332,7 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         index: usize,
         _: &'a mut Tx<'_, Memory>,
-        scene: &'a private::Scene<'a, World>,
+        scene: &'a private::PhaseInputs<'a, World>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
             match scene.app().stops(index, true) {
@@ -346,7 +346,7 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, Memory>,
-        _: &'a private::Scene<'a, World>,
+        _: &'a private::PhaseInputs<'a, World>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         private::no_such_phase()
     }
@@ -355,7 +355,7 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         index: usize,
         call: ForeignCall,
-        scene: &'a private::Scene<'a, World>,
+        scene: &'a private::PhaseInputs<'a, World>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
         Box::pin(async move {
             let (world, phase) = (scene.app(), &Self::PHASES[index]);
@@ -377,7 +377,7 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
     fn reconcile<'a>(
         &'a self,
         index: usize,
-        scene: &'a private::Scene<'a, World>,
+        scene: &'a private::PhaseInputs<'a, World>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         Box::pin(async move {
             let output = Self::LIST.phases[index].output;
