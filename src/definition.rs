@@ -243,4 +243,10 @@ pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + Deserialize
     fn outputs() -> Vec<ValueType> {
         Vec::new()
     }
+
+    /// The names of the jobs that its phases stage, as far as they are known.
+    #[must_use]
+    fn jobs() -> &'static [&'static str] {
+        &[]
+    }
 }

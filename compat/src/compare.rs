@@ -146,6 +146,7 @@ impl Pair<'_> {
         findings.extend(self.request());
         findings.extend(self.outputs());
         findings.extend(self.derived_keys());
+        findings.extend(self.jobs());
         findings
     }
 
@@ -422,6 +423,54 @@ impl Pair<'_> {
             if *shape == Shape::Opaque && samples.is_empty() {
                 let change = "its output is opaque".to_owned();
                 findings.push(self.finding(Lint::NotProbed, Some(phase), change));
+            }
+        }
+        findings
+    }
+
+    /// The jobs that phases stage, and later builds deliver.
+    fn jobs(&self) -> Vec<Finding> {
+        let (old, new) = (self.old, self.new);
+        let of_job = |lint, change: String, in_flight: &str| Finding {
+            in_flight: in_flight.to_owned(),
+            points: Vec::new(),
+            ..self.finding(lint, None, change)
+        };
+        let mut findings = Vec::new();
+        for before in &old.jobs {
+            let name = &before.name;
+            let Some(after) = new.jobs.iter().find(|job| job.name == *name) else {
+                let change = format!("it stages no job `{name}` any more");
+                let in_flight = "jobs of that name that are staged wait for a handler of it";
+                findings.push(of_job(Lint::JobRemoved, change, in_flight));
+                continue;
+            };
+            if let Some(misfit) = first_misfit(&before.samples, &after.args, &new.types) {
+                let change = format!("staged jobs `{name}` do not decode: {misfit}");
+                let in_flight = "each such job that is staged is a dead letter at its delivery";
+                findings.push(of_job(Lint::JobUnreadable, change, in_flight));
+            }
+            if let Some(misfit) = first_misfit(&after.samples, &before.args, &old.types) {
+                let change = format!("the build before does not decode jobs `{name}`: {misfit}");
+                findings.push(Finding {
+                    rollback: "a node of the build before makes each such job a dead letter"
+                        .to_owned(),
+                    ..of_job(Lint::JobNotRollbackable, change, "every job is delivered")
+                });
+            }
+        }
+        for job in &new.jobs {
+            if !old.jobs.iter().any(|before| before.name == job.name) {
+                let change = format!("it stages jobs `{}`", job.name);
+                findings.push(Finding {
+                    rollback: "the build before leaves such jobs to nodes with a handler"
+                        .to_owned(),
+                    ..of_job(Lint::JobAdded, change, "none is affected")
+                });
+            }
+            if job.args == Shape::Opaque && job.samples.is_empty() {
+                let change = format!("the arguments of jobs `{}` are opaque", job.name);
+                findings.push(of_job(Lint::NotProbed, change, "not known"));
             }
         }
         findings

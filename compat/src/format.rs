@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::lock::{Effect, Lock, LockError, Locked, Output, RequestSample, State};
+use crate::lock::{Effect, Lock, LockError, Locked, LockedJob, Output, RequestSample, State};
 use crate::shape::{Shape, Types};
 
 const FORMAT: u32 = 1;
@@ -40,6 +40,11 @@ pub(crate) fn write(lock: &Lock) -> String {
     }
     for phase in &lock.phases {
         write_phase(&mut out, phase);
+    }
+    for LockedJob { name, args, samples } in &lock.jobs {
+        let (name, args) = (quoted(name), quoted(&args.to_string()));
+        let _ = write!(out, "\n[[job]]\nname = {name}\nargs = {args}\n");
+        write_samples(&mut out, samples);
     }
     if !lock.types.is_empty() {
         out.push_str("\n[types]\n");
@@ -77,14 +82,18 @@ fn write_phase(out: &mut String, phase: &Locked) {
         Output::Reply => out.push_str("output = \"reply\"\n"),
         Output::Value { shape, samples } => {
             let _ = writeln!(out, "output = {}", quoted(&shape.to_string()));
-            if !samples.is_empty() {
-                out.push_str("samples = [\n");
-                for sample in samples {
-                    let _ = writeln!(out, "    {},", quoted(sample));
-                }
-                out.push_str("]\n");
-            }
+            write_samples(out, samples);
         }
+    }
+}
+
+fn write_samples(out: &mut String, samples: &[String]) {
+    if !samples.is_empty() {
+        out.push_str("samples = [\n");
+        for sample in samples {
+            let _ = writeln!(out, "    {},", quoted(sample));
+        }
+        out.push_str("]\n");
     }
 }
 
@@ -147,6 +156,8 @@ struct File {
     request: FileRequest,
     phase: Vec<FilePhase>,
     #[serde(default)]
+    job: Vec<FileJob>,
+    #[serde(default)]
     types: std::collections::BTreeMap<String, String>,
 }
 
@@ -177,6 +188,15 @@ struct FilePhase {
     provider_key: Option<String>,
     derived: Option<String>,
     output: String,
+    #[serde(default)]
+    samples: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileJob {
+    name: String,
+    args: String,
     #[serde(default)]
     samples: Vec<String>,
 }
@@ -229,8 +249,13 @@ pub(crate) fn parse(text: &str) -> Result<Lock, LockError> {
             .map(|FileSample { json, fingerprint }| RequestSample { json, fingerprint })
             .collect(),
         phases: file.phase.into_iter().map(phase).collect::<Result<_, _>>()?,
+        jobs: file.job.into_iter().map(job).collect::<Result<_, _>>()?,
         types,
     })
+}
+
+fn job(FileJob { name, args, samples }: FileJob) -> Result<LockedJob, LockError> {
+    Ok(LockedJob { name, args: shape(&args)?, samples })
 }
 
 fn shape(text: &str) -> Result<Shape, LockError> {
@@ -345,6 +370,13 @@ output = "null"
 name = "receipt_staged"
 kind = "local"
 output = "reply"
+
+[[job]]
+name = "send_receipt"
+args = "{ride: str}"
+samples = [
+    '{"ride":""}',
+]
 
 [types]
 Point = "{lat: f64, lon: f64}"

@@ -27,7 +27,7 @@ pub use finding::{Finding, blocks, github, json, text};
 pub use fits::{Misfit, fits};
 pub use folder::{FolderError, Locks, file_name};
 pub use lint::{Level, LevelError, Levels, Lint};
-pub use lock::{Effect, Lock, LockError, Locked, Output, RequestSample, State};
+pub use lock::{Effect, Lock, LockError, Locked, LockedJob, Output, RequestSample, State};
 pub use resume::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,
 };

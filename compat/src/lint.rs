@@ -201,10 +201,27 @@ lints! {
     FingerprintChanged "fingerprint_changed" Allow
         retries "a retry or replay of an earlier request costs one statement more"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
+    /// A job of this name is not staged any more, by this definition: those that are staged are delivered only
+    /// where a process has a handler of that name.
+    JobRemoved "job_removed" Deny
+        retries "none is affected"
+        instead "keep the handler of the old name until no job of it is staged, and then accept the change",
+    /// The arguments of a staged job do not decode as what its handler takes.
+    JobUnreadable "job_unreadable" Deny
+        retries "none is affected"
+        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or give the job a new name",
+    /// The arguments of a job as they are staged now do not decode in the build before.
+    JobNotRollbackable "job_not_rollbackable" Warn
+        retries "none is affected"
+        instead "deploy the reading of the new form first, and the writing of it afterwards",
+    /// A job of a new name.
+    JobAdded "job_added" Allow
+        retries "none is affected"
+        instead "nothing; deploy its handler with it, or before",
     /// A type could not be probed, and no sample of it is given: its form is not checked.
     NotProbed "not_probed" Allow
         retries "not known"
-        instead "give a sample: Definitions::sample",
+        instead "give a sample: Definitions::sample; the type of a job: Definitions::job",
 }
 
 impl Lint {

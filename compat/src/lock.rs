@@ -23,6 +23,8 @@ pub struct Lock {
     pub request_samples: Vec<RequestSample>,
     /// The phases in order.
     pub phases: Vec<Locked>,
+    /// The jobs that its phases stage, by name.
+    pub jobs: Vec<LockedJob>,
     /// The named types of all shapes.
     pub types: Types,
 }
@@ -75,6 +77,17 @@ pub enum Effect {
     },
     /// At a provider that honours no key.
     AtMostOnce,
+}
+
+/// A job that a phase stages: it may be delivered by a later build.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockedJob {
+    /// Its name.
+    pub name: String,
+    /// What its arguments look like.
+    pub args: Shape,
+    /// Arguments as this build writes them, in JSON.
+    pub samples: Vec<String>,
 }
 
 /// What a phase returns.

@@ -54,6 +54,13 @@ pub struct Notification {
     id: String,
 }
 
+/// What the job `send_receipt` is staged with.
+#[derive(Serialize, Deserialize)]
+pub struct Receipt {
+    pub ride: String,
+    pub amount: u32,
+}
+
 #[atomic_phases(name = "rides.create", version = 1)]
 impl<Db: RidesDb> CreateRide {
     /// Local: the ride, its audit record and the recovery point are one commit.
@@ -157,7 +164,7 @@ impl<Db: RidesDb> CreateRide {
         paid: &Paid,
         pilot: &Notification,
     ) -> PhaseResult<Reply> {
-        let receipt = serde_json::json!({ "ride": ride.id, "amount": PRICE });
+        let receipt = Receipt { ride: ride.id.clone(), amount: PRICE };
         batch.stage_job("send_receipt", &receipt)?;
         let body = serde_json::json!({
             "id": ride.id, "charge": paid.charge, "amount": PRICE, "notification": pilot.id,

@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::charge_api::ChargeApi;
-use crate::create_ride::{App, CreateRide};
+use crate::create_ride::{App, CreateRide, Receipt};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 use crate::provider::{Options, Webhook};
@@ -229,8 +229,8 @@ async fn asked_to_stop<Db: RidesDb>(engine: Engine<Db, App>) {
 /// Where the staged receipts go. A real one would hand `job.id` to the mailer, which ignores an id that
 /// it has seen: a job is delivered at least once.
 fn mail() -> Handlers {
-    Handlers::new().on("send_receipt", async |receipt: serde_json::Value, job: Job| {
-        println!("receipt {} for ride {}", job.id, receipt["ride"].as_str().unwrap_or("?"));
+    Handlers::new().on("send_receipt", async |receipt: Receipt, job: Job| {
+        println!("receipt {} for ride {}", job.id, receipt.ride);
         Ok::<_, DeliveryError>(())
     })
 }

@@ -13,6 +13,7 @@ use syn::{Error, GenericParam, Generics, ImplItem, ItemImpl, Path, parse_quote};
 
 use crate::block;
 use crate::check::{Argument, Checked, Lent, Output, check};
+use crate::jobs::staged;
 use crate::locked::compared;
 use crate::options::{DefinitionOptions, Effect};
 use crate::pages::Page;
@@ -108,6 +109,7 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let phases = request.phases.iter().map(phase_data);
     let outputs = request.phases.iter().map(|phase| &phase.function.returns);
     let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
+    let jobs = staged(request.item.to_token_stream());
     let (name, version) = (&request.options.name, &request.options.version);
 
     let library = library(request.options.library.as_ref());
@@ -210,6 +212,10 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     #[allow(unused_imports)]
                     use __private::NotAnOutput as _;
                     ::std::vec![#(__private::OutputType::<#outputs>::value_type()),*]
+                }
+
+                fn jobs() -> &'static [&'static ::std::primitive::str] {
+                    &[#(#jobs),*]
                 }
             }
         };

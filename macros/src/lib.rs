@@ -12,6 +12,7 @@ mod block;
 mod check;
 mod crash_test;
 mod expand;
+mod jobs;
 mod locked;
 mod options;
 mod pages;

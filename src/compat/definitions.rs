@@ -1,13 +1,15 @@
 //! [`Definitions`]: the request definitions of an application, as one list for its engine and its tests.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::probe::Catalogue;
 use super::value_type::ValueType;
-use super::{Effect, Lock, Locked, Locks, Output, RequestSample, Shape, State};
+use super::{Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State};
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind, RequestDefinition};
 use crate::derived_key::DerivedKeys;
 use crate::engine::EngineBuilder;
@@ -50,6 +52,8 @@ struct Listed<S: Store, A> {
     request: ValueType,
     /// One for each phase that has an output; none where the definition was written by hand.
     outputs: Vec<ValueType>,
+    /// The names of its jobs, and the types that are known of them.
+    jobs: BTreeMap<&'static str, Option<ValueType>>,
     fingerprint: fn(&str) -> Option<String>,
     register: fn(EngineBuilder<S, A>) -> EngineBuilder<S, A>,
     /// Samples of the application, by phase; `None` for the parameters.
@@ -70,6 +74,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             definition: R::DEFINITION,
             request: ValueType::of::<R>(),
             outputs: R::outputs(),
+            jobs: R::jobs().iter().map(|name| (*name, None)).collect(),
             fingerprint: |json| {
                 let parameters: R = serde_json::from_str(json).ok()?;
                 let taken = fingerprint(&RequestOrigin::default(), &parameters).ok()?;
@@ -98,16 +103,35 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         self.with_sample::<R>(Some(phase), output)
     }
 
+    /// Says what the arguments of a job are that `R` stages, so that its lock file has their form: of the type
+    /// that is staged, and that the job's handler takes. The names of jobs that stand in the block of `R` as
+    /// `stage_job("name", ..)` are recorded anyway; this names those that other functions stage, too.
+    #[must_use]
+    pub fn job<R, T>(mut self, name: &'static str) -> Self
+    where
+        R: RequestDefinition<S, A>,
+        T: Serialize + DeserializeOwned,
+    {
+        if let Some(listed) = self.listed::<R>() {
+            listed.jobs.insert(name, Some(ValueType::of::<T>()));
+        }
+        self
+    }
+
+    fn listed<R: RequestDefinition<S, A>>(&mut self) -> Option<&mut Listed<S, A>> {
+        let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
+        let is_it = |listed: &&mut Listed<S, A>| {
+            listed.definition.name == name && listed.definition.version == version
+        };
+        self.0.iter_mut().find(is_it)
+    }
+
     fn with_sample<R: RequestDefinition<S, A>>(
         mut self,
         phase: Option<&'static str>,
         value: &impl Serialize,
     ) -> Self {
-        let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
-        let is_it = |listed: &&mut Listed<S, A>| {
-            listed.definition.name == name && listed.definition.version == version
-        };
-        if let Some(listed) = self.0.iter_mut().find(is_it)
+        if let Some(listed) = self.listed::<R>()
             && let Ok(json) = serde_json::to_string(value)
         {
             listed.samples.push((phase, json));
@@ -161,11 +185,23 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 output,
             });
         }
+        let jobs = listed.jobs.iter().map(|(name, args)| {
+            let (args, samples) = match args {
+                None => (Shape::Opaque, Vec::new()),
+                Some(args) => {
+                    let probed = (args.probe)(&mut catalogue, &[]);
+                    (probed.shape, probed.samples)
+                }
+            };
+            LockedJob { name: (*name).to_owned(), args, samples }
+        });
+        let jobs: Vec<LockedJob> = jobs.collect();
         let outputs = phases.iter().filter_map(|phase| match &phase.output {
             Output::Value { shape, .. } => Some(shape),
             Output::Reply => None,
         });
-        let types = catalogue.types_of(outputs.chain([&request.shape]));
+        let args = jobs.iter().map(|job| &job.args);
+        let types = catalogue.types_of(outputs.chain([&request.shape]).chain(args));
         let latest = self.0.iter().map(|other| other.definition);
         let latest = latest.filter(|other| other.name == definition.name).map(|d| d.version).max();
         let state = match latest > Some(definition.version) {
@@ -179,6 +215,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             request: request.shape,
             request_samples,
             phases,
+            jobs,
             types,
         }
     }
@@ -195,6 +232,12 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             }
         };
         Some((value_type.reads)(json))
+    }
+
+    /// Whether this build reads the arguments of a locked job; `None` where their type is not known.
+    pub(super) fn reads_job(&self, locked: &Lock, name: &str, json: &str) -> Option<bool> {
+        let args = self.find(locked)?.jobs.get(name)?.as_ref()?;
+        Some((args.reads)(json))
     }
 
     /// The fingerprint of locked parameters, as this build decodes them.

@@ -185,6 +185,25 @@ fn findings<S: Store, A: Send + Sync + 'static>(
                 findings.push(Finding::of_code(lint, lock, phase));
             }
         }
+        for job in &lock.jobs {
+            let read = |json: &String| definitions.reads_job(lock, &job.name, json);
+            let is_it = |finding: &Finding| {
+                is_of(finding)
+                    && finding.lint == Lint::JobUnreadable
+                    && finding.change.contains(&format!("`{}`", job.name))
+            };
+            if job.samples.iter().any(|json| read(json) == Some(false)) {
+                if !findings.iter().any(is_it) {
+                    let change = format!("staged jobs `{}` do not decode", job.name);
+                    findings.push(Finding {
+                        change,
+                        ..Finding::of_code(Lint::JobUnreadable, lock, None)
+                    });
+                }
+            } else if job.samples.iter().any(|json| read(json) == Some(true)) {
+                findings.retain(|finding| !is_it(finding));
+            }
+        }
         let is_unstable = |json: &str| {
             let first = definitions.fingerprint(lock, json);
             first.is_some() && first != definitions.fingerprint(lock, json)

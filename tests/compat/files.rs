@@ -161,6 +161,55 @@ fn a_dropped_name_and_an_inserted_phase_are_told_with_what_to_write_instead() {
     assert!(told::<Inserted>(Mode::Check).contains("error[phase_inserted]"));
 }
 
+#[derive(Serialize, Deserialize)]
+struct Letter {
+    to: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LetterWithCopy {
+    to: String,
+    copy: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mails {}
+
+#[atomic_phases(name = "mails.send", version = 1)]
+impl Mails {
+    #[phase]
+    async fn staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        tx.stage_job("mail", &Letter { to: String::new() })?;
+        tx.stage_job("log", &1)?;
+        Ok(Reply::new(204))
+    }
+}
+
+#[test]
+fn a_job_is_locked_with_its_form_and_a_change_of_it_is_told() {
+    let mails = || only::<Mails>().job::<Mails, Letter>("mail");
+    let dir = tempfile::tempdir().unwrap();
+    let check = |definitions: &Definitions<Sqlite>, mode| {
+        check_locks(definitions, dir.path(), Path::new("phases"), &mode)
+    };
+    check(&mails(), Mode::Update).unwrap();
+    check(&mails(), Mode::Check).unwrap();
+    let path = dir.path().join("phases/mails.send@1.toml");
+    let locked = std::fs::read_to_string(&path).unwrap();
+    assert!(locked.contains("name = \"mail\"\nargs = \"{to: str}\""), "{locked}");
+    assert!(locked.contains("name = \"log\"\nargs = \"opaque\""), "by the block alone: {locked}");
+
+    let required = only::<Mails>().job::<Mails, LetterWithCopy>("mail");
+    let told = check(&required, Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("error[job_unreadable] mails.send@1: staged jobs `mail`"), "{told}");
+    assert!(told.contains("each such job that is staged is a dead letter"), "{told}");
+
+    std::fs::write(&path, locked.replace("name = \"log\"", "name = \"logs\"")).unwrap();
+    let told = check(&mails(), Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("error[job_removed] mails.send@1: it stages no job `logs` any more"));
+    assert!(told.contains("note[job_added] mails.send@1: it stages jobs `log`"), "{told}");
+}
+
 #[test]
 fn a_level_of_the_manifest_is_heeded_and_one_that_is_never_refused() {
     let dir = locked();
@@ -193,7 +242,8 @@ fn a_definition_that_is_forgotten_is_told_until_it_is_retired() {
 /// The flagship keeps lock files, as an application does.
 #[test]
 fn rocket_rides_is_locked() {
-    use crate::create_ride::{App, CreateRide};
+    use crate::create_ride::{App, CreateRide, Receipt};
     let definitions = Definitions::<Sqlite, App>::new().with::<CreateRide>();
+    let definitions = definitions.job::<CreateRide, Receipt>("send_receipt");
     locked!(definitions, "examples/rocket_rides/phases");
 }

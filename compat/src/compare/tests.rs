@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lint::Level;
+use crate::lock::LockedJob;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -49,6 +50,7 @@ fn lock(mut phases: Vec<Locked>) -> Lock {
         request: Shape::Null,
         request_samples: Vec::new(),
         phases,
+        jobs: Vec::new(),
         types: Types::new(),
     }
 }
@@ -260,6 +262,35 @@ fn a_version_stays_registered_until_it_is_retired() {
 }
 
 /// Lists as builds have them: of few names, so that they often share some.
+fn staging(jobs: &[(&str, &str, &str)]) -> Lock {
+    let jobs = jobs.iter().map(|(name, args, sample)| LockedJob {
+        name: (*name).to_owned(),
+        args: args.parse().unwrap(),
+        samples: vec![(*sample).to_owned()],
+    });
+    Lock { jobs: jobs.collect(), ..lock(ride()) }
+}
+
+#[test]
+fn a_staged_job_is_read_by_the_handler_of_today() {
+    let lints = |old: &Lock, new: &Lock| -> Vec<Lint> {
+        let locks = |lock: &Lock| -> Locks { [lock.clone()].into_iter().collect() };
+        compare(&locks(old), &locks(new)).iter().map(|finding| finding.lint).collect()
+    };
+    let mail = staging(&[("mail", "{to: str}", r#"{"to":""}"#)]);
+    assert_eq!(lints(&mail, &mail), []);
+    let optional = staging(&[("mail", "{to: str, cc?: str}", r#"{"to":"","cc":""}"#)]);
+    assert_eq!(lints(&mail, &optional), []);
+    let required = staging(&[("mail", "{to: str, cc: str}", r#"{"to":"","cc":""}"#)]);
+    assert_eq!(lints(&mail, &required), [Lint::JobUnreadable]);
+    assert_eq!(lints(&required, &mail), [Lint::JobNotRollbackable]);
+    let renamed = staging(&[("letter", "{to: str}", r#"{"to":""}"#)]);
+    assert_eq!(lints(&mail, &renamed), [Lint::JobRemoved, Lint::JobAdded]);
+    let none = lock(ride());
+    assert_eq!(lints(&none, &mail), [Lint::JobAdded]);
+    assert_eq!(Lint::JobRemoved.level(), Level::Deny);
+}
+
 fn lists() -> impl Strategy<Value = Vec<Locked>> {
     let effect = prop_oneof![
         Just(Effect::Local),
