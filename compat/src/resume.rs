@@ -171,3 +171,29 @@ pub fn resumed(
     let next = Written { name: &next.name, class: next.class(), provider_key: next.provider_key() };
     after_call(next, call, new.get(done..).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::Output;
+
+    fn once(name: &str, was: &[&str]) -> Locked {
+        Locked {
+            name: name.to_owned(),
+            was: was.iter().map(|name| (*name).to_owned()).collect(),
+            effect: Effect::AtMostOnce,
+            derived: None,
+            output: Output::Reply,
+        }
+    }
+
+    #[test]
+    fn g2_an_intent_whose_name_means_nothing_here_is_left_to_the_build_that_knows_it() {
+        let (before, renamed) = ([once("pay", &[])], [once("paid", &["pay"])]);
+        let rolled_back = |call| resumed(&renamed, 0, call, &before);
+        assert_eq!(rolled_back(CallState::IntentOpen), Err(StopsBecause::UnknownRecoveryPoint));
+        assert_eq!(rolled_back(CallState::NotMade), Ok(Resumed::Continues));
+        let deployed = resumed(&before, 0, CallState::IntentOpen, &renamed);
+        assert_eq!(deployed, Ok(Resumed::Continues));
+    }
+}

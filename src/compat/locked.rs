@@ -194,11 +194,9 @@ fn findings<S: Store, A: Send + Sync + 'static>(
             };
             if job.samples.iter().any(|json| read(json) == Some(false)) {
                 if !findings.iter().any(is_it) {
-                    let change = format!("staged jobs `{}` do not decode", job.name);
-                    findings.push(Finding {
-                        change,
-                        ..Finding::of_code(Lint::JobUnreadable, lock, None)
-                    });
+                    let mut finding = Finding::of_code(Lint::JobUnreadable, lock, None);
+                    finding.change = format!("staged jobs `{}` do not decode", job.name);
+                    findings.push(finding);
                 }
             } else if job.samples.iter().any(|json| read(json) == Some(true)) {
                 findings.retain(|finding| !is_it(finding));
