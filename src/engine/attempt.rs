@@ -256,14 +256,23 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         match (decision, row) {
             (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
             (Decision::Create { replaces }, _) => {
-                let admission = match &rounds.admitted {
-                    Some(admission) => admission.clone(),
-                    None => {
-                        let admission = self.core.admit(&self.scope, &self.key).await?;
-                        rounds.admitted.insert(admission).clone()
-                    }
+                let admitted = match rounds.admitted.take() {
+                    Some(admission) => Ok(admission),
+                    None => self.core.admit(&self.scope, &self.key).await,
                 };
-                self.create(replaces, admission).await
+                let admission = match admitted {
+                    Ok(admission) => admission,
+                    Err(refused) => return self.refused(refused).await,
+                };
+                let end = self.create(replaces, admission.clone()).await?;
+                match end {
+                    RoundEnd::Restart(_) => rounds.admitted = Some(admission),
+                    RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
+                        self.core.not_created(&self.scope, admission);
+                    }
+                    RoundEnd::Outcome(_) | RoundEnd::Lost => {}
+                }
+                Ok(end)
             }
             (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
                 self.resume(&row, Right::Own).await
@@ -291,6 +300,23 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await,
             (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await,
             (decision, row) => Ok(RoundEnd::Outcome(self.answer(decision, row)?)),
+        }
+    }
+
+    /// No room for a new key: which this is not, if by now it has a row, or another call creates it.
+    async fn refused(&self, refused: CallError) -> Result<RoundEnd, CallError> {
+        let is_of_quota = matches!(
+            refused,
+            CallError::RateExceeded { .. }
+                | CallError::TooManyKeys { .. }
+                | CallError::CreatingOthers { .. }
+        );
+        if is_of_quota && let Some(row) = self.core.store.look(&self.scope, &self.key).await? {
+            return Ok(RoundEnd::Found(row));
+        }
+        match is_of_quota && self.core.is_creating(&self.scope, &self.key) {
+            true => Ok(RoundEnd::Busy),
+            false => Err(refused),
         }
     }
 

@@ -213,6 +213,17 @@ pub enum CallError {
         /// How many.
         limit: u32,
     },
+    /// Other requests of the scope have begun and have no row yet; with each of them the scope might have as
+    /// many keys as [`Quota::keys`](crate::Quota::keys) allows. HTTP 429.
+    #[error(
+        "this scope is creating other keys, and may have {limit} at most; try again in {retry_after:?}"
+    )]
+    CreatingOthers {
+        /// How many it may have.
+        limit: u32,
+        /// When to try again.
+        retry_after: Duration,
+    },
     /// A value that does not serialise to JSON and back, so that a resumed run would not see what
     /// this one sees.
     #[error("the {what} cannot be stored: they do not serialise to JSON and back")]

@@ -50,6 +50,14 @@ impl RateLimits {
         rate_limits.insert(scope.clone(), Bucket { left: left - 1.0, filled: now });
         Ok(())
     }
+
+    /// Puts one back that was taken for a key which there was already.
+    fn give_back(&self, scope: &Scope) {
+        let mut rate_limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = rate_limits.get_mut(scope) {
+            bucket.left += 1.0;
+        }
+    }
 }
 
 /// How long a call waits for others of its process that are creating keys in front of it.
@@ -67,6 +75,8 @@ struct Creations {
     ended_one: Arc<Notify>,
     /// How many calls look at this.
     users: usize,
+    /// The keys, and how many calls are about to create each.
+    keys: HashMap<IdempotencyKey, usize>,
 }
 
 impl Creations {
@@ -80,6 +90,9 @@ impl Creations {
 pub(super) struct Admission {
     creating: Creating,
     scope: Scope,
+    key: IdempotencyKey,
+    /// Whether it counts against a number of keys.
+    is_counted: bool,
     ended: AtomicBool,
 }
 
@@ -88,9 +101,15 @@ impl Admission {
     pub(super) fn end(&self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.creating.change(&self.scope, |creations| {
-                creations.ended += 1;
+                creations.ended += u64::from(self.is_counted);
                 creations.ended_one.notify_waiters();
                 creations.users -= 1;
+                if let Some(calls) = creations.keys.get_mut(&self.key) {
+                    *calls -= 1;
+                    if *calls == 0 {
+                        creations.keys.remove(&self.key);
+                    }
+                }
             });
         }
     }
@@ -122,17 +141,33 @@ impl Creating {
         changed
     }
 
+    /// Whether a call of this process is about to create the key.
+    fn has(&self, scope: &Scope, key: &IdempotencyKey) -> bool {
+        let scopes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.get(scope).is_some_and(|creations| creations.keys.contains_key(key))
+    }
+
+    fn begin(&self, scope: &Scope, key: &IdempotencyKey, is_counted: bool) -> Admission {
+        self.change(scope, |creations| {
+            creations.users += 1;
+            *creations.keys.entry(key.clone()).or_default() += 1;
+        });
+        let (creating, scope, key) = (self.clone(), scope.clone(), key.clone());
+        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false) }
+    }
+
     /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
-    /// seen. `None`: there is no room for it.
+    /// seen.
     ///
     /// Other processes count for themselves. So that they cannot exceed the limit by much, each of them
     /// creates no more than a sixteenth of what is left at a time, but two.
     async fn admit<F>(
         &self,
         scope: &Scope,
+        key: &IdempotencyKey,
         limit: u32,
         count: impl Fn() -> F,
-    ) -> Result<Option<Admission>, StoreError>
+    ) -> Result<Admission, CallError>
     where
         F: Future<Output = Result<u32, StoreError>>,
     {
@@ -143,13 +178,12 @@ impl Creating {
             let ended = self.change(scope, |creations| creations.ended);
             let left = u64::from(limit.saturating_sub(count().await?));
             if left == 0 {
-                return Ok(None);
+                return Err(CallError::TooManyKeys { limit });
             }
             let most = (left / 16).max(2).min(left);
             let waiting = self.change(scope, |creations| {
                 if creations.uncounted(ended) < most {
                     creations.begun += 1;
-                    creations.users += 1;
                     return None;
                 }
                 // Listens from here on: who ends later is heard.
@@ -157,25 +191,24 @@ impl Creating {
                 Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
             });
             match waiting {
-                None => {
-                    let (creating, scope) = (self.clone(), scope.clone());
-                    return Ok(Some(Admission { creating, scope, ended: AtomicBool::new(false) }));
-                }
+                None => return Ok(self.begin(scope, key, true)),
                 // All of them ended while it counted.
-                Some(None) if tokio::time::Instant::now() < until => {}
-                Some(None) => return Ok(None),
+                Some(None) if tokio::time::Instant::now() < until => continue,
+                Some(None) => {}
                 Some(Some(ended_one)) => {
-                    if tokio::time::timeout_at(until, ended_one).await.is_err() {
-                        return Ok(None);
+                    if tokio::time::timeout_at(until, ended_one).await.is_ok() {
+                        continue;
                     }
                 }
             }
+            return Err(CallError::CreatingOthers { limit, retry_after: WAIT });
         }
     }
 }
 
 impl<S: Store, A> Core<S, A> {
-    /// Whether the scope may create another key. The admission is to be held until that key has its row.
+    /// Whether the scope may create another key. The admission is to be held until that key has its row, or
+    /// [given back](Self::not_created) where it turns out to have one.
     pub(super) async fn admit(
         &self,
         scope: &Scope,
@@ -187,12 +220,27 @@ impl<S: Store, A> Core<S, A> {
         {
             return Err(CallError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
         }
-        let Some(limit) = keys.filter(|_| !key.is_keyless()) else { return Ok(None) };
-        let count = || self.store.count_keys(scope, limit);
-        match self.creating.admit(scope, limit, count).await? {
-            Some(admission) => Ok(Some(Arc::new(admission))),
-            None => Err(CallError::TooManyKeys { limit }),
+        let admission = match keys.filter(|_| !key.is_keyless()) {
+            None if rate.is_none() => return Ok(None),
+            None => self.creating.begin(scope, key, false),
+            Some(limit) => {
+                let count = || self.store.count_keys(scope, limit);
+                self.creating.admit(scope, key, limit, count).await?
+            }
+        };
+        Ok(Some(Arc::new(admission)))
+    }
+
+    /// The key has a row, or another call is about to create it: that is no new key.
+    pub(super) fn not_created(&self, scope: &Scope, admission: Option<Arc<Admission>>) {
+        if admission.is_some() && self.settings.quota.rate.is_some() {
+            self.rate_limits.give_back(scope);
         }
+    }
+
+    /// Whether a call of this process is about to create the key: a duplicate of it is no new key.
+    pub(super) fn is_creating(&self, scope: &Scope, key: &IdempotencyKey) -> bool {
+        self.creating.has(scope, key)
     }
 }
 

@@ -246,6 +246,10 @@ impl From<CallError> for Problem {
                 let detail = "Nothing was done. Try again later.";
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
+            CallError::CreatingOthers { retry_after, .. } => {
+                let detail = "Others of this caller's requests are being stored first.";
+                Self::later(Kind::RateExceeded, detail, retry_after)
+            }
             CallError::TooManyKeys { .. } => {
                 let detail = "Nothing was done. Some of them have to expire first.";
                 Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))

@@ -10,5 +10,6 @@ mod encryption;
 mod erase;
 mod expect_new;
 mod fingerprint;
+mod quota;
 mod resolve;
 mod resume;
