@@ -43,7 +43,8 @@ impl Embedded {
         let by_hand = Connection::open(folder.path().join("by_hand.db")).unwrap();
         by_hand.execute_batch(&format!("{OWN}{BUSINESS}")).unwrap();
         by_hand.set_prepared_statement_cache_capacity(32);
-        let store = Sqlite::open(folder.path().join("engine.db").to_str().unwrap()).await.unwrap();
+        let store =
+            Sqlite::connect(folder.path().join("engine.db").to_str().unwrap()).await.unwrap();
         atomic_phases::Store::migrate(&store).await.unwrap();
         store.connection().await.unwrap().batch_execute(BUSINESS).await.unwrap();
         let engine = Engine::builder(store).app(App::default()).register::<sqlite::Ride>();

@@ -50,7 +50,7 @@ impl BookRide {
 
 /// A world for each case: a database, the bank, and an engine on both.
 async fn world() -> (Engine<Sqlite, App>, (Sqlite, App)) {
-    let (store, app) = (Sqlite::open(":memory:").await.unwrap(), App::default());
+    let (store, app) = (Sqlite::connect(":memory:").await.unwrap(), App::default());
     store.migrate().await.unwrap();
     store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
     let engine = Engine::builder(store.clone()).app(app.clone()).register::<BookRide>();
@@ -58,7 +58,7 @@ async fn world() -> (Engine<Sqlite, App>, (Sqlite, App)) {
 }
 
 fn a_ride() -> impl Explore {
-    explore(world, BookRide(2000))
+    explore(world, BookRide(2000)) // a fresh database and engine for each case, and the request
         .and_another(BookRide(9))
         .crash_at_every_point()
         .with_competitor()

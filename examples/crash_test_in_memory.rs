@@ -39,7 +39,7 @@ impl Rides for Memory {
 
 impl Rides for Sqlite {
     async fn fresh() -> Self {
-        let store = Self::open(":memory:").await.unwrap();
+        let store = Self::connect(":memory:").await.unwrap();
         store.migrate().await.unwrap();
         store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
         store

@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         process::Command::new(env::current_exe()?).arg("first").status()?;
         println!("A second process, with the same request and the same key:");
     }
-    let store = Sqlite::open("quickstart.db").await?;
+    let store = Sqlite::connect("quickstart.db").await?;
     store.migrate().await?;
     store.connection().await?.batch_execute("CREATE TABLE IF NOT EXISTS rides (user)").await?;
     let engine =

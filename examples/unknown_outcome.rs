@@ -87,7 +87,7 @@ impl Bank {
 }
 
 async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> {
-    let store = Sqlite::open(":memory:").await?;
+    let store = Sqlite::connect(":memory:").await?;
     store.migrate().await?;
     let tables = "CREATE TABLE account (cents BIGINT); INSERT INTO account VALUES (10000)";
     store.connection().await?.batch_execute(tables).await?;

@@ -14,8 +14,7 @@ pub const MAX_KEY_LENGTH: usize = 255;
 
 /// How a key begins that the HTTP boundary made for a request without one. Such keys do not count
 /// against [`Quota::keys`](crate::Quota::keys), so the boundary takes none of them from a client. The
-/// stores' statements repeat this text; `~` is the last of the characters of a key, so that a count in
-/// the order of the keys comes to the clients' own first.
+/// stores' statements repeat this text: keys are counted before and behind it.
 pub(crate) const KEYLESS: &str = "~keyless:";
 
 /// The opaque string by which a client names one logical request: 1 to 255 visible ASCII

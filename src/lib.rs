@@ -55,7 +55,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Sqlite::open(":memory:").await?;
+//! let store = Sqlite::connect(":memory:").await?;
 //! store.migrate().await?;
 //! let engine = Engine::builder(store).app(App { bank: Bank }).register::<CreateOrder>().build()?;
 //!

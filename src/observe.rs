@@ -231,7 +231,7 @@ pub(crate) fn call_unmade(subject: Subject<'_>, phase: &str) {
             warn,
             subject,
             { phase, },
-            "a foreign phase returned an output without making its call: nothing happened"
+            "a foreign phase returned an output without making its call: nothing happened (if that is meant, `ForeignCall::skip`)"
         );
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
             Some(("sqlite", path)) if !Path::new(path).is_file() => {
                 Err(format!("there is no file {path}").into())
             }
-            Some(("sqlite", path)) => Ok(InFlight::read(&Sqlite::open(path).await?).await?),
+            Some(("sqlite", path)) => Ok(InFlight::read(&Sqlite::connect(path).await?).await?),
             _ => Err("the URL of a database starts with postgres:// or sqlite://".into()),
         }
     })

@@ -69,7 +69,7 @@ async fn a_deploy_is_held_against_the_rows_that_are_there() {
     std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"app\"\n").unwrap();
     check_locks(&definitions(), dir.path(), Path::new("phases"), &Mode::Update).unwrap();
     let file = dir.path().join("rides.db");
-    let store = Sqlite::open(file.to_str().unwrap()).await.unwrap();
+    let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
     store.migrate().await.unwrap();
     let instant = Duration::from_millis(1);
     let builder = Engine::builder(store).definitions(definitions()).back_off(instant, instant);

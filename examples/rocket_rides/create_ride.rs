@@ -2,6 +2,7 @@
 //! receipt. This is all that an
 //! application writes; everything around it makes these five phases survive a crash.
 
+use atomic_phases::compat::Definitions;
 use atomic_phases::{
     Batch, Flow, ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply,
     RequestContext, Tx, Unfingerprinted, atomic_phases,
@@ -27,6 +28,11 @@ pub struct CreateRide {
     /// A switch for demonstrations: the charge fails once, after the card was charged. No part of
     /// the request, so the retry may leave it out.
     pub raise_error: Unfingerprinted<bool>,
+}
+
+/// All requests of this application: for its engine, and for the test that holds them against `phases/`.
+pub fn definitions<Db: RidesDb>() -> Definitions<Db, App> {
+    Definitions::new().with::<CreateRide>().job::<CreateRide, Receipt>("send_receipt")
 }
 
 /// What the phases share.

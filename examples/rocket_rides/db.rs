@@ -32,6 +32,13 @@ pub trait RidesDb: Store {
     /// The user who says to be `email`, for authentication; outside of any phase.
     fn user_id(&self, email: &str) -> impl Future<Output = Result<Option<i64>, Failure>> + Send;
 
+    /// Whose card the user pays with; outside of any phase.
+    fn set_customer(
+        &self,
+        email: &str,
+        customer: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+
     /// Which request a ride belongs to: the user's id and the key. Outside of any phase.
     fn request_of(
         &self,
@@ -72,24 +79,30 @@ pub trait RidesDb: Store {
 
 /// The same diesel DSL, once for each backend.
 macro_rules! rides_db {
-    ($store:ty, $schema:literal, |$db:ident| $conn:expr) => {
+    ($store:ty, $schema:literal) => {
         impl RidesDb for $store {
             async fn prepare(&self) -> Result<(), Failure> {
                 self.migrate().await?;
-                let $db = self;
-                Ok($conn.batch_execute(include_str!($schema)).await?)
+                Ok(self.connection().await?.batch_execute(include_str!($schema)).await?)
             }
 
             async fn user_id(&self, email: &str) -> Result<Option<i64>, Failure> {
-                let $db = self;
-                let mut conn = $conn;
+                let mut conn = self.connection().await?;
                 let user = users::table.filter(users::email.eq(email)).select(users::id);
                 Ok(user.first(&mut *conn).await.optional()?)
             }
 
+            async fn set_customer(&self, email: &str, customer: &str) -> Result<(), Failure> {
+                let mut conn = self.connection().await?;
+                diesel::update(users::table.filter(users::email.eq(email)))
+                    .set(users::stripe_customer_id.eq(customer))
+                    .execute(&mut *conn)
+                    .await?;
+                Ok(())
+            }
+
             async fn request_of(&self, ride_id: &str) -> Result<Option<(i64, String)>, Failure> {
-                let $db = self;
-                let mut conn = $conn;
+                let mut conn = self.connection().await?;
                 let ride = rides::table.find(ride_id).select((rides::user_id, rides::request_key));
                 Ok(ride.first(&mut *conn).await.optional()?)
             }
@@ -163,5 +176,5 @@ macro_rules! rides_db {
     };
 }
 
-rides_db!(Sqlite, "migrations/sqlite.sql", |db| db.connection().await?);
-rides_db!(Postgres, "migrations/postgres.sql", |db| db.pool().get().await?);
+rides_db!(Sqlite, "migrations/sqlite.sql");
+rides_db!(Postgres, "migrations/postgres.sql");

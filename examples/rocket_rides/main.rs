@@ -2,8 +2,8 @@
 //! in another process, a pilot is told through an API that knows no idempotency, a receipt is sent;
 //! and the process may be killed at any moment, with or without a client who asks again.
 //!
-//! `cargo run --example rocket_rides` needs no server: SQLite in the working directory, a provider
-//! of its own, and a `curl` command to paste.
+//! `cargo run --example rocket_rides --features axum,reqwest` needs no server: SQLite in the working
+//! directory, a provider of its own, and a `curl` command to paste.
 
 mod api;
 mod charge_api;
@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::charge_api::ChargeApi;
-use crate::create_ride::{App, CreateRide, Receipt};
+use crate::create_ride::{App, Receipt, definitions};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 use crate::provider::{Options, Webhook};
@@ -85,7 +85,8 @@ struct Serve {
     /// postgres://… or sqlite://PATH; without it, sqlite://rocket_rides.db
     #[arg(long, env = "DATABASE_URL")]
     database_url: Option<String>,
-    /// Base URL of the charge API; without it, a provider is started here
+    /// Base URL of the charge API: Stripe's, or one that keeps its contract; without it, a provider is
+    /// started here
     #[arg(long, env = "CHARGE_API_URL")]
     charge_api: Option<String>,
     /// Secret key at the charge API
@@ -96,6 +97,9 @@ struct Serve {
         hide_env_values = true
     )]
     charge_api_secret: String,
+    /// Id at the charge API of the customer that user@example.com pays as
+    #[arg(long, env = "CUSTOMER")]
+    customer: Option<String>,
     /// Base URL of the pilots' API; without it, at the charge API, where `rocket_rides provider` has one
     #[arg(long, env = "PILOT_API_URL")]
     pilot_api: Option<String>,
@@ -143,13 +147,13 @@ async fn main() -> Result<(), Failure> {
             Some(url) if url.starts_with("postgres") => {
                 serve(Postgres::connect(&url).await?, options).await
             }
-            Some(url) => match url.strip_prefix("sqlite://") {
-                Some(path) => serve(Sqlite::open(path).await?, options).await,
-                None => Err("the database URL starts with postgres:// or sqlite://".into()),
-            },
+            Some(url) if url.starts_with("sqlite://") => {
+                serve(Sqlite::connect(&url).await?, options).await
+            }
+            Some(_) => Err("the database URL starts with postgres:// or sqlite://".into()),
             None => {
                 println!("no --database-url: using the SQLite file rocket_rides.db here");
-                serve(Sqlite::open("rocket_rides.db").await?, options).await
+                serve(Sqlite::connect("rocket_rides.db").await?, options).await
             }
         },
     }
@@ -160,6 +164,9 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     if store.prepare().await.is_err() {
         store.prepare().await?;
     }
+    if let Some(customer) = &options.customer {
+        store.set_customer("user@example.com", customer).await?;
+    }
     let charge_api = match options.charge_api {
         Some(url) => url,
         None => start_provider().await?,
@@ -169,7 +176,7 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
             charges: ChargeApi::new(&charge_api, &options.charge_api_secret)?,
             pilots: PilotApi::new(options.pilot_api.as_ref().unwrap_or(&charge_api))?,
         })
-        .register::<CreateRide>()
+        .definitions(definitions())
         .lease(Duration::from_secs_f64(options.lease))
         .reconcile_after(Duration::from_secs_f64(options.reconcile_after))
         .build()?;

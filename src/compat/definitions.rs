@@ -39,7 +39,7 @@ use crate::store::Store;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let store = Sqlite::open(":memory:").await?;
+/// # let store = Sqlite::connect(":memory:").await?;
 /// let engine = Engine::builder(store).definitions(definitions()).build()?;
 /// # let _ = engine; Ok(()) }
 /// # } #[cfg(feature = "sqlite")] fn main() { doc::main().unwrap() }

@@ -63,9 +63,10 @@ pub struct Stranded {
 }
 
 impl CheckReport {
-    /// Whether every unfinished row that was looked at can be continued here.
+    /// Whether this process can continue every unfinished row that was looked at. Says nothing of rows that
+    /// were not ([`truncated`](Self::truncated)), nor of what [waits for an operator](Self::waiting).
     #[must_use]
-    pub fn is_clean(&self) -> bool {
+    pub fn found_nothing_stranded(&self) -> bool {
         self.stranded.is_empty()
     }
 

@@ -32,7 +32,7 @@
 //! # }
 //!
 //! async fn world() -> (Engine<Sqlite>, ()) {
-//!     let store = Sqlite::open(":memory:").await.unwrap();
+//!     let store = Sqlite::connect(":memory:").await.unwrap();
 //!     store.migrate().await.unwrap();
 //!     (Engine::builder(store).register::<BookRide>().build().unwrap(), ())
 //! }

@@ -1,7 +1,8 @@
 //! [`Objects`]: reads JSON as the types say it, except that a struct is read from an object only. serde
 //! would take an array as well, member by member in the order of the fields, at any depth.
 //!
-//! What serde buffers first (`untagged`, `flatten`, `tag = ".."`) it reads by itself, as ever.
+//! What serde buffers first (`untagged`, `flatten`, `tag = ".."`) it reads from a copy of its own, which this
+//! rule does not reach: there an array passes for an object, as ever.
 
 use std::fmt;
 
@@ -262,6 +263,52 @@ mod tests {
         as_ever::<Option<Wrapped>>("null");
         let raw: Raw<'_> = read(r#"{"raw": [1,  2], "text":"t"}"#).unwrap();
         assert_eq!((raw.raw.get(), raw.text), ("[1,  2]", "t"));
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(untagged)]
+    enum Untagged {
+        At(Point),
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Pin { at: Point },
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Flat {
+        name: String,
+        #[serde(flatten)]
+        pin: Pin,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Pin {
+        at: Point,
+    }
+
+    /// What the documentation of `Policy::parameters` says of it. Both spellings are one request, by the
+    /// values that the handler sees.
+    #[test]
+    fn what_serde_buffers_takes_an_array_for_an_object() {
+        let at = || Point { x: 1, y: Some(2.5) };
+        for json in [r#"{"x":1,"y":2.5}"#, "[1,2.5]"] {
+            assert_eq!(read::<Untagged>(json).unwrap(), Untagged::At(at()));
+            let tagged = format!(r#"{{"kind":"Pin","at":{json}}}"#);
+            assert_eq!(read::<Tagged>(&tagged).unwrap(), Tagged::Pin { at: at() });
+            let flat = format!(r#"{{"name":"n","at":{json}}}"#);
+            let name = "n".to_owned();
+            assert_eq!(read::<Flat>(&flat).unwrap(), Flat { name, pin: Pin { at: at() } });
+        }
+        // What is not buffered is an object still: the body itself, and the flattened struct.
+        for error in [
+            read::<Flat>(r#"["n",{"at":{"x":1}}]"#).unwrap_err(),
+            read::<Flat>(r#"{"name":"n","pin":[{"x":1}]}"#).unwrap_err(),
+        ] {
+            assert!(error.is_data(), "{error}");
+        }
     }
 
     #[test]

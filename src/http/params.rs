@@ -21,6 +21,10 @@ impl Policy {
     /// readers of one body must not see two requests. For the same reason a JSON array is not taken for an
     /// object whose members it lists, and a form is refused that has bytes which do not decode to UTF-8.
     ///
+    /// One case remains: inside of what serde buffers (an `untagged` or internally tagged enum, a `flatten`ed
+    /// field), a struct is also read from an array of its members' values, in the order of its fields. It is the
+    /// same request as the object with these values. An enum in serde's default form is not buffered.
+    ///
     /// # Errors
     /// The answer to tell the client: 415, 413, 400 (no JSON, no form, or a member twice) or 422 (not a `T`;
     /// 400 in the Stripe profile). It repeats what serde says, which may quote the body: it is meant

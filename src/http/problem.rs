@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     Misconfigured,
     RateExceeded,
     TooManyKeys,
+    NotContinuedHere,
     Unavailable,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Facts {
 
 impl Kind {
     /// In the order of the checks.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::MethodNotAllowed,
         Self::Unauthenticated,
         Self::KeyMissing,
@@ -76,6 +77,7 @@ impl Kind {
         Self::InProgress,
         Self::NotRetained,
         Self::NoSuchRequest,
+        Self::NotContinuedHere,
         Self::OutcomeUnknown,
         Self::DeadLetter,
         Self::Panicked,
@@ -150,6 +152,10 @@ impl Kind {
             Self::TooManyKeys => {
                 ("too_many_keys", 429, 429, "Too many keys are stored", true, Request)
             }
+            Self::NotContinuedHere => {
+                let title = "This server cannot continue the request";
+                ("not_continued_here", 503, 503, title, true, Server)
+            }
             Self::Unavailable => {
                 ("temporarily_unavailable", 503, 503, "Not available now", true, Server)
             }
@@ -214,11 +220,22 @@ impl Problem {
 
     pub(crate) fn failed(cause: &FailureCause, retry_after: Duration) -> Self {
         let detail = "Try again with the same key: what is done is not done twice.";
-        let kind = match cause {
-            FailureCause::Panic { .. } => Kind::Panicked,
-            _ => Kind::Unavailable,
-        };
-        Self::later(kind, detail, retry_after)
+        match cause {
+            FailureCause::NotKnownHere | FailureCause::Undecodable { .. } => {
+                Self::not_continued_here(retry_after)
+            }
+            FailureCause::Panic { .. } => Self::later(Kind::Panicked, detail, retry_after),
+            _ => Self::later(Kind::Unavailable, detail, retry_after),
+        }
+    }
+
+    /// A row that this build does not know or cannot read (G14). It may stay so: a deploy that is under way
+    /// ends by itself, a build that was deployed too early does not.
+    fn not_continued_here(retry_after: Duration) -> Self {
+        let detail = "It was begun by another version of this service, which can continue it; nothing \
+                      is lost, and nothing is repeated. Try again with the same key: another server \
+                      may run that version. If that does not help, the service's operator has to act.";
+        Self::later(Kind::NotContinuedHere, detail, retry_after)
     }
 }
 
@@ -264,11 +281,11 @@ impl From<CallError> for Problem {
                     "Part of it may be done, and its record was deleted. A retry is another request.",
                 )
             },
+            CallError::Unreadable { .. } => Self::not_continued_here(Duration::from_secs(1)),
             // What happened inside is the log's, not the client's.
-            CallError::Unavailable(_)
-            | CallError::ShuttingDown
-            | CallError::Unreadable { .. }
-            | CallError::TaskLost => Self::unavailable(),
+            CallError::Unavailable(_) | CallError::ShuttingDown | CallError::TaskLost => {
+                Self::unavailable()
+            }
         }
     }
 }

@@ -78,9 +78,9 @@ impl From<DerivedKey> for IdempotencyKey {
 /// # }
 /// ```
 ///
-/// A phase that returns an output without having made its call, or whose call read no derived key although
-/// its provider is `idempotent`, is warned of in the log of a debug build: either may be meant, and most
-/// often is not.
+/// A phase that has nothing to do says so by [`skip`](Self::skip). One that returns an output and has done
+/// neither, or whose call read no derived key although its provider is `idempotent`, is warned of in the log of
+/// a debug build: most often it is a mistake.
 ///
 /// It belongs to its phase. Moved into a task that outlives the phase, it counts as a call under way (at an
 /// `at_most_once` provider the outcome is then unknown), and ends there: what it awaits is dropped, it can
@@ -109,6 +109,8 @@ const BEGUN: u8 = 1;
 const REFUSED: u8 = 2;
 /// Its phase ended first.
 const ENDED: u8 = 3;
+/// Its phase does without it.
+const SKIPPED: u8 = 4;
 
 impl State {
     /// Until the phase has ended.
@@ -160,9 +162,10 @@ impl CallState {
         self.state.stage.load(Ordering::Acquire) == ENDED
     }
 
-    /// Whether the call has read its derived key.
-    pub(crate) fn key_was_read(&self) -> bool {
-        self.key_is_read.load(Ordering::Relaxed)
+    /// Whether the call was begun and has not read its derived key.
+    pub(crate) fn read_no_key(&self) -> bool {
+        self.state.stage.load(Ordering::Acquire) == BEGUN
+            && !self.key_is_read.load(Ordering::Relaxed)
     }
 }
 
@@ -205,6 +208,26 @@ impl ForeignCall {
         drop(state);
         // The engine drops the phase that waits here; a task that outlived its phase waits for ever.
         std::future::pending().await
+    }
+
+    /// Makes no call, on purpose: there is nothing to charge, or the provider is not concerned. What the phase
+    /// returns is committed like the result of a call, and later attempts do not ask again.
+    ///
+    /// ```
+    /// # use atomic_phases::*;
+    /// # #[derive(serde::Serialize)] struct Charge(Option<String>);
+    /// # struct Bank; impl Bank { async fn charge(&self, key: DerivedKey, cents: u32) -> PhaseResult<Charge> {
+    /// #     Ok(Charge(Some(format!("{key}: {cents}")))) } }
+    /// # async fn charged(call: ForeignCall, bank: &Bank, cents: u32) -> PhaseResult<Charge> {
+    /// if cents == 0 {
+    ///     call.skip();
+    ///     return Ok(Charge(None));
+    /// }
+    /// call.make(|key| bank.charge(key, cents)).await
+    /// # }
+    /// ```
+    pub fn skip(self) {
+        self.state.enter(SKIPPED);
     }
 
     fn begins(&self) -> bool {

@@ -237,6 +237,15 @@ impl<P: Pool> Postgres<P> {
         Ok(Self { shares: Arc::new(shares), ..self })
     }
 
+    /// A connection of the pool, for the application's own queries outside of phases. Begin transactions with
+    /// diesel's `transaction()`: a raw `BEGIN` that is left open would swallow what the engine writes there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where the pool has none in time.
+    pub async fn connection(&self) -> Result<P::Handle, StoreError> {
+        self.pool.get().await
+    }
+
     /// The pool, for the application's own queries outside of phases. Begin transactions with diesel's
     /// `transaction()`: a raw `BEGIN` that is left open would swallow what the engine writes there.
     #[must_use]

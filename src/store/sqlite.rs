@@ -97,23 +97,23 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens, or creates, the database file at `path`; `:memory:` for one that lives as long as this
-    /// value.
+    /// Opens, or creates, the database file at `url`: a path, `sqlite://` and a path, or a `file:` URI as
+    /// SQLite has them; `:memory:` for one that lives as long as this value.
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] where the file cannot be opened.
-    pub async fn open(path: &str) -> Result<Self, StoreError> {
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (work, queue) = mpsc::unbounded_channel();
         let turns = Arc::<Turns>::default();
         let mut worker = Worker::start(work_off(queue), turns.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
-        let path = path.to_owned();
+        let url = url.to_owned();
         let (opened, reader) = worker
             .run(move || {
                 let mut conn =
-                    SqliteConnection::establish(&path).map_err(|error| error.to_string())?;
+                    SqliteConnection::establish(&url).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
-                let reader = Reader::beside(&mut conn, &path);
+                let reader = Reader::beside(&mut conn, &url);
                 Ok((WatchedConnection::new(conn), reader))
             })
             .await

@@ -235,7 +235,7 @@ async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
 async fn g7_a_common_commit_that_the_disk_has_no_room_for_is_nobodys() {
     let disk = tempfile::tempdir().unwrap();
     let mounted = Mounted::on(disk.path());
-    let db = Sqlite::open(disk.path().join("test.db").to_str().unwrap()).await.unwrap();
+    let db = Sqlite::connect(disk.path().join("test.db").to_str().unwrap()).await.unwrap();
     db.migrate().await.unwrap();
     db.sql("CREATE TABLE unique_things (name TEXT PRIMARY KEY)").await;
     let bench = Bench::on(db).await;
@@ -333,7 +333,7 @@ async fn a_replay_does_not_wait_for_the_writer() {
 
 #[tokio::test]
 async fn a_database_in_memory_has_one_connection_for_all() {
-    let db = Sqlite::open(":memory:").await.unwrap();
+    let db = Sqlite::connect(":memory:").await.unwrap();
     db.migrate().await.unwrap();
     let builder = Engine::builder(db).app(Computed::default());
     let engine = builder.register::<Statements>().build().unwrap();

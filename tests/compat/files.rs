@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::create_ride::definitions;
 use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
 use atomic_phases::*;
 use serde::{Deserialize, Serialize};
@@ -241,9 +242,6 @@ fn a_definition_that_is_forgotten_is_told_until_it_is_retired() {
 
 /// The flagship keeps lock files, as an application does.
 #[test]
-fn rocket_rides_is_locked() {
-    use crate::create_ride::{App, CreateRide, Receipt};
-    let definitions = Definitions::<Sqlite, App>::new().with::<CreateRide>();
-    let definitions = definitions.job::<CreateRide, Receipt>("send_receipt");
-    locked!(definitions, "examples/rocket_rides/phases");
+fn requests_are_locked() {
+    locked!(definitions::<Sqlite>(), "examples/rocket_rides/phases");
 }

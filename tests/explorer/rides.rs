@@ -122,7 +122,7 @@ fn a_ride<Db: Counts>(user_id: i64, fresh: impl AsyncFn() -> Db) -> impl Explore
 }
 
 async fn sqlite() -> Sqlite {
-    let store = Sqlite::open(":memory:").await.unwrap();
+    let store = Sqlite::connect(":memory:").await.unwrap();
     store.prepare().await.unwrap();
     store
 }

@@ -49,7 +49,7 @@ impl Pay {
 async fn pay(script: &'static [Step]) -> (String, Vec<String>) {
     let provider = Server::follow("/", script).await;
     let app = ChargeApi::new(&provider.url, "sk_test").unwrap();
-    let store = Sqlite::open(":memory:").await.unwrap();
+    let store = Sqlite::connect(":memory:").await.unwrap();
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).app(app).register::<Pay>().build().unwrap();
     let (scope, key) = (Scope::single_tenant(), IdempotencyKey::random());
@@ -131,7 +131,7 @@ async fn what_may_have_charged_is_left_to_the_requests_retry() {
 #[tokio::test]
 async fn nobody_listening_is_tried_a_few_times_and_certainly_not_charged() {
     let api = ChargeApi::new("http://127.0.0.1:1", "sk_test").unwrap();
-    let store = Sqlite::open(":memory:").await.unwrap();
+    let store = Sqlite::connect(":memory:").await.unwrap();
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).app(api).register::<Pay>().build().unwrap();
     let key = IdempotencyKey::random();

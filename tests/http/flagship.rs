@@ -11,9 +11,9 @@ use crate::support::process::{Process, free_port, program};
 use crate::support::rides::{Rides, postgres, signed, signed_at, sqlite};
 use serde_json::{Value, json};
 
-const SECRET: &str = "whsec_rocket_rides";
+pub const SECRET: &str = "whsec_rocket_rides";
 
-async fn book(server: &str, user: &str, key: &str) -> (u16, Value) {
+pub async fn book(server: &str, user: &str, key: &str) -> (u16, Value) {
     let ride = [
         ("origin_lat", 37.77),
         ("origin_lon", -122.42),
@@ -38,7 +38,7 @@ async fn uncharged(database: impl FnOnce(&tempfile::TempDir) -> String) -> (Ride
     (rides, ride)
 }
 
-fn event(kind: &str, ride: &str) -> Value {
+pub fn event(kind: &str, ride: &str) -> Value {
     let object = json!({
         "id": "ch_forged", "object": "charge", "status": "succeeded", "amount": 2000,
         "currency": "usd", "metadata": { "ride": ride },

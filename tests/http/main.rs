@@ -13,5 +13,6 @@ mod key;
 mod layers;
 mod ride;
 mod sdks;
+mod stripe;
 mod wire_ietf;
 mod wire_stripe;

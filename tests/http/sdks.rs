@@ -5,11 +5,12 @@
 //! The SDKs come from their registries, into the target folder; those that cannot be had are skipped, and
 //! the test says so.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::assets::{self, succeeds};
 use crate::support::*;
 use atomic_phases::*;
 use axum::extract::{Request, State};
@@ -205,32 +206,23 @@ impl Client {
     }
 }
 
-fn succeeds(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], dir: &Path) -> bool {
-    let output = Command::new(program).args(arguments).current_dir(dir).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
 /// Those that can be had.
 fn clients() -> Vec<Client> {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sdks");
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = assets::folder("sdks");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let mut clients = Vec::new();
     let mut skipped = Vec::new();
 
-    let python = dir.join("python/bin/python");
-    let pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", STRIPE_PYTHON, URLLIB3];
-    let has_venv = python.exists() || succeeds("python3", &["-m", "venv", "python"], &dir);
-    match has_venv && succeeds(&python, &pip, &dir) {
-        true => {
+    match assets::python(&dir, &[STRIPE_PYTHON, URLLIB3]) {
+        Some(python) => {
             for name in ["stripe-python", "urllib3"] {
                 let script = text(&source.join("client.py"));
                 clients
                     .push(Client { name, command: vec![text(&python), script, name.to_owned()] });
             }
         }
-        false => skipped.extend(["stripe-python", "urllib3"]),
+        None => skipped.extend(["stripe-python", "urllib3"]),
     }
     let npm = ["install", "--prefix", ".", "--no-audit", "--no-fund", STRIPE_NODE];
     match succeeds("npm", &npm, &dir) && succeeds("node", &["--version"], &dir) {
@@ -253,7 +245,7 @@ fn clients() -> Vec<Client> {
         false => skipped.push("curl"),
     }
     for name in skipped {
-        println!("SKIPPED: {name}: it cannot be had here");
+        assets::skipped(name, assets::NOT_TO_BE_HAD);
     }
     clients
 }

@@ -63,6 +63,6 @@ async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_postgres() {
 async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_sqlite() {
     let rides = tokio::task::block_in_place(|| Rides::start(sqlite));
     let path = rides.database.strip_prefix("sqlite://").unwrap();
-    let db = Sqlite::open(path).await.unwrap();
+    let db = Sqlite::connect(path).await.unwrap();
     a_rolling_deploy("sqlite", rides, db).await;
 }

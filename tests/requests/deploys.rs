@@ -280,7 +280,7 @@ async fn g14_a_row_in_flight_survives_a_rename_and_an_added_phase<S: TestDb>(db:
     let app = App::default();
     old_rows(&db, &app).await;
     let new = running::<S, Renamed>(&db, &app);
-    assert!(new.check().await.unwrap().is_clean());
+    assert!(new.check().await.unwrap().found_nothing_stranded());
     for name in ["before", "behind"] {
         let done = finished(new.call(&scope(), &key(name), Renamed::new(false)).await);
         assert_eq!(done.reply.bytes(), b"renamed");
@@ -347,7 +347,7 @@ async fn g14_another_version_is_left_to_the_node_that_knows_it<S: TestDb>(db: S)
     let twice =
         Engine::builder(db.clone()).app(app.clone()).register::<Old>().register::<NextVersion>();
     let both = twice.build().unwrap();
-    assert!(both.check().await.unwrap().is_clean());
+    assert!(both.check().await.unwrap().found_nothing_stranded());
     finished(both.call(&scope(), &key("before"), Old::new(false)).await);
     finished(both.call(&scope(), &key("new"), NextVersion::new(false)).await);
     let none = running::<S, Book>(&db, &app).check().await.unwrap();
@@ -445,7 +445,7 @@ async fn g1_a_call_whose_provider_key_changed_is_left_alone_and_reported<S: Test
     assert_eq!(app.provider.effects(), 1);
     // With its old name the phase is the same call.
     let renamed = running::<S, Renamed>(&db, &app);
-    assert!(renamed.check().await.unwrap().is_clean());
+    assert!(renamed.check().await.unwrap().found_nothing_stranded());
     finished(renamed.call(&scope(), &key("k"), Renamed::new(false)).await);
     assert_eq!(app.provider.effects(), 1);
 }
@@ -485,7 +485,7 @@ async fn g14_an_inserted_phase_strands_the_rows_beyond_it_and_an_operator_hears_
     let strange = running::<S, Book>(&db, &app);
     let word = Resolution::finish(Reply::text(200, "by hand"));
     assert_eq!(strange.resolve(&scope(), &key("before"), word).await.unwrap(), Resolved::Applied);
-    assert!(new.check().await.unwrap().is_clean());
+    assert!(new.check().await.unwrap().found_nothing_stranded());
 }
 
 async fn g17_parameters_of_another_type_count_as_attempts_and_an_operator_can_settle_them<

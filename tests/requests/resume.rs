@@ -30,6 +30,7 @@ on_both_stores! {
     g5_the_time_of_creation_is_the_same_in_each_attempt,
     g16_an_expired_key_counts_against_no_quota,
     g16_a_quota_is_exact_in_a_process_and_almost_between_two,
+    g16_requests_without_a_key_hide_no_key_from_a_quota,
     caps_name_the_limit_and_nothing_runs,
     g11_past_the_window_no_call_is_repeated,
     g17_the_attempt_cap_ends_in_a_dead_letter,
@@ -980,9 +981,28 @@ async fn g16_a_quota_is_exact_in_a_process_and_almost_between_two<S: TestDb>(db:
     assert_eq!(db.number(rows).await, 5 + created);
 }
 
+/// More of them than a count passes over, and a key that sorts behind theirs.
+async fn g16_requests_without_a_key_hide_no_key_from_a_quota<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(2)));
+    finished(engine.call(&scope(), &key("~~last"), book(20)).await);
+    db.sql(
+        "CREATE TABLE keyless AS WITH RECURSIVE n(i) AS \
+         (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10100) \
+         SELECT k.* FROM atomic_phases_keys AS k, n; \
+         UPDATE keyless SET idempotency_key = '~keyless:' || random(); \
+         INSERT INTO atomic_phases_keys SELECT * FROM keyless; \
+         DROP TABLE keyless",
+    )
+    .await;
+    finished(engine.call(&scope(), &key("first"), book(20)).await);
+    let refused = engine.call(&scope(), &key("third"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 2 })), "{refused:?}");
+}
+
 #[tokio::test]
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
-    let db = Sqlite::open(":memory:").await.unwrap();
+    let db = Sqlite::connect(":memory:").await.unwrap();
     let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
     type Builder = EngineBuilder<Sqlite, (), Unregistered>;
     type Set = Box<dyn Fn(Builder) -> Builder>;

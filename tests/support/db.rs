@@ -251,14 +251,14 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     fresh {
         let dir = tempfile::tempdir().unwrap().keep();
         let path = dir.join("test.db").to_str().unwrap().to_owned();
-        let db = Sqlite::open(&path).await.unwrap();
+        let db = Sqlite::connect(&path).await.unwrap();
         db.migrate().await.unwrap();
         for sql in [TABLES, SQLITE_TRIGGER, &phase_order()] {
             db.sql(sql).await;
         }
         db
     },
-    another { Sqlite::open(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
+    another { Sqlite::connect(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
 );
 
 /// Whether the store has no server, and so nothing of one that could be tested.

@@ -34,7 +34,7 @@ macro_rules! load {
                 Ok(mut conn) => query.load(&mut *conn).await.map_err(Into::into),
                 Err(error) => Err(error.into()),
             },
-            Look::Postgres(db) => match db.pool().get().await {
+            Look::Postgres(db) => match db.connection().await {
                 Ok(mut conn) => query.load(&mut *conn).await.map_err(Into::into),
                 Err(error) => Err(error.into()),
             },
@@ -45,9 +45,9 @@ macro_rules! load {
 
 impl Look {
     pub async fn at(database: &str) -> Self {
-        let opened: Result<Self, StoreError> = match database.strip_prefix("sqlite://") {
-            Some(path) => Sqlite::open(path).await.map(Self::Sqlite),
-            None => Postgres::connect(database).await.map(Self::Postgres),
+        let opened: Result<Self, StoreError> = match database.starts_with("sqlite://") {
+            true => Sqlite::connect(database).await.map(Self::Sqlite),
+            false => Postgres::connect(database).await.map(Self::Postgres),
         };
         opened.unwrap()
     }

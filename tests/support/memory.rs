@@ -15,7 +15,7 @@ const JOBS: &str = "atomic_phases_staged_jobs";
 
 /// The rows of the database in a new SQLite one.
 async fn mirror(dump: &Value) -> Sqlite {
-    let mirror = Sqlite::open(":memory:").await.unwrap();
+    let mirror = Sqlite::connect(":memory:").await.unwrap();
     mirror.migrate().await.unwrap();
     let mut sql = format!("{TABLES}{};", phase_order());
     for (table, rows) in [(KEYS, &dump["keys"]), (JOBS, &dump["jobs"])] {

@@ -10,6 +10,7 @@
     clippy::panic
 )]
 
+pub mod assets;
 pub mod cluster;
 pub mod db;
 pub mod faketime;

@@ -221,7 +221,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     fn warn_of_misuse(&self, phase: &Phase, effect: EffectClass, call: &CallState) {
         if call.was_unmade() {
             observe::call_unmade(self.subject(), phase.name);
-        } else if effect != EffectClass::AtMostOnce && !call.key_was_read() {
+        } else if effect != EffectClass::AtMostOnce && call.read_no_key() {
             observe::key_unread(self.subject(), phase.name);
         }
     }

@@ -515,13 +515,15 @@ statement! {
 
 statement! {
     /// The scope's keys that are not past their retention, counted up to a cap (G16). Read from the
-    /// primary key's index alone; how many expired ones it may pass over is bounded too.
+    /// primary key's index alone, before and behind the reserved keys of requests that had none; how many
+    /// expired ones it may pass over is bounded too.
     CountKeys<'a> for Pg, rows BigInt,
     { scope: &'a str, most: i64, cap: i64 },
-    "SELECT count(*) FROM (SELECT FROM (SELECT idempotency_key, expires_at FROM atomic_phases_keys \
-     WHERE scope = ", scope, " ORDER BY idempotency_key LIMIT ", most, ") AS seen \
-     WHERE expires_at > statement_timestamp() \
-     AND left(idempotency_key, 9) <> '~keyless:' LIMIT ", cap, ") AS live"
+    "SELECT count(*) FROM (SELECT FROM ((SELECT expires_at FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key < '~keyless:' ORDER BY idempotency_key LIMIT ", most,
+    ") UNION ALL (SELECT expires_at FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key >= '~keyless;' ORDER BY idempotency_key LIMIT ", most,
+    ")) AS seen WHERE expires_at > statement_timestamp() LIMIT ", cap, ") AS live"
 }
 
 // The workers' looks compare with `statement_timestamp()`: an index can be searched for it, and not for

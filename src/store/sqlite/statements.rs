@@ -483,12 +483,15 @@ statement! {
 }
 
 statement! {
-    /// The scope's keys that are not past their retention, counted up to a cap (G16).
+    /// The scope's keys that are not past their retention, counted up to a cap (G16): before and behind the
+    /// reserved keys of requests that had none.
     CountKeys for Db, rows BigInt,
     { scope: String, most: i64, cap: i64 },
-    "SELECT count(*) FROM (SELECT 1 FROM (SELECT idempotency_key, expires_at FROM atomic_phases_keys \
-     WHERE scope = ", scope, " ORDER BY idempotency_key LIMIT ", most, ") WHERE expires_at > ", [NOW],
-    " AND substr(idempotency_key, 1, 9) <> '~keyless:' LIMIT ", cap, ")"
+    "SELECT count(*) FROM (SELECT 1 FROM (SELECT * FROM (SELECT expires_at FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key < '~keyless:' ORDER BY idempotency_key LIMIT ", most,
+    ") UNION ALL SELECT * FROM (SELECT expires_at FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key >= '~keyless;' ORDER BY idempotency_key LIMIT ", most,
+    ")) WHERE expires_at > ", [NOW], " LIMIT ", cap, ")"
 }
 
 statement! {

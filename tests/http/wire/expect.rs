@@ -11,7 +11,7 @@ const IDEMPOTENCY: &str = "idempotency_error";
 const REQUEST: &str = "invalid_request_error";
 const API: &str = "api_error";
 
-const ERRORS: [Error; 21] = [
+const ERRORS: [Error; 22] = [
     ("no_such_request", [404, 404], "There is no such request", REQUEST, false, false),
     ("rate_exceeded", [429, 429], "Too many new requests", REQUEST, true, true),
     ("too_many_keys", [429, 429], "Too many keys are stored", REQUEST, true, true),
@@ -95,6 +95,7 @@ const ERRORS: [Error; 21] = [
     ("parameters_malformed", [400, 400], "The body cannot be read", REQUEST, false, false),
     ("parameters_invalid", [422, 400], "The parameters are not valid", REQUEST, false, false),
     ("internal_error", [500, 500], "The request failed", API, true, true),
+    ("not_continued_here", [503, 503], "This server cannot continue the request", API, true, true),
     ("temporarily_unavailable", [503, 503], "Not available now", API, true, true),
 ];
 

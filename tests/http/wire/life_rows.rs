@@ -95,6 +95,31 @@ pub async fn w25_a_retryable_failure_is_503_and_resumes<S: TestDb>(db: S, profil
     assert_eq!(wire.effects(), 1);
 }
 
+/// Of another build's version, or of phases that this build does not have: it may stay so, and is no mere
+/// outage.
+pub async fn g14_a_request_that_this_build_cannot_continue_has_a_503_of_its_own<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::start(db, profile).await;
+    let failed = wire.troubled("k", Trouble::RetryForeignOnce).send().await;
+    is_error(&failed, profile, "temporarily_unavailable");
+    wire.db.let_time_pass().await;
+    for [away, back] in [
+        ["definition_version = definition_version + 8", "definition_version = 1"],
+        ["phases = 'a=2 ' || phases", "phases = substr(phases, 5)"],
+    ] {
+        let change = |what: &str| format!("UPDATE atomic_phases_keys SET {what}");
+        wire.db.sql(&change(away)).await;
+        for _ in 0..2 {
+            is_error(&wire.book("k").send().await, profile, "not_continued_here");
+        }
+        wire.db.sql(&change(back)).await;
+    }
+    is_reply(&wire.book("k").send().await, profile, "k", 201, false);
+    assert_eq!(wire.effects(), 1);
+}
+
 pub async fn w26_a_final_failure_is_stored_and_replayed<S: TestDb>(db: S, profile: Profile) {
     let wire = Wire::start(db, profile).await;
     let body = json!({ "how": "Fail" }).to_string();

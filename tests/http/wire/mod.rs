@@ -42,6 +42,7 @@ macro_rules! rows {
             w23_parameters_that_do_not_parse_leave_the_key_unused,
             w24_answers_of_outer_layers_are_not_stored,
             w25_a_retryable_failure_is_503_and_resumes,
+            g14_a_request_that_this_build_cannot_continue_has_a_503_of_its_own,
             w26_a_final_failure_is_stored_and_replayed,
             w27_a_panic_is_500_and_resumes,
             w28_a_duplicate_while_running_is_409,

@@ -177,7 +177,7 @@ pub async fn w59_a_row_of_a_newer_fingerprint_is_left_alone<S: TestDb>(db: S, pr
         )
     };
     wire.db.sql(&to("v1", "v9")).await;
-    is_error(&wire.book("k").send().await, profile, "temporarily_unavailable");
+    is_error(&wire.book("k").send().await, profile, "not_continued_here");
     wire.db.sql(&to("v9", "v1")).await;
     assert_eq!(wire.book("k").send().await.kept(), first.kept());
     assert_eq!(wire.effects(), 1);
