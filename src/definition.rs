@@ -60,6 +60,8 @@ pub struct Phase {
     /// begins; past it the body is dropped. Of a local phase that hands its statements over, how long the
     /// database may take to execute them. `None`: [`Phase::time_limit`]'s default.
     pub timeout: Option<Duration>,
+    /// Whether it has a `#[reconcile]` function, which is asked about an unknown outcome.
+    pub reconciles: bool,
 }
 
 /// Where a phase works.

@@ -201,6 +201,7 @@ mod http;
 mod key;
 mod moment;
 mod observe;
+pub mod ops;
 mod phase;
 mod repeats;
 mod roundtrip;

@@ -106,7 +106,9 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
             reconcile_arm(*index, function, arguments, &request.phases[*index], &moved)
         });
     let reads = reads(checked);
-    let phases = request.phases.iter().map(phase_data);
+    let phases = request.phases.iter().enumerate().map(|(index, phase)| {
+        phase_data(phase, checked.reconciles.iter().any(|(of, _)| *of == index))
+    });
     let outputs = request.phases.iter().map(|phase| &phase.function.returns);
     let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
     let jobs = staged(request.item.to_token_stream());
@@ -416,7 +418,7 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
 }
 
 /// A phase as data.
-fn phase_data(phase: &Phase) -> TokenStream {
+fn phase_data(phase: &Phase, reconciles: bool) -> TokenStream {
     let name = phase.function.stored_name();
     let was = &phase.options.was;
     let commit = phase.options.commit;
@@ -459,6 +461,7 @@ fn phase_data(phase: &Phase) -> TokenStream {
             kind: __private::PhaseKind::#kind,
             commit: #commit,
             timeout: #timeout,
+            reconciles: #reconciles,
         }
     }
 }

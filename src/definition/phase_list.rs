@@ -162,7 +162,7 @@ mod tests {
     const AT_MOST_ONCE: PhaseKind = PhaseKind::Foreign(EffectClass::AtMostOnce);
 
     const fn phase(name: &'static str, was: &'static [&'static str], kind: PhaseKind) -> Phase {
-        Phase { name, was, kind, commit: false, timeout: None }
+        Phase { name, was, kind, commit: false, timeout: None, reconciles: false }
     }
 
     fn text(phases: &'static [Phase]) -> String {

@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
-use super::outcome::CallError;
-use super::progress::{Progress, StrandedBecause};
-use super::revive::Found;
+use super::progress::StrandedBecause;
 use crate::compat::{self, Finding};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
@@ -177,29 +175,19 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             let (Ok(scope), Ok(key)) = (Scope::new(scope), IdempotencyKey::new(key)) else {
                 continue;
             };
-            let judged = match self.core.store.read(&scope, &key).await {
+            let because = match self.core.store.read(&scope, &key).await {
                 Ok(Some(row)) if row.status != Status::Completed => {
-                    self.core.judge(&scope, &key, &row)
+                    self.core.stranded_because(&scope, &key, &row)
                 }
                 // It was finished meanwhile.
                 Ok(_) => continue,
-                Err(StoreError::Unreadable { .. }) => Ok(Err(StrandedBecause::NewerForm)),
+                Err(StoreError::Unreadable { .. }) => Some(StrandedBecause::NewerForm),
                 Err(error) => return Err(error),
             };
             read += 1;
-            let because = match judged {
-                Err(CallError::Unreadable { .. }) => StrandedBecause::Sealed,
-                Err(_) => StrandedBecause::NewerForm,
-                Ok(Err(because)) => because,
-                Ok(Ok(judged)) => match judged.revived.found {
-                    Found::Ready(Progress::Continues) => continue,
-                    Found::Ready(Progress::CallMayHaveBeenMade) => {
-                        StrandedBecause::CallMayHaveBeenMade
-                    }
-                    Found::Undecodable(because) => because,
-                },
-            };
-            *found.entry(because).or_default() += 1;
+            if let Some(because) = because {
+                *found.entry(because).or_default() += 1;
+            }
         }
         let mut stranded: Vec<_> = found
             .into_iter()

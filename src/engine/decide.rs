@@ -176,6 +176,7 @@ pub(super) mod tests {
                 kind: PhaseKind::Local(Isolation::ReadCommitted),
                 commit: false,
                 timeout: None,
+                reconciles: false,
             },
             Phase {
                 name: "foreign",
@@ -183,6 +184,7 @@ pub(super) mod tests {
                 kind: PhaseKind::Foreign(EffectClass::Idempotent { window: Some(WINDOW) }),
                 commit: false,
                 timeout: None,
+                reconciles: false,
             },
         ],
     };

@@ -169,7 +169,7 @@ impl<S: Store, A> Core<S, A> {
     }
 
     /// The reply of a finished row; its status alone where it was not retained.
-    pub(super) fn decode_reply(
+    pub(crate) fn decode_reply(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

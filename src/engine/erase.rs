@@ -1,9 +1,10 @@
 //! [`Engine::erase`]: takes what users gave out of settled requests, and leaves a tombstone.
 
-use super::Engine;
+use super::resolve::Resolved;
+use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
-use crate::store::{ERASED, Erase, Status, Store, StoreError};
+use crate::store::{ERASED, Erase, EraseAct, Status, Store, StoreError};
 
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
@@ -36,6 +37,9 @@ pub enum EraseError {
     /// Jobs that it staged are still to be delivered. Erased, they would be lost (G18).
     #[error("jobs of the request are still to be delivered: erase it once they are")]
     JobsWaiting,
+    /// The row is not as the operator saw it: look again.
+    #[error("the request has moved on since it was looked at: look again")]
+    MovedOn,
     /// Another transaction holds the lock of its row, or of one of its staged jobs.
     #[error("the request is in use: try again")]
     InUse,
@@ -71,19 +75,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// # Errors
     /// [`EraseError`]: the request is not settled, or its staged jobs are not delivered.
     pub async fn erase(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), EraseError> {
-        let retention = self.core.settings.retention;
-        let erase = Erase { scope, key: Some(key), limit: 1, retention };
-        if self.core.store.erase(&erase).await? > 0 {
-            observe::erased(1);
-            return Ok(());
-        }
-        let Some(row) = self.core.store.read(scope, key).await? else {
-            return self.erase_reaped(scope, key).await;
-        };
-        match row.status {
-            Status::Completed | Status::DeadLetter if row.fingerprint == ERASED => Ok(()),
-            Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
-            status => Err(EraseError::NotSettled { status }),
+        match self.core.erase(scope, key, None).await? {
+            Some(_) => Ok(()),
+            None => self.erase_reaped(scope, key).await,
         }
     }
 
@@ -122,7 +116,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let retention = self.core.settings.retention;
         let mut sum = ErasedScope::default();
         loop {
-            let erase = Erase { scope, key: None, limit: BATCH, retention };
+            let erase = Erase { scope, key: None, limit: BATCH, retention, act: None };
             let erased = self.core.store.erase(&erase).await?;
             sum.erased += u64::from(erased);
             observe::erased(erased);
@@ -134,5 +128,29 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let store = &self.core.store;
         sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
         Ok(sum)
+    }
+}
+
+impl<S: Store, A> Core<S, A> {
+    /// Erases the row of this key, with an operator's audit row where there is one. `None`: there is no row.
+    pub(crate) async fn erase(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        act: Option<EraseAct<'_>>,
+    ) -> Result<Option<Resolved>, EraseError> {
+        let retention = self.settings.retention;
+        let erase = Erase { scope, key: Some(key), limit: 1, retention, act };
+        if self.store.erase(&erase).await? > 0 {
+            observe::erased(1);
+            return Ok(Some(Resolved::Applied));
+        }
+        let Some(row) = self.store.read(scope, key).await? else { return Ok(None) };
+        match row.status {
+            Status::Completed if row.fingerprint == ERASED => Ok(Some(Resolved::Already)),
+            _ if act.is_some_and(|act| !act.seen.is(&row)) => Err(EraseError::MovedOn),
+            Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
+            status => Err(EraseError::NotSettled { status }),
+        }
     }
 }

@@ -45,6 +45,7 @@ pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub use self::progress::StrandedBecause;
+pub(crate) use self::resolve::Terms;
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
 
@@ -64,7 +65,7 @@ use crate::store::Store;
 ///
 /// `S` is the store, `A` the application's shared state that phases may ask for.
 pub struct Engine<S: Store, A = ()> {
-    core: Arc<Core<S, A>>,
+    pub(crate) core: Arc<Core<S, A>>,
 }
 
 pub(crate) struct Core<S: Store, A> {

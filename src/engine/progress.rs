@@ -187,7 +187,7 @@ mod tests {
     use std::time::Duration;
 
     const fn phase(name: &'static str, was: &'static [&'static str], kind: PhaseKind) -> Phase {
-        Phase { name, was, kind, commit: false, timeout: None }
+        Phase { name, was, kind, commit: false, timeout: None, reconciles: false }
     }
 
     const fn local(name: &'static str, was: &'static [&'static str]) -> Phase {

@@ -18,7 +18,8 @@ use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Right, Settles, Status, Store, StoreError};
+use crate::store::audit::AuditEntry;
+use crate::store::{KeyRow, Right, Seen, Settles, Status, Store, StoreError};
 
 /// After how long to say a word again, where no lease tells.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -68,6 +69,25 @@ impl Resolution {
     pub fn retry() -> Self {
         Self(ResolutionKind::Retry)
     }
+
+    /// What an audit row says of it, and in which status it leaves the request.
+    pub(crate) fn act(&self) -> (&'static str, Status) {
+        match &self.0 {
+            ResolutionKind::Executed { .. } => ("resolve.executed", Status::FailedRetryable),
+            ResolutionKind::NotExecuted { .. } => ("resolve.not_executed", Status::FailedRetryable),
+            ResolutionKind::Finish(_) => ("resolve.finish", Status::Completed),
+            ResolutionKind::Retry => ("retry", Status::FailedRetryable),
+        }
+    }
+}
+
+/// What a word is taken under, besides that the row waits for it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Terms<'a> {
+    /// The row as an operator saw it.
+    pub(crate) seen: Option<&'a Seen>,
+    /// Written with the word.
+    pub(crate) audit: Option<&'a AuditEntry>,
 }
 
 /// What a word came to.
@@ -88,6 +108,9 @@ pub enum ResolveError {
     /// There is no row under this key.
     #[error("there is no request under this key")]
     NoSuchKey,
+    /// The row is not as the operator saw it: look again.
+    #[error("the request has moved on since it was looked at: look again")]
+    MovedOn,
     /// Something else is known already.
     #[error("this contradicts what is known: {0}")]
     Conflict(&'static str),
@@ -158,24 +181,43 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         resolution: Resolution,
     ) -> Result<Resolved, ResolveError> {
+        self.core.take_word(scope, key, &resolution, Terms::default()).await
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Takes a word under these terms.
+    pub(crate) async fn take_word(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        Resolution(word): &Resolution,
+        terms: Terms<'_>,
+    ) -> Result<Resolved, ResolveError> {
         for _ in 0..MAX_ROUNDS {
-            let row = self.core.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
-            if let Some(known) = self.core.weigh(scope, key, &row, &resolution.0).await? {
-                return Ok(known);
+            let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            let weighed = self.weigh(scope, key, &row, word).await;
+            let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
+            match weighed {
+                Ok(Some(known)) => return Ok(known),
+                Err(ResolveError::Unavailable(error)) => {
+                    return Err(ResolveError::Unavailable(error));
+                }
+                _ if has_moved => return Err(ResolveError::MovedOn),
+                Err(refused) => return Err(refused),
+                Ok(None) => {}
             }
             // The row waits for the word, and stays as it is until another process raises its token.
-            let Some(run) = self.core.held_for(scope, key, row, &resolution.0).await? else {
+            let Some(run) = self.held_for(scope, key, row, word).await? else {
                 continue;
             };
-            if run.settle(&resolution.0).await? {
+            if run.settle(word, terms.audit).await? {
                 return Ok(Resolved::Applied);
             }
         }
         Err(ResolveError::InProgress { retry_after: AGAIN })
     }
-}
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     /// Acquires the lease for the word; `None` where another process was faster. What ends the request
     /// or lets it try again needs nothing of what is stored; a word about a call is for a process that
     /// knows the request.
@@ -378,7 +420,11 @@ fn equal(one: &RawValue, other: &RawValue) -> bool {
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Writes the word; `false` where another process was faster after all.
-    async fn settle(mut self, word: &ResolutionKind) -> Result<bool, ResolveError> {
+    async fn settle(
+        mut self,
+        word: &ResolutionKind,
+        audit: Option<&AuditEntry>,
+    ) -> Result<bool, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
         let settled = match word {
@@ -396,7 +442,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO))
             }
         };
-        let settled = settled.map_err(|_| ResolveError::NotStorable)?;
+        let mut settled = settled.map_err(|_| ResolveError::NotStorable)?;
+        settled.audit = audit.cloned();
         let written = self.write(&settled).await?.is_some();
         if written {
             observe::resolved(self.definition.name, self.subject(), word.name(), word.phase());

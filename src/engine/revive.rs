@@ -10,7 +10,7 @@ use super::outcome::{CallError, unreadable};
 use super::progress::{Progress, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::undecodable::Undecodable;
-use crate::definition::{Definition, Phases};
+use crate::definition::{Definition, PhaseList, Phases};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
@@ -124,6 +124,56 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
         Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs }))
+    }
+
+    /// Why this process cannot go on with an unfinished row, if it cannot. Touches nothing.
+    pub(crate) fn stranded_because(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+    ) -> Option<StrandedBecause> {
+        match self.judge(scope, key, row) {
+            Err(CallError::Unreadable { .. }) => Some(StrandedBecause::Sealed),
+            Err(_) => Some(StrandedBecause::NewerForm),
+            Ok(Err(because)) => Some(because),
+            Ok(Ok(judged)) => match judged.revived.found {
+                Found::Ready(Progress::Continues) => None,
+                Found::Ready(Progress::CallMayHaveBeenMade) => {
+                    Some(StrandedBecause::CallMayHaveBeenMade)
+                }
+                Found::Undecodable(because) => Some(because),
+            },
+        }
+    }
+
+    /// As far as it is seen without the stored values: of the definition, the phases that the row was run
+    /// under, and its recovery point.
+    pub(crate) fn stranded_by_place(
+        &self,
+        (definition, version): (&str, u32),
+        phases: &str,
+        recovery_point: &str,
+    ) -> Option<StrandedBecause> {
+        match self.registry.find(definition, version) {
+            Err(because) => Some(because),
+            Ok(_) if PhaseList::parse(phases).is_none() => Some(StrandedBecause::NewerForm),
+            Ok(entry) if !entry.definition.stands_at(recovery_point) => {
+                Some(StrandedBecause::UnknownRecoveryPoint)
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// The definition, where it is registered.
+    pub(crate) fn known_definition(&self, name: &str, version: u32) -> Option<Definition> {
+        self.registry.get(name, version).map(|entry| entry.definition)
+    }
+
+    /// `name@version` of each definition that is registered.
+    pub(crate) fn known_definitions(&self) -> Vec<String> {
+        let entries = self.registry.entries().map(|entry| entry.definition);
+        entries.map(|known| format!("{}@{}", known.name, known.version)).collect()
     }
 
     /// The row's definition, or one without a name and phases.

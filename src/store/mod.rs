@@ -3,12 +3,14 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
+pub(crate) mod audit;
 mod by_text;
 mod due;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod migrations;
+pub(crate) mod operators;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
@@ -33,12 +35,13 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 use crate::setting::SettingError;
 
+use self::audit::AuditEntry;
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{
     Abandoned, Created, DueJob, DueKey, ExpiryPlace, JobAt, JobPlace, JobRow, KeyPlace, Page,
     StagedJobRow,
 };
-pub(crate) use self::row::whole_millis;
+pub(crate) use self::row::{millis, whole_millis};
 
 /// A database that keeps the rows of idempotency keys.
 ///
@@ -658,6 +661,44 @@ pub struct Erase<'a> {
     /// A dead letter is closed by it, and its key kept for so long from now: it may be past its
     /// expiry already, and must not be free for a late retry.
     pub(crate) retention: Duration,
+    /// Of one key: the row as an operator saw it, and the audit row of the act.
+    pub(crate) act: Option<EraseAct<'a>>,
+}
+
+/// An operator's erasure of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct EraseAct<'a> {
+    pub(crate) seen: &'a Seen,
+    pub(crate) audit: &'a AuditEntry,
+}
+
+/// A row as it was seen: whoever takes it over, settles it or goes on with it makes it another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) request_id: Uuid,
+    pub(crate) lease_token: i64,
+    pub(crate) status: Status,
+    pub(crate) recovery_point: String,
+}
+
+impl Seen {
+    pub(crate) fn of(row: &KeyRow) -> Self {
+        Self {
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            recovery_point: row.recovery_point.clone(),
+        }
+    }
+
+    /// What no row is: it was seen as it is no more.
+    pub(crate) fn gone(row: &KeyRow) -> Self {
+        Self { lease_token: -1, ..Self::of(row) }
+    }
+
+    pub(crate) fn is(&self, row: &KeyRow) -> bool {
+        *self == Self::of(row)
+    }
 }
 
 /// Stands in the place of an erased row's fingerprint. No version of a fingerprint looks like it, so
@@ -732,6 +773,8 @@ pub struct Change<'a> {
     /// How many attempts are taken off the count against the cap.
     pub(crate) forgiven_attempts: u32,
     pub(crate) response: Option<&'a StoredResponse>,
+    /// Of an operator's word: the audit row, written with it. What a phase commits has none.
+    pub(crate) audit: Option<&'a AuditEntry>,
 }
 
 impl Change<'_> {

@@ -8,6 +8,8 @@ mod handed;
 mod joined;
 mod lent;
 mod moves;
+mod ops;
+mod ops_statements;
 mod pool;
 mod shares;
 mod statements;
@@ -36,6 +38,8 @@ use self::error::{
 };
 use self::handed::{Statement, Texts};
 use self::lent::Lent;
+use self::ops::Operators;
+use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
 pub use self::pool::{DeadpoolPool, Pool, PoolSettings};
 use self::shares::{Place, Shares};
 use self::statements as sql;
@@ -120,6 +124,7 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
     shares: Arc<Shares>,
     /// Whether the pool's connections begin with what a joined statement cannot set for itself.
     is_ours: bool,
+    operators: Operators<P>,
 }
 
 impl Postgres {
@@ -139,7 +144,11 @@ impl Postgres {
     /// # Errors
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let store = Self { is_ours: true, ..Self::with_pool(pool::open(url, settings)?) };
+        // Opened when an operator looks for the first time.
+        let of_operators = PoolSettings { max_size: ops::CONNECTIONS, ..settings };
+        let operators = Operators::on(Some(pool::open(url, of_operators)?));
+        let pool = pool::open(url, settings)?;
+        let store = Self { is_ours: true, operators, ..Self::with_pool(pool) };
         match Pool::get(&store.pool).await {
             Ok(_) => Ok(store),
             Err(error) => Err(pool::unreachable(url, error).await),
@@ -194,6 +203,8 @@ macro_rules! ask_within {
     }};
 }
 
+use ask_within;
+
 /// How long the entry of an abandoned row waits for its lock: it is tried again later.
 const ENROL_WAIT: Duration = Duration::from_millis(1);
 
@@ -210,7 +221,8 @@ impl<P: Pool> Postgres<P> {
         let size = pool.max_size();
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
-        Self { pool, texts: Arc::new(Texts::new()), waits, shares, is_ours: false }
+        let (texts, operators) = (Arc::new(Texts::new()), Operators::on(None));
+        Self { pool, texts, waits, shares, is_ours: false, operators }
     }
 
     /// Tells how many connections the pool opens at most, 1 to 100,000, where it does not tell by itself:
@@ -382,16 +394,31 @@ impl<P: Pool> Postgres<P> {
     /// One settled row. What is locked beside it is waited for, a second at most.
     async fn try_erase(
         &self,
-        scope: &Scope,
+        erase: &Erase<'_>,
         key: &IdempotencyKey,
-        retention_ms: i64,
     ) -> Result<Vec<i64>, StoreError> {
-        let (scope_text, key_text) = (scope.as_str(), key.as_str());
-        let not_locked = sql::NotLocked::new(scope, key);
-        let erase = sql::EraseKey { retention_ms, scope: scope_text, key: key_text, not_locked };
-        let rows =
-            ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?;
+        let (scope_text, key_text) = (erase.scope.as_str(), key.as_str());
+        let not_locked = sql::NotLocked::new(erase.scope, key);
+        let retention_ms = millis(erase.retention);
+        let rows = match &erase.act {
+            None => {
+                let (scope, key) = (scope_text, key_text);
+                let erase = sql::EraseKey { retention_ms, scope, key, not_locked };
+                ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?
+            }
+            Some(act) => {
+                let erase = EraseSeen::new(retention_ms, (scope_text, key_text), act, not_locked);
+                ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?
+            }
+        };
         if rows.iter().any(|erased| *erased > 0) {
+            return Ok(rows);
+        }
+        let seen_has_moved = match &erase.act {
+            None => false,
+            Some(act) => self.read(erase.scope, key).await?.is_none_or(|row| !act.seen.is(&row)),
+        };
+        if seen_has_moved {
             return Ok(rows);
         }
         let stands = ask_again!(self, "look at the key", |conn| {
@@ -436,6 +463,12 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
     ) -> Result<usize, StoreError> {
         let write = moves::Write::new(guard, change);
+        if let Some(entry) = change.audit {
+            let audited = WriteAudited { write, audit: InsertAudit::of(entry) };
+            return ask_within!(LOCKED_WAIT, self, "write the key", |conn| {
+                audited.execute(&mut conn)
+            });
+        }
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
@@ -906,7 +939,7 @@ impl<P: Pool> Store for Postgres<P> {
         };
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
-            match self.try_erase(erase.scope, key, retention_ms).await {
+            match self.try_erase(erase, key).await {
                 Err(StoreError::Locked) if patience.pause().await => {}
                 rows => return Ok(count(rows?)),
             }

@@ -150,7 +150,7 @@ fn parsed(status: &str) -> Result<Status, StoreError> {
 
 /// Milliseconds, as the statements count. A hundred years is as good as for ever, and fits a
 /// timestamp.
-pub(super) const fn millis(duration: Duration) -> i64 {
+pub(crate) const fn millis(duration: Duration) -> i64 {
     const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
     let millis = duration.as_millis();
     (if millis < CENTURY { millis } else { CENTURY }) as i64

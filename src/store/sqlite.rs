@@ -7,6 +7,8 @@
 //! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
 
 mod group;
+mod ops;
+mod ops_statements;
 mod reader;
 mod statements;
 mod turns;
@@ -30,6 +32,8 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::group::{Queued, Start, Waiting, Work, work_off};
+use self::ops::Operators;
+use self::ops_statements::InsertAudit;
 use self::reader::Reader;
 use self::statements as sql;
 pub use self::turns::ConnectionGuard;
@@ -94,6 +98,7 @@ pub struct Sqlite {
     /// To the connection's thread.
     work: mpsc::UnboundedSender<Queued>,
     reader: Reader,
+    operators: Operators,
 }
 
 impl Sqlite {
@@ -107,7 +112,8 @@ impl Sqlite {
         let turns = Arc::<Turns>::default();
         let mut worker = Worker::start(work_off(queue), turns.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
-        let url = url.to_owned();
+        let file = url.to_owned();
+        let url = file.clone();
         let (opened, reader) = worker
             .run(move || {
                 let mut conn =
@@ -120,7 +126,8 @@ impl Sqlite {
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        Ok(Self { lock: ConnectionLock::new(conn, turns), work, reader })
+        let operators = Operators::beside(reader.is_open().then_some(file));
+        Ok(Self { lock: ConnectionLock::new(conn, turns), work, reader, operators })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
@@ -383,7 +390,15 @@ impl Store for Sqlite {
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         let write = sql::Write::new(guard, change);
-        match self.run("write the key", |conn| write.execute(conn)).await {
+        let audit = change.audit.map(InsertAudit::of);
+        let written = self.run("write the key", |conn| match audit {
+            None => write.execute(conn),
+            Some(audit) => conn.immediate_transaction(|conn| match write.execute(conn)? {
+                1 => audit.execute(conn),
+                none => Ok(none),
+            }),
+        });
+        match written.await {
             Ok(0) => Commit::Fenced,
             Ok(_) => Commit::Done(()),
             Err(error) => Commit::Failed(error),
@@ -565,7 +580,9 @@ impl Store for Sqlite {
             retention_ms,
             scope: scope.clone(),
             key: key.as_str().to_owned(),
+            seen: sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen)),
         });
+        let audit = erase.act.as_ref().map(|act| InsertAudit::of(act.audit));
         let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
         let erased = self.run("erase", |conn| {
             conn.immediate_transaction(|conn| {
@@ -574,6 +591,9 @@ impl Store for Sqlite {
                     None => batch.execute(conn)?,
                 };
                 jobs.execute(conn)?;
+                if let Some(audit) = audit.filter(|_| erased == 1) {
+                    audit.execute(conn)?;
+                }
                 Ok(erased)
             })
         });

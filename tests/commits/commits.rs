@@ -369,6 +369,7 @@ impl<P: Pool> RequestDefinition<Postgres<P>, ()> for Sleeps {
             kind: PhaseKind::Local(Isolation::ReadCommitted),
             commit: false,
             timeout: None,
+            reconciles: false,
         }],
     };
 }

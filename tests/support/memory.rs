@@ -12,13 +12,15 @@ use super::db::{TABLES, TestDb, phase_order};
 
 const KEYS: &str = "atomic_phases_keys";
 const JOBS: &str = "atomic_phases_staged_jobs";
+const AUDIT: &str = "atomic_phases_audit";
 
 /// The rows of the database in a new SQLite one.
 async fn mirror(dump: &Value) -> Sqlite {
     let mirror = Sqlite::connect(":memory:").await.unwrap();
     mirror.migrate().await.unwrap();
     let mut sql = format!("{TABLES}{};", phase_order());
-    for (table, rows) in [(KEYS, &dump["keys"]), (JOBS, &dump["jobs"])] {
+    let tables = [(KEYS, &dump["keys"]), (JOBS, &dump["jobs"]), (AUDIT, &dump["audit"])];
+    for (table, rows) in tables {
         for row in rows.as_array().unwrap() {
             let columns: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
             let values: Vec<String> = row.as_object().unwrap().values().map(literal).collect();
@@ -76,7 +78,12 @@ async fn back(mirror: &Sqlite) -> Value {
         .chain(steps.iter().map(step))
         .chain(things.iter().map(thing))
         .collect();
-    json!({ "keys": engine_rows(mirror, KEYS).await, "jobs": engine_rows(mirror, JOBS).await, "rows": all })
+    json!({
+        "keys": engine_rows(mirror, KEYS).await,
+        "jobs": engine_rows(mirror, JOBS).await,
+        "audit": engine_rows(mirror, AUDIT).await,
+        "rows": all,
+    })
 }
 
 async fn engine_rows(mirror: &Sqlite, table: &str) -> Vec<Value> {

@@ -13,6 +13,7 @@ use crate::engine::encoding::Rule;
 use crate::fault::Place;
 use crate::observe;
 use crate::phase::Reply;
+use crate::store::audit::AuditEntry;
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
 
 /// A state that the row is to move to.
@@ -28,6 +29,8 @@ pub(in crate::engine) struct Transition {
     /// How many attempts are taken off the count against the cap.
     pub(super) forgiven: u32,
     pub(super) finished: Option<(Reply, StoredResponse)>,
+    /// Of an operator's word.
+    pub(in crate::engine) audit: Option<AuditEntry>,
 }
 
 impl Transition {
@@ -44,6 +47,7 @@ impl Transition {
             reason: None,
             forgiven: 0,
             finished: None,
+            audit: None,
         }
     }
 
@@ -60,6 +64,7 @@ impl Transition {
             reason: self.reason.as_deref(),
             forgiven_attempts: self.forgiven,
             response: self.finished.as_ref().map(|(_, stored)| stored),
+            audit: self.audit.as_ref(),
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::record::{JobRecord, KeyRecord, Place, Record};
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Record};
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
 ///
@@ -369,6 +369,8 @@ struct Dump {
     keys: Vec<KeyRecord>,
     jobs: Vec<JobRecord>,
     rows: Vec<(String, String, Value)>,
+    #[serde(default)]
+    audit: Vec<AuditRecord>,
 }
 
 fn dump_of(state: &State) -> Value {
@@ -377,6 +379,7 @@ fn dump_of(state: &State) -> Value {
         match (slot.newest().map(|record| (*record).clone()), place) {
             (Some(Record::Key(key)), _) => dump.keys.push(key),
             (Some(Record::Job(job)), _) => dump.jobs.push(job),
+            (Some(Record::Audit(audit)), _) => dump.audit.push(audit),
             (Some(Record::Row(value)), Place::Row(table, id)) => {
                 dump.rows.push((table.clone(), id.clone(), value));
             }
@@ -387,12 +390,13 @@ fn dump_of(state: &State) -> Value {
 }
 
 fn records(dump: Value) -> Result<BTreeMap<Place, Record>, serde_json::Error> {
-    let Dump { keys, jobs, rows } = serde_json::from_value(dump)?;
+    let Dump { keys, jobs, rows, audit } = serde_json::from_value(dump)?;
     let keys = keys.into_iter().map(|key| (key.place(), Record::Key(key)));
     let jobs = jobs.into_iter().map(|job| (job.place(), Record::Job(job)));
     let rows =
         rows.into_iter().map(|(table, id, value)| (Place::Row(table, id), Record::Row(value)));
-    Ok(keys.chain(jobs).chain(rows).collect())
+    let audit = audit.into_iter().map(|audit| (audit.place(), Record::Audit(audit)));
+    Ok(keys.chain(jobs).chain(rows).chain(audit).collect())
 }
 
 fn same(a: &Record, b: &Record) -> bool {
@@ -400,6 +404,7 @@ fn same(a: &Record, b: &Record) -> bool {
         (Record::Key(a), Record::Key(b)) => a == b,
         (Record::Job(a), Record::Job(b)) => a == b,
         (Record::Row(a), Record::Row(b)) => a == b,
+        (Record::Audit(a), Record::Audit(b)) => a == b,
         _ => false,
     }
 }

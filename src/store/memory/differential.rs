@@ -146,6 +146,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             reason: numbers.happens(1, 2).then_some("why"),
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             response,
+            audit: None,
         };
         // A phase's commit goes on or finishes, and has nothing to say about a failure.
         let finishes = status == Status::Completed;
@@ -295,7 +296,8 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             }
             17 => {
                 let one = numbers.happens(1, 2);
-                let erase = Erase { scope, key: one.then_some(key), limit: 10, retention };
+                let key = one.then_some(key);
+                let erase = Erase { scope, key, limit: 10, retention, act: None };
                 let erased = store.erase(&erase).await.unwrap();
                 let left = store.count_unerased(scope).await.unwrap();
                 write!(line, "erase {erased}, {left} left").unwrap();

@@ -16,6 +16,7 @@ mod database;
 mod differential;
 mod link;
 mod network;
+mod ops;
 mod record;
 mod session;
 mod statements;
@@ -41,10 +42,10 @@ pub use self::network::{Cut, Network, Passage, Perfect};
 pub use self::write::Write;
 
 use self::link::{Lent, Pool};
-use self::record::{JobRecord, KeyRecord, Place, Time};
+use self::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
 use self::session::Session;
 use self::statements::{
-    Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
+    AsSeen, Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
 };
 use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs,
@@ -257,7 +258,9 @@ impl Memory {
 
     async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
         let (guarded, next) = (Guarded::by(guard), NextState::of(change));
-        let write = self.ask("write the key", move |session| write(session, guarded, next).boxed());
+        let audit = change.audit.map(AuditRecord::of);
+        let write =
+            self.ask("write the key", move |session| write(session, guarded, next, audit).boxed());
         if write.await? {
             return Ok(true);
         }
@@ -719,8 +722,9 @@ impl Store for Memory {
         loop {
             let scope = erase.scope.as_str().to_owned();
             let key = erase.key.map(|key| key.as_str().to_owned());
+            let act = erase.act.map(|act| (AsSeen::of(act.seen), AuditRecord::of(act.audit)));
             let erased = self.ask_again("erase", move |session| {
-                erase_keys(session, scope, key, limit, retention).boxed()
+                erase_keys(session, scope, key, act, (limit, retention)).boxed()
             });
             match erased.await? {
                 Erased::Locked if pauses.pause().await => {}
@@ -964,10 +968,26 @@ async fn take_over(
     session.conclude(taken).await
 }
 
-async fn write(session: &mut Session, guarded: Guarded, next: NextState) -> QueryResult<bool> {
+async fn write(
+    session: &mut Session,
+    guarded: Guarded,
+    next: NextState,
+    audit: Option<AuditRecord>,
+) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let written = session.advance(&guarded, next, Wait::No).await;
+    let written = match session.advance(&guarded, next, Wait::No).await {
+        Ok(true) => audited(session, audit).await.map(|()| true),
+        written => written,
+    };
     session.conclude(written).await
+}
+
+/// Writes the audit row, if there is one, in the open transaction.
+async fn audited(session: &mut Session, audit: Option<AuditRecord>) -> QueryResult<()> {
+    match audit {
+        Some(audit) => session.insert_audit(audit).await,
+        None => Ok(()),
+    }
 }
 
 async fn reap(session: &mut Session, limit: u32) -> QueryResult<u32> {
@@ -1051,11 +1071,11 @@ async fn erase_keys(
     session: &mut Session,
     scope: String,
     key: Option<String>,
-    limit: u32,
-    retention: Duration,
+    act: Option<(AsSeen, AuditRecord)>,
+    bounds: (u32, Duration),
 ) -> QueryResult<Erased> {
     session.begin(Isolation::ReadCommitted)?;
-    let erased = erase_batch(session, scope, key, limit, retention).await;
+    let erased = erase_batch(session, scope, key, act, bounds).await;
     session.conclude(erased).await
 }
 
@@ -1063,13 +1083,17 @@ async fn erase_batch(
     session: &mut Session,
     scope: String,
     key: Option<String>,
-    limit: u32,
-    retention: Duration,
+    act: Option<(AsSeen, AuditRecord)>,
+    (limit, retention): (u32, Duration),
 ) -> QueryResult<Erased> {
     if let Some(key) = key {
         let place = Place::Key(scope, key);
-        let erased = session.erase(&place, retention, Lives::All).await?;
-        return Ok(match !erased && session.is_settled(&place, Lives::All)? {
+        let (seen, audit) = act.unzip();
+        let erased = session.erase(&place, retention, Lives::All, seen.as_ref()).await?;
+        if erased {
+            audited(session, audit).await?;
+        }
+        return Ok(match !erased && session.is_settled(&place, Lives::All, seen.as_ref())? {
             true => Erased::Locked,
             false => Erased::Rows(erased.into()),
         });
@@ -1081,7 +1105,7 @@ async fn erase_batch(
         }
         if key.scope == scope && key.fingerprint != super::ERASED {
             let place = Place::Key(key.scope, key.idempotency_key);
-            erased += u32::from(session.erase(&place, retention, Lives::This).await?);
+            erased += u32::from(session.erase(&place, retention, Lives::This, None).await?);
         }
     }
     Ok(Erased::Rows(erased))

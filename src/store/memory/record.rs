@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::store::audit::AuditEntry;
 use crate::store::row::{GlanceRow, Row};
 use crate::store::{Status, StoredResponse};
 
@@ -14,6 +15,7 @@ pub(super) enum Place {
     Key(String, String),
     Job(String, Uuid, i64),
     Row(String, String),
+    Audit(DateTime<Utc>, Uuid),
 }
 
 #[derive(Clone, Debug)]
@@ -22,6 +24,7 @@ pub(super) enum Record {
     Key(KeyRecord),
     Job(JobRecord),
     Row(Value),
+    Audit(AuditRecord),
 }
 
 /// A row of the key table, as the migrations of the other stores have it.
@@ -73,6 +76,25 @@ pub(super) struct JobRecord {
     pub(super) forgiven_attempts: i32,
     pub(super) reason: Option<String>,
     pub(super) run_after: Option<Time>,
+}
+
+/// A row of the audit table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct AuditRecord {
+    pub(super) at: Time,
+    pub(super) id: Bytes,
+    pub(super) actor: String,
+    pub(super) act: String,
+    pub(super) outcome: String,
+    pub(super) refused_because: Option<String>,
+    pub(super) reason: String,
+    pub(super) scope: Option<String>,
+    pub(super) request_id: Option<Bytes>,
+    pub(super) job_id: Option<Bytes>,
+    pub(super) definition: Option<String>,
+    pub(super) definition_version: Option<i32>,
+    pub(super) status_before: Option<String>,
+    pub(super) status_after: Option<String>,
 }
 
 /// A time of the database's clock. Written out in milliseconds, as SQLite keeps it.
@@ -195,7 +217,40 @@ impl JobRecord {
     }
 }
 
+impl AuditRecord {
+    /// To be written at a time that the database says.
+    pub(super) fn of(entry: &AuditEntry) -> Self {
+        Self {
+            at: Time(DateTime::UNIX_EPOCH),
+            id: entry.id.into(),
+            actor: entry.actor.clone(),
+            act: entry.act.to_owned(),
+            outcome: entry.outcome.to_owned(),
+            refused_because: entry.refused_because.clone(),
+            reason: entry.reason.clone(),
+            scope: entry.scope.clone(),
+            request_id: entry.request_id.map(Bytes::from),
+            job_id: entry.job_id.map(Bytes::from),
+            definition: entry.definition.clone(),
+            definition_version: entry.version.map(u32::cast_signed),
+            status_before: entry.before.clone(),
+            status_after: entry.after.clone(),
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place::Audit(self.at.0, self.id.uuid())
+    }
+}
+
 impl Record {
+    pub(super) fn audit(&self) -> Option<&AuditRecord> {
+        match self {
+            Self::Audit(audit) => Some(audit),
+            _ => None,
+        }
+    }
+
     pub(super) fn key(&self) -> Option<&KeyRecord> {
         match self {
             Self::Key(key) => Some(key),

@@ -9,12 +9,13 @@ use diesel::result::DatabaseErrorKind;
 use uuid::Uuid;
 
 use super::database::error;
-use super::record::{Bytes, JobRecord, KeyRecord, Place, Record, Time};
+use super::record::{AuditRecord, Bytes, JobRecord, KeyRecord, Place, Record, Time};
 use super::session::Session;
 use crate::phase::StagedJob;
-use crate::store::row::millis;
+use crate::store::row::{millis, whole_millis};
 use crate::store::{
-    Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Settles, Status, StoredResponse,
+    Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Seen, Settles, Status,
+    StoredResponse,
 };
 
 /// A time that the database is to say.
@@ -327,6 +328,25 @@ impl Session {
         Ok(seen.iter().filter_map(|(_, record)| record.key()).cloned().collect())
     }
 
+    /// All rows of the audit table, the oldest first.
+    pub(super) fn read_audit(&mut self) -> QueryResult<Vec<AuditRecord>> {
+        let from = Place::Audit(DateTime::<Utc>::MIN_UTC, Uuid::nil());
+        let to = Place::Audit(DateTime::<Utc>::MAX_UTC, Uuid::max());
+        let seen = self.statement()?.see_all(from..to);
+        Ok(seen.iter().filter_map(|(_, record)| record.audit()).cloned().collect())
+    }
+
+    /// Writes an audit row, in the open transaction.
+    pub(super) async fn insert_audit(&mut self, audit: AuditRecord) -> QueryResult<()> {
+        self.statement()?;
+        // As it is read back from a dump: every store keeps milliseconds at least.
+        let at = Time(whole_millis(self.now()));
+        let audit = AuditRecord { at, ..audit };
+        let place = audit.place();
+        self.locked(&place).await?.write(place, Some(Record::Audit(audit)));
+        Ok(())
+    }
+
     /// All rows of the table of jobs.
     pub(super) fn read_jobs(&mut self) -> QueryResult<Vec<JobRecord>> {
         let from = Place::Job(String::new(), Uuid::nil(), i64::MIN);
@@ -564,9 +584,12 @@ impl Session {
         place: &Place,
         retention: Duration,
         lives: Lives,
+        seen: Option<&AsSeen>,
     ) -> QueryResult<bool> {
         let jobs = self.read_jobs()?;
-        let settled = |row: &KeyRecord, _: DateTime<Utc>| lives.are_settled(row, &jobs);
+        let settled = |row: &KeyRecord, _: DateTime<Utc>| {
+            lives.are_settled(row, &jobs) && seen.is_none_or(|seen| seen.is(row))
+        };
         let change = |row: &mut KeyRecord, now: DateTime<Utc>| {
             if !row.is(Status::Completed) {
                 row.expires_at = row.expires_at.max(after(now, retention));
@@ -604,11 +627,18 @@ impl Session {
     }
 
     /// Whether a row that was not erased could have been.
-    pub(super) fn is_settled(&mut self, place: &Place, lives: Lives) -> QueryResult<bool> {
+    pub(super) fn is_settled(
+        &mut self,
+        place: &Place,
+        lives: Lives,
+        as_seen: Option<&AsSeen>,
+    ) -> QueryResult<bool> {
         let jobs = self.read_jobs()?;
         let seen = self.statement()?.see(place);
         let row = seen.as_deref().and_then(Record::key);
-        Ok(row.is_some_and(|row| lives.are_settled(row, &jobs)))
+        Ok(row.is_some_and(|row| {
+            lives.are_settled(row, &jobs) && as_seen.is_none_or(|seen| seen.is(row))
+        }))
     }
 
     /// Deletes a batch of the dead jobs whose key has no row but an erased one.
@@ -654,6 +684,26 @@ impl Session {
         let requests: std::collections::BTreeSet<Uuid> =
             jobs.iter().filter(orphan).map(|job| job.request_id.uuid()).collect();
         Ok(requests.len() as u64)
+    }
+}
+
+/// A row as an operator saw it.
+#[derive(Clone)]
+pub(super) struct AsSeen {
+    request_id: Uuid,
+    token: i64,
+    status: Status,
+}
+
+impl AsSeen {
+    pub(super) fn of(seen: &Seen) -> Self {
+        Self { request_id: seen.request_id, token: seen.lease_token, status: seen.status }
+    }
+
+    fn is(&self, row: &KeyRecord) -> bool {
+        row.request_id.uuid() == self.request_id
+            && row.lease_token == self.token
+            && row.is(self.status)
     }
 }
 

@@ -10,7 +10,8 @@ use diesel::pg::Pg;
 use diesel::pg::data_types::PgInterval;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{
-    BigInt, Binary, Bool, Integer, Interval, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid,
+    Array, BigInt, Binary, Bool, Integer, Interval, Nullable, SmallInt, Text, Timestamptz,
+    Uuid as SqlUuid,
 };
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
@@ -34,6 +35,10 @@ bind! {
     Option<&str> => Nullable<Text>,
     Option<String> => Nullable<Text>,
     Option<i64> => Nullable<BigInt>,
+    Option<i32> => Nullable<Integer>,
+    Vec<String> => Array<Text>,
+    Option<Vec<String>> => Nullable<Array<Text>>,
+    Option<Uuid> => Nullable<SqlUuid>,
     bool => Bool,
     i64 => BigInt,
     i32 => Integer,
@@ -221,7 +226,7 @@ statement! {
 }
 
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.
-const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
+pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, phases, reason, \
     clock_timestamp(), locked_until, run_after, waiting_since, advanced_at, created_at, expires_at, \
@@ -230,7 +235,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
     CASE WHEN status <> 'completed' THEN outputs END, \
     response_status, response_headers, response_body";
 
-type RowSql = (
+pub(super) type RowSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, Text, Nullable<Text>, BigInt, Integer),
     (Integer, Integer, Nullable<Text>, Text, Nullable<Text>),
@@ -676,19 +681,20 @@ statement! {
 // fingerprint: a hash of parameters that have few possible values tells them. The row stays, as a
 // finished one, and so keeps its key from being run again.
 
-const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
+pub(super) const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
     run_after = NULL, resolution = NULL, reason = NULL, \
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
     ELSE greatest(k.expires_at, clock_timestamp() + ";
-const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
+pub(super) const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
     (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
     AND j.run_after IS NOT NULL AND j.";
-const ERASED_JOBS: &str = ") RETURNING k.scope, k.idempotency_key), \
+pub(super) const ERASED_JOBS: &str = ") RETURNING k.scope, k.idempotency_key), \
     jobs AS (DELETE FROM atomic_phases_staged_jobs AS j USING erased AS e WHERE j.scope = e.scope \
-    AND j.idempotency_key = e.idempotency_key AND j.run_after IS NULL) SELECT count(*) FROM erased";
+    AND j.idempotency_key = e.idempotency_key AND j.run_after IS NULL)";
+const COUNT_ERASED: &str = " SELECT count(*) FROM erased";
 
 statement! {
     /// Erases one settled row, unless another transaction has it locked. A second time finds what was not
@@ -697,7 +703,7 @@ statement! {
     { retention_ms: i64, scope: &'a str, key: &'a str, not_locked: NotLocked<'a> },
     [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
     " AND k.idempotency_key = ", key, " AND ", {not_locked}, [SETTLED],
-    "idempotency_key = k.idempotency_key", [ERASED_JOBS]
+    "idempotency_key = k.idempotency_key", [ERASED_JOBS], [COUNT_ERASED]
 }
 
 statement! {
@@ -717,7 +723,8 @@ statement! {
      WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
      WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
-    limit, " FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS]
+    limit, " FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS],
+    [COUNT_ERASED]
 }
 
 statement! {

@@ -27,6 +27,11 @@ impl Reader {
         Some(reader)
     }
 
+    /// Whether there is a file beside which others can read.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// What is seen of the key's row, if it can be seen from here and now.
     pub(super) fn look(&self, look: &Look) -> Option<Vec<SqliteGlance>> {
         let mut conn = self.0.as_ref()?.lock().ok()?;

@@ -15,7 +15,7 @@ use crate::phase::StagedJob;
 use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Glance, Guard, Hold, NewRow, Right, Status, StoreError};
+use crate::store::{Change, Claim, Glance, Guard, Hold, NewRow, Right, Seen, Status, StoreError};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -36,10 +36,10 @@ bind! {
 }
 
 /// Milliseconds since 1970.
-const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+pub(super) const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 
 /// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
-const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
+pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, phases, reason, \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, \
@@ -50,7 +50,7 @@ const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, 
     response_status, response_headers, response_body";
 
 /// Every number as SQLite holds it: read as a smaller one, it would be cut off without a word.
-type RowSql = (
+pub(super) type RowSql = (
     (Binary, Text, BigInt, Text),
     (Text, Text, Nullable<Text>, BigInt, BigInt),
     (BigInt, BigInt, Nullable<Text>, Text, Nullable<Text>),
@@ -626,9 +626,27 @@ const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXI
 statement! {
     /// Erases one settled row. A second time finds what was not there the first time.
     EraseKey for Db, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, key: String },
+    { retention_ms: i64, scope: String, key: String, seen: AsSeen },
     [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.scope = ", scope,
-    " AND k.idempotency_key = ", key, [SETTLED], "idempotency_key = k.idempotency_key)"
+    " AND k.idempotency_key = ", key, " AND ", {seen}, [SETTLED], "idempotency_key = k.idempotency_key)"
+}
+
+statement! {
+    /// Whether the row is as an operator saw it, if one did.
+    AsSeen for Db, rows sql_types::Untyped,
+    { request_id: Option<Vec<u8>>, token: Option<i64>, status: Option<String> },
+    "coalesce(k.request_id = ", request_id, ", true) AND coalesce(k.lease_token = ", token,
+    ", true) AND coalesce(k.status = ", status, ", true)"
+}
+
+impl AsSeen {
+    pub(super) fn by(seen: Option<&Seen>) -> Self {
+        Self {
+            request_id: seen.map(|seen| seen.request_id.as_bytes().to_vec()),
+            token: seen.map(|seen| seen.lease_token),
+            status: seen.map(|seen| seen.status.as_str().to_owned()),
+        }
+    }
 }
 
 statement! {

@@ -1,0 +1,4 @@
+DROP TABLE atomic_phases_audit;
+DROP INDEX atomic_phases_staged_jobs_dead_id;
+DROP INDEX atomic_phases_staged_jobs_dead_oldest;
+DROP INDEX atomic_phases_keys_request;

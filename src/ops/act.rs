@@ -1,0 +1,252 @@
+//! Acts: a word about a request, a retry, an erasure, a job. Each needs a permission and a reason, is about a
+//! row as the actor saw it, and is audited in its own transaction; a refusal is audited in one of its own.
+
+use uuid::Uuid;
+
+use super::request::RowVersion;
+use super::{Ops, OpsError, Permissions};
+use crate::chance;
+use crate::engine::{Resolution, Resolved, Terms};
+use crate::store::audit::AuditEntry;
+use crate::store::operators::{FoundRequest, JobAct, JobFate, OperatorStore};
+use crate::store::{EraseAct, Status};
+
+/// Longest reason, in characters.
+const MAX_REASON: usize = 500;
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// Takes the actor's word about a request that waits for one: see
+    /// [`Engine::resolve`](crate::Engine::resolve), which says what is refused. Needs
+    /// [`Permissions::ACT`].
+    ///
+    /// # Errors
+    /// [`OpsError::MovedOn`] where the row is not as the actor saw it; [`OpsError::Resolve`] where the word
+    /// is not taken.
+    pub async fn resolve(
+        &self,
+        request_id: Uuid,
+        version: &RowVersion,
+        resolution: Resolution,
+        reason: &str,
+    ) -> Result<Resolved, OpsError> {
+        let (act, after) = resolution.act();
+        let mut entry = self.begin(Permissions::ACT, act, Some(request_id), reason).await?;
+        let resolved = self.try_resolve(version, &resolution, after, &mut entry).await;
+        self.settle(entry, resolved).await
+    }
+
+    /// Lets a dead letter try again, with a new count of attempts: [`Resolution::retry`]. Needs
+    /// [`Permissions::ACT`].
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub async fn retry(
+        &self,
+        request_id: Uuid,
+        version: &RowVersion,
+        reason: &str,
+    ) -> Result<Resolved, OpsError> {
+        self.resolve(request_id, version, Resolution::retry(), reason).await
+    }
+
+    /// Erases a settled request: see [`Engine::erase`](crate::Engine::erase). Needs
+    /// [`Permissions::ERASE`].
+    ///
+    /// # Errors
+    /// [`OpsError::MovedOn`] where the row is not as the actor saw it; [`OpsError::Erase`] where it is not
+    /// settled.
+    pub async fn erase(
+        &self,
+        request_id: Uuid,
+        version: &RowVersion,
+        reason: &str,
+    ) -> Result<Resolved, OpsError> {
+        let mut entry = self.begin(Permissions::ERASE, "erase", Some(request_id), reason).await?;
+        let erased = self.try_erase(version, &mut entry).await;
+        self.settle(entry, erased).await
+    }
+
+    /// Lets a job that is a dead letter be delivered again, with a new count of attempts. `attempts`: as the
+    /// actor [saw](super::JobView::attempts) it. Needs [`Permissions::ACT`].
+    ///
+    /// # Errors
+    /// [`OpsError::MovedOn`], or [`OpsError::NoSuchJob`] where it is none any more.
+    pub async fn retry_job(&self, id: Uuid, attempts: u32, reason: &str) -> Result<(), OpsError> {
+        let retried = self.settle_job("job.retry", JobFate::Retry, id, attempts, reason).await;
+        self.core.wakeups.staged.notify_one();
+        retried
+    }
+
+    /// Deletes a job that is a dead letter: it is never delivered. Needs [`Permissions::ACT`].
+    ///
+    /// # Errors
+    /// As [`retry_job`](Self::retry_job).
+    pub async fn discard_job(&self, id: Uuid, attempts: u32, reason: &str) -> Result<(), OpsError> {
+        self.settle_job("job.discard", JobFate::Discard, id, attempts, reason).await
+    }
+
+    async fn try_resolve(
+        &self,
+        version: &RowVersion,
+        resolution: &Resolution,
+        after: Status,
+        entry: &mut AuditEntry,
+    ) -> Result<Resolved, OpsError> {
+        let found = self.about(entry, after).await?;
+        let FoundRequest { scope, key, row, .. } = &found;
+        let seen = version.seen(row);
+        let terms = Terms { seen: Some(&seen), audit: Some(entry) };
+        Ok(self.core.take_word(scope, key, resolution, terms).await?)
+    }
+
+    async fn try_erase(
+        &self,
+        version: &RowVersion,
+        entry: &mut AuditEntry,
+    ) -> Result<Resolved, OpsError> {
+        let found = self.about(entry, Status::Completed).await?;
+        let FoundRequest { scope, key, row, .. } = &found;
+        let seen = version.seen(row);
+        let act = EraseAct { seen: &seen, audit: entry };
+        self.core.erase(scope, key, Some(act)).await?.ok_or(OpsError::NoSuchRequest)
+    }
+
+    async fn settle_job(
+        &self,
+        act: &'static str,
+        fate: JobFate,
+        id: Uuid,
+        attempts: u32,
+        reason: &str,
+    ) -> Result<(), OpsError> {
+        let mut entry = self.begin(Permissions::ACT, act, None, reason).await?;
+        entry.job_id = Some(id);
+        let settled = self.try_settle_job(fate, id, attempts, &mut entry).await;
+        self.settle(entry, settled).await
+    }
+
+    async fn try_settle_job(
+        &self,
+        fate: JobFate,
+        id: Uuid,
+        attempts: u32,
+        entry: &mut AuditEntry,
+    ) -> Result<(), OpsError> {
+        let job = self.core.store.dead_job(self.actor.limits(), id).await?;
+        let job = job.ok_or(OpsError::NoSuchJob)?;
+        entry.scope = Some(job.scope.clone());
+        entry.request_id = Some(job.request_id);
+        let act = JobAct { scope: &job.scope, id, attempts, fate, audit: entry };
+        match self.core.store.settle_job(&act).await? {
+            true => Ok(()),
+            false => Err(OpsError::MovedOn),
+        }
+    }
+
+    /// The audit row of an act, if the actor may do it. That somebody may not is audited, too.
+    pub(super) async fn begin(
+        &self,
+        needs: Permissions,
+        act: &'static str,
+        request_id: Option<Uuid>,
+        reason: &str,
+    ) -> Result<AuditEntry, OpsError> {
+        let reason = reason.trim();
+        let is_bad = reason.is_empty()
+            || reason.chars().count() > MAX_REASON
+            || reason.contains(char::is_control);
+        if is_bad {
+            return Err(OpsError::BadReason);
+        }
+        let entry = AuditEntry {
+            id: chance::uuid(),
+            actor: self.actor.name().to_owned(),
+            act,
+            outcome: "applied",
+            refused_because: None,
+            reason: reason.to_owned(),
+            scope: None,
+            request_id,
+            job_id: None,
+            definition: None,
+            version: None,
+            before: None,
+            after: None,
+        };
+        match self.actor.permissions().contain(needs) {
+            true => Ok(entry),
+            false => Err(self.refused(entry, OpsError::NotAllowed { needs }).await),
+        }
+    }
+
+    /// The request that the act is about, noted in its audit row.
+    pub(super) async fn about(
+        &self,
+        entry: &mut AuditEntry,
+        after: Status,
+    ) -> Result<FoundRequest, OpsError> {
+        let id = entry.request_id.ok_or(OpsError::NoSuchRequest)?;
+        let found = self.found(id).await?;
+        entry.scope = Some(found.scope.as_str().to_owned());
+        entry.definition = Some(found.row.definition.clone());
+        entry.version = Some(found.row.version);
+        entry.before = Some(found.row.status.as_str().to_owned());
+        entry.after = Some(after.as_str().to_owned());
+        Ok(found)
+    }
+
+    /// What became of an act. Applied, it was audited with its write; anything else is audited here.
+    async fn settle<T: Done>(
+        &self,
+        mut entry: AuditEntry,
+        done: Result<T, OpsError>,
+    ) -> Result<T, OpsError> {
+        match done {
+            Ok(done) => {
+                if done.is_already() {
+                    entry.outcome = "already";
+                    entry.after.clone_from(&entry.before);
+                    self.core.store.record(&entry).await?;
+                }
+                Ok(done)
+            }
+            Err(refused) => Err(self.refused(entry, refused).await),
+        }
+    }
+
+    /// Audits a refusal. Of a store that does not answer nothing can be said: the audit row of an act is
+    /// there exactly if the act was applied.
+    pub(super) async fn refused(&self, entry: AuditEntry, refused: OpsError) -> OpsError {
+        if matches!(refused, OpsError::Unavailable(_)) {
+            return refused;
+        }
+        let entry = AuditEntry {
+            outcome: "refused",
+            refused_because: Some(refused.to_string()),
+            after: entry.before.clone(),
+            ..entry
+        };
+        match self.core.store.record(&entry).await {
+            Ok(()) => refused,
+            Err(error) => OpsError::Unavailable(error),
+        }
+    }
+}
+
+/// What an act came to.
+trait Done {
+    /// Whether nothing had to be written.
+    fn is_already(&self) -> bool;
+}
+
+impl Done for Resolved {
+    fn is_already(&self) -> bool {
+        *self == Self::Already
+    }
+}
+
+impl Done for () {
+    fn is_already(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Actor`]: who asks, what they may do, and whose requests they may see.
+
+use std::fmt;
+use std::ops::BitOr;
+
+use crate::key::Scope;
+use crate::store::operators::Limits;
+
+/// Longest name of an actor, in characters.
+const MAX_NAME: usize = 200;
+
+/// An operator: who acts is written into the audit, by this name.
+///
+/// Made by the application, from whom it has authenticated. There is no default: what nobody may do is
+/// said by whoever lets an operator in.
+///
+/// ```
+/// use atomic_phases::ops::{Actor, Permissions, Scopes};
+///
+/// let on_call = Actor::new("ada@example.com", Permissions::responder(), Scopes::All)?;
+/// # Ok::<(), atomic_phases::ops::InvalidActor>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    name: String,
+    permissions: Permissions,
+    limits: Limits,
+}
+
+/// Why a name is none of an [`Actor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an actor's name is 1 to {MAX_NAME} characters, and none of them a control character")]
+pub struct InvalidActor;
+
+impl Actor {
+    /// An actor of this name, with these permissions, for the requests of these scopes.
+    ///
+    /// # Errors
+    /// [`InvalidActor`] where the name is empty, longer than 200 characters, or has a control character.
+    pub fn new(
+        name: impl Into<String>,
+        permissions: Permissions,
+        scopes: Scopes,
+    ) -> Result<Self, InvalidActor> {
+        let name = name.into();
+        let length = name.chars().count();
+        if name.trim().is_empty() || length > MAX_NAME || name.contains(char::is_control) {
+            return Err(InvalidActor);
+        }
+        Ok(Self { name, permissions, limits: scopes.limits() })
+    }
+
+    /// The name that the audit tells.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the actor may do.
+    #[must_use]
+    pub fn permissions(&self) -> Permissions {
+        self.permissions
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+/// Whose requests an actor may see and act on. Every statement of a search has it as a condition; what is
+/// outside is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scopes {
+    /// Everyone's.
+    All,
+    /// Of these scopes only; none, where the list is empty.
+    Only(Vec<Scope>),
+    /// Of the scopes whose text begins like this: `eu/`, say. Empty, of all.
+    Prefix(String),
+}
+
+impl Scopes {
+    fn limits(self) -> Limits {
+        match self {
+            Self::All => Limits::default(),
+            Self::Only(scopes) => {
+                let only = scopes.iter().map(|scope| scope.as_str().to_owned()).collect();
+                Limits { only: Some(only), ..Limits::default() }
+            }
+            Self::Prefix(prefix) => Limits { prefix, ..Limits::default() },
+        }
+    }
+}
+
+/// A set of permissions: [`READ`](Self::READ)` | `[`ACT`](Self::ACT), or one of the presets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permissions(u8);
+
+impl Permissions {
+    /// Nothing at all.
+    pub const NONE: Self = Self(0);
+    /// Lists, states, reasons and times; no key, no scope and no value.
+    pub const READ: Self = Self(1);
+    /// The key, the scope and the stored values of a request. Each look is audited.
+    pub const REVEAL: Self = Self(2);
+    /// To resolve and retry requests, and to retry and discard jobs.
+    pub const ACT: Self = Self(4);
+    /// To erase requests.
+    pub const ERASE: Self = Self(8);
+    /// To read what was done, by whom and why.
+    pub const AUDIT: Self = Self(16);
+
+    const NAMED: [(Self, &'static str); 5] = [
+        (Self::READ, "read"),
+        (Self::REVEAL, "reveal"),
+        (Self::ACT, "act"),
+        (Self::ERASE, "erase"),
+        (Self::AUDIT, "audit"),
+    ];
+
+    /// Who looks and does nothing: [`READ`](Self::READ).
+    #[must_use]
+    pub fn viewer() -> Self {
+        Self::READ
+    }
+
+    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT) and [`AUDIT`](Self::AUDIT).
+    #[must_use]
+    pub fn responder() -> Self {
+        Self::READ | Self::ACT | Self::AUDIT
+    }
+
+    /// Everything.
+    #[must_use]
+    pub fn admin() -> Self {
+        Self::NAMED.iter().fold(Self::NONE, |all, (one, _)| all | *one)
+    }
+
+    /// Whether all of `others` are among them.
+    #[must_use]
+    pub fn contain(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+impl BitOr for Permissions {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Display for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::NAMED.iter().filter(|(one, _)| self.contain(*one));
+        let names: Vec<&str> = named.map(|(_, name)| *name).collect();
+        f.write_str(if names.is_empty() { "none" } else { "" })?;
+        f.write_str(&names.join(" and "))
+    }
+}
+
+impl fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permissions({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_contains_what_it_says() {
+        let all = [
+            Permissions::READ,
+            Permissions::REVEAL,
+            Permissions::ACT,
+            Permissions::ERASE,
+            Permissions::AUDIT,
+        ];
+        let held = |held: Permissions| all.map(|one| held.contain(one));
+        assert_eq!(held(Permissions::NONE), [false; 5]);
+        assert_eq!(held(Permissions::viewer()), [true, false, false, false, false]);
+        assert_eq!(held(Permissions::responder()), [true, false, true, false, true]);
+        assert_eq!(held(Permissions::admin()), [true; 5]);
+        assert_eq!(Permissions::responder().to_string(), "read and act and audit");
+    }
+
+    #[test]
+    fn an_actor_has_a_name_that_fits_a_line() {
+        let of = |name: &str| Actor::new(name, Permissions::viewer(), Scopes::All).is_ok();
+        assert!(of("ada") && of(&"ä".repeat(200)));
+        assert!(!of("") && !of("  ") && !of("a\nb") && !of(&"a".repeat(201)));
+    }
+
+    #[test]
+    fn g16_limits_are_those_of_the_scopes() {
+        let scope = |text: &str| Scope::new(text).unwrap();
+        let allows =
+            |scopes: Scopes| ["eu/a", "eu/b", "us/a"].map(|one| scopes.clone().limits().allow(one));
+        assert_eq!(allows(Scopes::All), [true; 3]);
+        assert_eq!(allows(Scopes::Only(vec![scope("eu/b")])), [false, true, false]);
+        assert_eq!(allows(Scopes::Only(vec![])), [false; 3]);
+        assert_eq!(allows(Scopes::Prefix("eu/".into())), [true, true, false]);
+    }
+}

@@ -1,0 +1,365 @@
+//! [`Filter`]: which requests a list is of, and the [`Cursor`] by which it goes on.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::OpsError;
+use crate::key::Scope;
+use crate::store::millis;
+use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+
+/// How many rows a page has, unless it is said.
+const PAGE: u32 = 50;
+
+/// The largest page.
+const MAX_PAGE: u32 = 1000;
+
+/// Where a request stands, as an operator sees it: its status, and what its times make of that by the
+/// database's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Accepted, to be run by a worker.
+    Accepted,
+    /// A holder has its lease.
+    Running,
+    /// Its holder crashed or is cut off: the lease has ended, and the next retry or a worker resumes it.
+    LeaseEnded,
+    /// Released after a passing failure; its back-off lasts.
+    BackingOff,
+    /// Released, and its back-off is over: the next retry or a worker resumes it.
+    Due,
+    /// Whether a call was executed is not known.
+    Unknown,
+    /// Gave up; only an operator goes on with it.
+    DeadLetter,
+    /// Finished; its reply is replayed.
+    Finished,
+    /// Finished, and what users gave was erased.
+    Erased,
+    /// A status that this build does not know.
+    Unreadable,
+}
+
+impl State {
+    /// All of them, as a request may pass through them.
+    pub const ALL: [Self; 10] = [
+        Self::Accepted,
+        Self::Running,
+        Self::LeaseEnded,
+        Self::BackingOff,
+        Self::Due,
+        Self::Unknown,
+        Self::DeadLetter,
+        Self::Finished,
+        Self::Erased,
+        Self::Unreadable,
+    ];
+
+    /// Its name: `dead_letter`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Running => "running",
+            Self::LeaseEnded => "lease_ended",
+            Self::BackingOff => "backing_off",
+            Self::Due => "due",
+            Self::Unknown => "unknown",
+            Self::DeadLetter => "dead_letter",
+            Self::Finished => "finished",
+            Self::Erased => "erased",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Self {
+        Self::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Self::Unreadable)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which requests to list. All conditions hold at a time; without any, all requests are listed, those that
+/// expire last first, which is the order of creation where all are kept for the same time.
+///
+/// What is asked for decides which index is walked, and the order: see [`Ops::list`](super::Ops::list).
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Filter {
+    states: Vec<State>,
+    stranded: bool,
+    scope: Option<String>,
+    definition: Option<(String, Option<u32>)>,
+    phase: Option<String>,
+    reason: Option<String>,
+    older_than: Option<Duration>,
+    waiting_for: Option<Duration>,
+    page: Option<u32>,
+    after: Option<Cursor>,
+}
+
+impl Filter {
+    /// Every request.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those that wait for a reconcile function or an operator, the longest waiting first: the inbox.
+    pub fn waiting() -> Self {
+        Self::new().states([State::Unknown, State::DeadLetter])
+    }
+
+    /// In one of these states.
+    pub fn states(mut self, states: impl IntoIterator<Item = State>) -> Self {
+        self.states = states.into_iter().collect();
+        self
+    }
+
+    /// Unfinished, and of a definition or a version that is not registered here.
+    pub fn stranded(mut self) -> Self {
+        self.stranded = true;
+        self
+    }
+
+    /// Of this scope.
+    pub fn scope(mut self, scope: &Scope) -> Self {
+        self.scope = Some(scope.as_str().to_owned());
+        self
+    }
+
+    /// Of this definition, and, if it is said, of this version.
+    pub fn definition(mut self, name: impl Into<String>, version: Option<u32>) -> Self {
+        self.definition = Some((name.into(), version));
+        self
+    }
+
+    /// Whose last committed phase this is, or whose call of it has no outcome.
+    pub fn phase(mut self, name: impl Into<String>) -> Self {
+        self.phase = Some(name.into());
+        self
+    }
+
+    /// Whose reason has this text in it.
+    pub fn reason(mut self, part: impl Into<String>) -> Self {
+        self.reason = Some(part.into());
+        self
+    }
+
+    /// Accepted at least so long ago.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Waiting for a reconcile function or an operator for so long at least.
+    pub fn waiting_for(mut self, time: Duration) -> Self {
+        self.waiting_for = Some(time);
+        self
+    }
+
+    /// So many on a page: 1 to 1000; 50 if nothing is said.
+    pub fn page(mut self, rows: u32) -> Self {
+        self.page = Some(rows);
+        self
+    }
+
+    /// Behind the last page, whose [`next`](super::Page::next) this is. Of the same filter only.
+    pub fn after(mut self, cursor: Cursor) -> Self {
+        self.after = Some(cursor);
+        self
+    }
+
+    /// Which indexes have all that is asked for, each walked behind the last.
+    fn walks(&self) -> &'static [Walk] {
+        use State::{Accepted, BackingOff, DeadLetter, Due, LeaseEnded, Unknown};
+        let among = |all: &[State]| {
+            !self.states.is_empty() && self.states.iter().all(|state| all.contains(state))
+        };
+        if among(&[Unknown, DeadLetter]) || self.waiting_for.is_some() {
+            &[Walk::Waiting]
+        } else if among(&[Accepted, BackingOff, Due, LeaseEnded]) {
+            &[Walk::Due]
+        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due, LeaseEnded])
+            || self.stranded
+        {
+            &[Walk::Waiting, Walk::Due]
+        } else {
+            &[Walk::Newest]
+        }
+    }
+
+    /// Of what the list is, without where it goes on: a cursor of another filter is of no use.
+    fn digest(&self) -> [u8; 4] {
+        let all = format!(
+            "{:?}",
+            (
+                &self.states,
+                self.stranded,
+                &self.scope,
+                &self.definition,
+                &self.phase,
+                &self.reason,
+                self.older_than,
+                self.waiting_for
+            )
+        );
+        let hash = Sha256::digest(all.as_bytes());
+        [hash[0], hash[1], hash[2], hash[3]]
+    }
+
+    pub(super) fn rows(&self) -> Result<u32, OpsError> {
+        match self.page.unwrap_or(PAGE) {
+            rows @ 1..=MAX_PAGE => Ok(rows),
+            _ => Err(OpsError::BadFilter("a page has 1 to 1000 rows")),
+        }
+    }
+
+    /// Where the list goes on.
+    pub(super) fn place(&self) -> Result<WalkPlace, OpsError> {
+        let walks = self.walks();
+        let Some(cursor) = &self.after else {
+            return Ok(WalkPlace { index: 0, place: walks[0].start() });
+        };
+        match cursor.filter == self.digest() && cursor.at.index < walks.len() {
+            true => Ok(cursor.at),
+            false => Err(OpsError::BadCursor),
+        }
+    }
+
+    pub(super) fn cursor(&self, at: WalkPlace) -> Cursor {
+        Cursor { filter: self.digest(), at }
+    }
+
+    /// The place behind the end of the walk, if there is another one to be walked.
+    pub(super) fn next_walk(&self, at: WalkPlace) -> Option<WalkPlace> {
+        let index = at.index + 1;
+        self.walks().get(index).map(|walk| WalkPlace { index, place: walk.start() })
+    }
+
+    /// The search from this place on.
+    pub(super) fn search(
+        &self,
+        at: WalkPlace,
+        limit: u32,
+        limits: &Limits,
+        known: &[String],
+    ) -> ListRequests {
+        let walk = self.walks()[at.index];
+        let mut states = self.states.clone();
+        // What waits was met on the walk before; what is in both indexes is told once.
+        let waits = [State::Unknown, State::DeadLetter];
+        if at.index > 0 {
+            states.retain(|state| !waits.contains(state));
+        }
+        if self.stranded && states.is_empty() {
+            let over = [State::Finished, State::Erased];
+            let unfinished = State::ALL.into_iter().filter(|state| !over.contains(state));
+            states = unfinished.filter(|state| at.index == 0 || !waits.contains(state)).collect();
+        }
+        let names = states.iter().map(|state| state.as_str().to_owned()).collect();
+        let (definition, version) = self.definition.clone().unzip();
+        ListRequests {
+            walk,
+            after: at.place,
+            limit,
+            limits: limits.clone(),
+            states: Some(names).filter(|_| !states.is_empty()),
+            scope: self.scope.clone(),
+            definition,
+            version: version.flatten(),
+            phase: self.phase.clone(),
+            reason: self.reason.clone(),
+            older_ms: self.older_than.map(millis),
+            waiting_ms: self.waiting_for.map(millis),
+            not_of: self.stranded.then(|| known.to_vec()),
+        }
+    }
+}
+
+/// A place on one of a filter's walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WalkPlace {
+    pub(super) index: usize,
+    pub(super) place: ListPlace,
+}
+
+/// Where a list goes on. Opaque text that fits a URL; it tells a time and a request id, and no key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    filter: [u8; 4],
+    at: WalkPlace,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = self.filter.to_vec();
+        bytes.push(self.at.index as u8);
+        bytes.extend(self.at.place.time.timestamp_micros().to_be_bytes());
+        bytes.extend(self.at.place.request_id.as_bytes());
+        f.write_str(&URL_SAFE_NO_PAD.encode(bytes))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = OpsError;
+
+    fn from_str(text: &str) -> Result<Self, OpsError> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| OpsError::BadCursor)?;
+        let bytes: [u8; 29] = bytes.try_into().map_err(|_| OpsError::BadCursor)?;
+        let (filter, rest) = bytes.split_first_chunk::<4>().ok_or(OpsError::BadCursor)?;
+        let (index, rest) = rest.split_first_chunk::<1>().ok_or(OpsError::BadCursor)?;
+        let (micros, id) = rest.split_first_chunk::<8>().ok_or(OpsError::BadCursor)?;
+        let time = DateTime::<Utc>::from_timestamp_micros(i64::from_be_bytes(*micros));
+        let request_id = Uuid::from_slice(id).map_err(|_| OpsError::BadCursor)?;
+        let place = ListPlace { time: time.ok_or(OpsError::BadCursor)?, request_id };
+        Ok(Self { filter: *filter, at: WalkPlace { index: index[0].into(), place } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_from_its_text_and_goes_with_its_filter_only() {
+        let filter = Filter::waiting();
+        let time = DateTime::from_timestamp_micros(1_764_000_000_123_456).unwrap();
+        let place = ListPlace { time, request_id: Uuid::from_u128(7) };
+        let cursor = filter.cursor(WalkPlace { index: 0, place });
+        let text = cursor.to_string();
+        assert_eq!(text.parse::<Cursor>().unwrap(), cursor);
+        assert!(filter.clone().after(cursor.clone()).place().is_ok());
+        assert!(matches!(Filter::new().after(cursor).place(), Err(OpsError::BadCursor)));
+        for bad in ["", "x", &text[1..], &format!("{text}AA"), "~~~~"] {
+            assert!(bad.parse::<Cursor>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_decides_which_index_is_walked() {
+        use State::{BackingOff, DeadLetter, Finished, Running, Unknown};
+        let walks = |filter: Filter| filter.walks().to_vec();
+        assert_eq!(walks(Filter::new()), [Walk::Newest]);
+        assert_eq!(walks(Filter::waiting()), [Walk::Waiting]);
+        assert_eq!(walks(Filter::new().states([BackingOff])), [Walk::Due]);
+        assert_eq!(
+            walks(Filter::new().states([DeadLetter, BackingOff])),
+            [Walk::Waiting, Walk::Due]
+        );
+        assert_eq!(walks(Filter::new().states([Unknown, Finished])), [Walk::Newest]);
+        assert_eq!(walks(Filter::new().states([Running])), [Walk::Newest]);
+        assert_eq!(walks(Filter::new().stranded()), [Walk::Waiting, Walk::Due]);
+    }
+}

@@ -1,0 +1,325 @@
+#![doc = include_str!("../../docs/operating.md")]
+
+mod act;
+mod actor;
+mod audit;
+mod error;
+mod filter;
+mod jobs;
+mod request;
+mod reveal;
+mod why;
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
+pub use self::audit::AuditRecord;
+pub use self::error::OpsError;
+pub use self::filter::{Cursor, Filter, State};
+pub use self::jobs::{JobView, Place};
+pub use self::request::{
+    Details, Event, Happened, PhaseStands, PhaseView, PhaseViewKind, RowVersion, Summary,
+};
+pub use self::reveal::{Revealed, What};
+pub use self::why::{EndedBy, HeldBy, Why};
+pub use crate::store::operators::OperatorStore;
+
+use self::request::{happened, listed, phases};
+use self::why::{Facts, why};
+use crate::engine::{Core, Engine, StrandedBecause};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::Status;
+use crate::store::operators::{FoundRequest, ListedRequest, RequestAt};
+
+/// How many audit rows a request's timeline has at most.
+const MOST_ACTS: u32 = 100;
+
+/// What an operator may see and do: see the [module](self).
+pub struct Ops<S: OperatorStore, A = ()> {
+    core: Arc<Core<S, A>>,
+    actor: Actor,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page<T, N = Cursor> {
+    /// What was found.
+    pub rows: Vec<T>,
+    /// Where the list goes on; `None` at its end.
+    pub next: Option<N>,
+    /// Where ten thousand rows were looked at before the page was full: how far. The list goes on behind it.
+    pub looked_to: Option<DateTime<Utc>>,
+}
+
+/// How many there are, as far as was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Count {
+    /// How many were found among the ten thousand that were looked at.
+    pub number: u32,
+    /// Whether there may be more.
+    pub or_more: bool,
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.or_more {
+            true => write!(f, "{} or more", self.number),
+            false => write!(f, "{}", self.number),
+        }
+    }
+}
+
+/// How much waits for somebody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Requests with an unknown outcome.
+    pub unknown: Count,
+    /// Requests that gave up.
+    pub dead_letters: Count,
+    /// Since when the longest of both has been waiting.
+    pub oldest_waiting: Option<DateTime<Utc>>,
+    /// Requests that a worker could resume now.
+    pub due: Count,
+    /// Unfinished requests of a definition or a version that is not registered here.
+    pub stranded: Count,
+    /// Staged jobs that gave up.
+    pub dead_jobs: Count,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
+    /// What `actor` may see and do: the layer under a console, an API or a command line. See
+    /// [`ops`](crate::ops).
+    pub fn ops(&self, actor: Actor) -> Ops<S, A> {
+        Ops { core: self.core.clone(), actor }
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// Who acts.
+    #[must_use]
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// A page of requests. Needs [`Permissions::READ`].
+    ///
+    /// | asked for | index that is walked | order |
+    /// |---|---|---|
+    /// | unknown, dead letter, [waiting for](Filter::waiting_for) | `atomic_phases_keys_waiting` | the longest waiting first |
+    /// | accepted, backing off, due, lease ended | `atomic_phases_keys_due` | the longest due first |
+    /// | several of both, or [stranded](Filter::stranded) | one behind the other | |
+    /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
+    ///
+    /// Each page looks at ten thousand rows at most; a page that is not full then tells
+    /// [how far](Page::looked_to) it looked, and goes on from there. A request whose holder died young is
+    /// in the index of due rows once a completer has met it, a minute later at most.
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn list(&self, filter: Filter) -> Result<Page<Summary>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let limit = filter.rows()?;
+        let (limits, known) = (self.actor.limits(), self.core.known_definitions());
+        let mut page = Page { rows: Vec::new(), next: None, looked_to: None };
+        let mut at = Some(filter.place()?);
+        while let Some(place) = at.take() {
+            let left = limit - page.rows.len() as u32;
+            let search = filter.search(place, left, limits, &known);
+            let found = self.core.store.list_requests(&search).await?;
+            let last = found.rows.last().map(|row| row.place(search.walk));
+            let is_full = found.rows.len() as u32 >= left;
+            page.rows.extend(found.rows.iter().map(|row| Summary::of(row, self.stranded(row))));
+            let goes_on = if is_full { last } else { found.looked_to };
+            if let Some(behind) = goes_on {
+                page.looked_to = (!is_full).then_some(behind.time);
+                page.next = Some(filter.cursor(filter::WalkPlace { place: behind, ..place }));
+            } else {
+                at = filter.next_walk(place);
+            }
+        }
+        Ok(page)
+    }
+
+    /// How much waits, each counted to ten thousand. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn counts(&self) -> Result<Counts, OpsError> {
+        self.needs(Permissions::READ)?;
+        let known = self.core.known_definitions();
+        let counted = self.core.store.count_waiting(self.actor.limits(), &known).await?;
+        let count = |number, or_more| Count { number, or_more };
+        let (waiting, due) = (counted.waiting_is_more, counted.due_is_more);
+        Ok(Counts {
+            unknown: count(counted.unknown, waiting),
+            dead_letters: count(counted.dead_letters, waiting),
+            oldest_waiting: counted.oldest_waiting,
+            due: count(counted.due, due),
+            stranded: count(counted.stranded, waiting || due),
+            dead_jobs: count(counted.dead_jobs, counted.dead_jobs_are_more),
+        })
+    }
+
+    /// The request under this key. Needs [`Permissions::READ`]. Take the key from a request's body: in a
+    /// URL it would be in the logs of every proxy.
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchRequest`].
+    pub async fn find(&self, scope: &Scope, key: &IdempotencyKey) -> Result<Summary, OpsError> {
+        self.needs(Permissions::READ)?;
+        let at = RequestAt::Key(scope, key);
+        let found = self.core.store.find_request(at, self.actor.limits()).await?;
+        let found = found.ok_or(OpsError::NoSuchRequest)?;
+        Ok(self.summary(&found))
+    }
+
+    /// All that is known of a request. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchRequest`].
+    pub async fn show(&self, request_id: Uuid) -> Result<Details, OpsError> {
+        self.needs(Permissions::READ)?;
+        let found = self.found(request_id).await?;
+        let jobs = self.core.store.jobs_of(&found.scope, request_id).await?;
+        let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
+        let mut timeline = happened(&found, &jobs);
+        if self.actor.permissions().contain(Permissions::AUDIT) {
+            let acts = self.audit_page(Some(request_id), None, MOST_ACTS).await?;
+            timeline.extend(
+                acts.rows
+                    .into_iter()
+                    .map(|act| Happened { at: act.at, what: Event::Acted(Box::new(act)) }),
+            );
+        }
+        timeline.sort_by_key(|happened| happened.at);
+        let row = &found.row;
+        let definition = self.core.known_definition(&row.definition, row.version);
+        Ok(Details {
+            summary: self.summary(&found),
+            why: self.reason_of(&found),
+            read_at: found.now,
+            phases: phases(row, definition.as_ref()),
+            timeline,
+            reconciles: row.reconciles,
+            resolution: row.resolution.clone(),
+            jobs,
+        })
+    }
+
+    /// What holds a request, in one sentence, and what ends that. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchRequest`].
+    pub async fn why(&self, request_id: Uuid) -> Result<Why, OpsError> {
+        self.needs(Permissions::READ)?;
+        Ok(self.reason_of(&self.found(request_id).await?))
+    }
+
+    /// Staged jobs that are dead letters, the oldest first, `rows` of them, a thousand at most. Needs
+    /// [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn dead_jobs(
+        &self,
+        after: Option<Place>,
+        rows: u32,
+    ) -> Result<Page<JobView, Place>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
+        let limit = rows.clamp(1, 1000);
+        let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit).await?;
+        let is_full = found.rows.len() as u32 >= limit;
+        let last = found.rows.last().filter(|_| is_full).map(|job| (job.staged_at, job.id));
+        let next = last.or(found.looked_to).map(|(time, id)| Place { time, id });
+        let looked_to = found.looked_to.map(|(time, _)| time);
+        let rows = found.rows.into_iter().map(JobView::from).collect();
+        Ok(Page { rows, next, looked_to })
+    }
+
+    /// What operators did and were refused, the newest first, `rows` of them, a thousand at most; of one
+    /// request, if it is said. Needs [`Permissions::AUDIT`].
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn audit(
+        &self,
+        request_id: Option<Uuid>,
+        before: Option<Place>,
+        rows: u32,
+    ) -> Result<Page<AuditRecord, Place>, OpsError> {
+        self.needs(Permissions::AUDIT)?;
+        self.audit_page(request_id, before, rows.clamp(1, 1000)).await
+    }
+
+    async fn audit_page(
+        &self,
+        request_id: Option<Uuid>,
+        before: Option<Place>,
+        limit: u32,
+    ) -> Result<Page<AuditRecord, Place>, OpsError> {
+        let newest = crate::store::operators::Walk::Newest.start().time;
+        let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
+        let limits = self.actor.limits();
+        let found = self.core.store.audit_before(limits, request_id, before, limit).await?;
+        let is_full = found.rows.len() as u32 >= limit;
+        let last = found.rows.last().filter(|_| is_full).map(|row| (row.at, row.id));
+        let next = last.or(found.looked_to).map(|(time, id)| Place { time, id });
+        let looked_to = found.looked_to.map(|(time, _)| time);
+        let rows = found.rows.into_iter().map(AuditRecord::from).collect();
+        Ok(Page { rows, next, looked_to })
+    }
+
+    fn needs(&self, needs: Permissions) -> Result<(), OpsError> {
+        match self.actor.permissions().contain(needs) {
+            true => Ok(()),
+            false => Err(OpsError::NotAllowed { needs }),
+        }
+    }
+
+    async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
+        let at = RequestAt::Id(request_id);
+        let found = self.core.store.find_request(at, self.actor.limits()).await?;
+        found.ok_or(OpsError::NoSuchRequest)
+    }
+
+    fn summary(&self, found: &FoundRequest) -> Summary {
+        let listed = listed(found);
+        Summary::of(&listed, self.stranded(&listed))
+    }
+
+    /// Of an unfinished row, as far as it is seen without its values.
+    fn stranded(&self, row: &ListedRequest) -> Option<StrandedBecause> {
+        let definition = (row.definition.as_str(), row.version);
+        self.core.stranded_by_place(definition, &row.phases, &row.recovery_point)
+    }
+
+    fn reason_of(&self, found: &FoundRequest) -> Why {
+        let FoundRequest { scope, key, now, row } = found;
+        let definition = self.core.known_definition(&row.definition, row.version);
+        let stranded = match row.status {
+            Status::Completed => None,
+            _ => self.core.stranded_because(scope, key, row),
+        };
+        let settings = &self.core.settings;
+        why(&Facts { now: *now, row, definition: definition.as_ref(), stranded, settings })
+    }
+}
+
+impl<S: OperatorStore, A> Clone for Ops<S, A> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone(), actor: self.actor.clone() }
+    }
+}
+
+impl<S: OperatorStore, A> std::fmt::Debug for Ops<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ops").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,296 @@
+//! What an operator sees of a request: [`Summary`] in a list, [`Details`] of one. Neither has a key, a scope
+//! or a value in it: those are [revealed](super::Ops::reveal).
+
+use chrono::{DateTime, Utc};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::audit::AuditRecord;
+use super::filter::State;
+use super::jobs::JobView;
+use super::why::Why;
+use crate::definition::{Definition, FINISHED, ListedKind, PhaseList, STARTED};
+use crate::engine::StrandedBecause;
+use crate::key::{ShortHash, hex};
+use crate::store::operators::{FoundRequest, ListedRequest, state_name};
+use crate::store::{ERASED, KeyRow, Seen, Status};
+
+/// A row as it was seen, as text: an `ETag`, say. An act says which one it is about, and a row that has
+/// moved on since then is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RowVersion(pub(super) String);
+
+impl RowVersion {
+    pub(super) fn of(id: Uuid, token: i64, status: &str, recovery_point: &str) -> Self {
+        let text = format!("{id} {token} {status} {recovery_point}");
+        Self(hex(&Sha256::digest(text.as_bytes())[..8]))
+    }
+
+    /// The row as it was seen, if this is how it is; otherwise as no row is: what is known already is then
+    /// still known, and nothing is news.
+    pub(super) fn seen(&self, row: &KeyRow) -> Seen {
+        let KeyRow { request_id, lease_token, status, recovery_point, .. } = row;
+        match *self == Self::of(*request_id, *lease_token, status.as_str(), recovery_point) {
+            true => Seen::of(row),
+            false => Seen::gone(row),
+        }
+    }
+
+    /// As text, for a client that brings it back.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whatever a client brings back. One that is none of ours fits no row.
+impl From<&str> for RowVersion {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// A request as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// By which it is found again, and which logs tell.
+    pub request_id: Uuid,
+    /// What an act says that it is about.
+    pub version: RowVersion,
+    /// Name and version of its definition.
+    pub definition: (String, u32),
+    /// Where it stands.
+    pub state: State,
+    /// Why this build cannot go on with it, as far as it is seen without the stored values: an unfinished
+    /// row of another definition, version or phase list.
+    pub stranded: Option<StrandedBecause>,
+    /// The last committed phase; `started` before the first, `finished` after the last.
+    pub recovery_point: String,
+    /// The phase whose call may have been made and has no outcome yet.
+    pub open_intent: Option<String>,
+    /// Why the last attempt ended before the request did.
+    pub reason: Option<String>,
+    /// How often its lease was acquired.
+    pub attempts: u32,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// Since when it has been waiting for a reconcile function or an operator.
+    pub waiting_since: Option<DateTime<Utc>>,
+    /// Until when its holder has its lease.
+    pub leased_until: Option<DateTime<Utc>>,
+    /// When a worker looks at it next.
+    pub next_at: Option<DateTime<Utc>>,
+    /// Until when its key is kept, once it is finished.
+    pub expires_at: DateTime<Utc>,
+    /// The first eight hex digits of the scope's SHA-256, as in logs.
+    pub scope_hash: String,
+    /// The same of the key.
+    pub key_hash: String,
+}
+
+impl Summary {
+    pub(super) fn of(row: &ListedRequest, stranded: Option<StrandedBecause>) -> Self {
+        let state = State::parse(&row.state);
+        let is_over = matches!(state, State::Finished | State::Erased);
+        Self {
+            request_id: row.request_id,
+            version: RowVersion::of(
+                row.request_id,
+                row.lease_token,
+                &row.status,
+                &row.recovery_point,
+            ),
+            definition: (row.definition.clone(), row.version),
+            state,
+            stranded: stranded.filter(|_| !is_over),
+            recovery_point: row.recovery_point.clone(),
+            open_intent: row.open_intent.clone(),
+            reason: row.reason.clone().filter(|_| !is_over),
+            attempts: row.attempts,
+            created_at: row.created_at,
+            waiting_since: row.waiting_since,
+            leased_until: row.locked_until,
+            next_at: row.run_after,
+            expires_at: row.expires_at,
+            scope_hash: ShortHash(&row.scope).to_string(),
+            key_hash: ShortHash(&row.key).to_string(),
+        }
+    }
+}
+
+/// The same columns of a request that was found by itself.
+pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
+    let FoundRequest { scope, key, now, row } = found;
+    let status = row.status.as_str();
+    let ends = |left: std::time::Duration| Some(*now + left).filter(|_| !left.is_zero());
+    let (leased, backs_off) = (!row.lease_left.is_zero(), !row.back_off_left.is_zero());
+    let is_due = !matches!(row.status, Status::Completed | Status::DeadLetter);
+    ListedRequest {
+        request_id: row.request_id,
+        scope: scope.as_str().to_owned(),
+        key: key.as_str().to_owned(),
+        definition: row.definition.clone(),
+        version: row.version,
+        phases: row.phases.clone(),
+        state: state_name(status, row.fingerprint == ERASED, leased, backs_off).to_owned(),
+        status: status.to_owned(),
+        recovery_point: row.recovery_point.clone(),
+        open_intent: row.open_intent.clone(),
+        reason: row.reason.clone(),
+        lease_token: row.lease_token,
+        attempts: row.attempts,
+        locked_until: ends(row.lease_left),
+        run_after: is_due.then_some(*now + row.back_off_left),
+        waiting_since: row.waiting_since,
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+    }
+}
+
+/// All that is known of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Details {
+    /// What a list shows of it.
+    pub summary: Summary,
+    /// What holds it, and what ends that.
+    pub why: Why,
+    /// The database's clock when it was read.
+    pub read_at: DateTime<Utc>,
+    /// The phases that it is run under.
+    pub phases: Vec<PhaseView>,
+    /// What is known to have happened, the oldest first.
+    pub timeline: Vec<Happened>,
+    /// How often an unknown outcome was looked into, since it became unknown.
+    pub reconciles: u32,
+    /// The last word about an unknown outcome: of a reconcile function, a webhook or an operator.
+    pub resolution: Option<String>,
+    /// The jobs that it staged and that are not delivered, a hundred at most.
+    pub jobs: Vec<JobView>,
+}
+
+/// A phase of a request's list, and where the request stands to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhaseView {
+    /// Its name.
+    pub name: String,
+    /// Where it works.
+    pub kind: PhaseViewKind,
+    /// Where the request stands to it.
+    pub stands: PhaseStands,
+}
+
+/// Where a phase works, and what its provider promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PhaseViewKind {
+    /// In the database.
+    Local,
+    /// At a provider that honours the derived key.
+    Idempotent,
+    /// At a provider that is called at most once.
+    AtMostOnce,
+}
+
+/// Where a request stands to a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PhaseStands {
+    /// It is committed.
+    Done,
+    /// Its call may have been made, and has no outcome.
+    CallOpen,
+    /// It is the next.
+    Next,
+    /// It comes later.
+    Later,
+    /// The request is finished, which it may be before its last phase.
+    Over,
+}
+
+/// One thing that is known to have happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Happened {
+    /// When, by the database's clock.
+    pub at: DateTime<Utc>,
+    /// What.
+    pub what: Event,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It was accepted.
+    Accepted,
+    /// The last recovery point was committed, or an operator said that a call was not executed.
+    Committed {
+        /// The recovery point.
+        recovery_point: String,
+    },
+    /// It stopped, and waits for a reconcile function or an operator.
+    Waits {
+        /// Why.
+        reason: Option<String>,
+    },
+    /// A job of it that is not delivered was staged.
+    Staged {
+        /// The job's name.
+        job: String,
+    },
+    /// An operator acted, or was refused. For actors who may read the audit.
+    Acted(Box<AuditRecord>),
+}
+
+/// What the phases of the list that the row is run under have come to. Empty, where the list is of a form
+/// that this build does not know.
+pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<PhaseView> {
+    let Some(PhaseList(listed)) = PhaseList::parse(&row.phases) else { return Vec::new() };
+    let is_called = |name: &str, said: &str| {
+        let known = definition.map_or(&[][..], |definition| definition.phases);
+        name == said || known.iter().any(|phase| phase.is_called(name) && phase.is_called(said))
+    };
+    let point = listed.iter().position(|phase| is_called(&phase.name, &row.recovery_point));
+    let done = point.map_or(0, |last| last + 1);
+    let is_known = point.is_some() || row.recovery_point == STARTED;
+    let stands = |index: usize, name: &str| match row.open_intent.as_deref() {
+        _ if row.recovery_point == FINISHED => PhaseStands::Over,
+        Some(intent) if is_called(name, intent) => PhaseStands::CallOpen,
+        _ if index < done => PhaseStands::Done,
+        None if index == done && is_known => PhaseStands::Next,
+        _ => PhaseStands::Later,
+    };
+    let views = listed.into_iter().enumerate().map(|(index, phase)| PhaseView {
+        stands: stands(index, &phase.name),
+        kind: match phase.kind {
+            ListedKind::Local => PhaseViewKind::Local,
+            ListedKind::Idempotent => PhaseViewKind::Idempotent,
+            ListedKind::AtMostOnce => PhaseViewKind::AtMostOnce,
+        },
+        name: phase.name,
+    });
+    views.collect()
+}
+
+/// What the row itself tells of its past.
+pub(super) fn happened(found: &FoundRequest, jobs: &[JobView]) -> Vec<Happened> {
+    let row = &found.row;
+    let mut all = vec![Happened { at: row.created_at, what: Event::Accepted }];
+    if row.recovery_point != STARTED {
+        let recovery_point = row.recovery_point.clone();
+        let at = found.now - row.since_advance;
+        all.push(Happened { at, what: Event::Committed { recovery_point } });
+    }
+    all.extend(row.waiting_since.map(|at| {
+        let reason = row.reason.clone();
+        Happened { at, what: Event::Waits { reason } }
+    }));
+    all.extend(jobs.iter().map(|job| {
+        let what = Event::Staged { job: job.name.clone() };
+        Happened { at: job.staged_at, what }
+    }));
+    all
+}

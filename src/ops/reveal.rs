@@ -1,0 +1,137 @@
+//! [`Ops::reveal`]: the key, the scope and the stored values of a request. The one door for them, and each
+//! look through it is audited before anything is shown.
+
+use uuid::Uuid;
+
+use super::{Ops, OpsError, Permissions};
+use crate::engine::CallError;
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::Reply;
+use crate::store::operators::{FoundRequest, OperatorStore};
+
+/// What to reveal of a request, besides its scope and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum What {
+    /// Scope and key, and no value.
+    Key,
+    /// The parameters.
+    Parameters,
+    /// The context of its first call.
+    Context,
+    /// The outputs of the phases that are done.
+    Outputs,
+    /// The stored reply.
+    Reply,
+}
+
+impl What {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Key, Self::Parameters, Self::Context, Self::Outputs, Self::Reply];
+
+    fn act(self) -> &'static str {
+        match self {
+            Self::Key => "reveal.key",
+            Self::Parameters => "reveal.parameters",
+            Self::Context => "reveal.context",
+            Self::Outputs => "reveal.outputs",
+            Self::Reply => "reveal.reply",
+        }
+    }
+}
+
+/// What was revealed. Its `Debug` shows none of it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Revealed {
+    /// Whose request it is.
+    pub scope: Scope,
+    /// Its key.
+    pub key: IdempotencyKey,
+    /// The value, as the codec gave it back: JSON. `None`, where there is none (any more).
+    pub json: Option<String>,
+    /// The reply, if that was asked for, and if there is one that was retained.
+    pub reply: Option<Reply>,
+}
+
+impl std::fmt::Debug for Revealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { scope, key, json, .. } = self;
+        write!(f, "Revealed({scope:?}, {key:?}, {} bytes)", json.as_ref().map_or(0, String::len))
+    }
+}
+
+impl From<CallError> for OpsError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Unavailable(error) => error.into(),
+            CallError::Unreadable { what, why } => Self::Unreadable { what, why },
+            _ => {
+                Self::Unreadable { what: "values", why: "of a form that this build does not know" }
+            }
+        }
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// Shows the key and the scope of a request, and one of its stored values. Needs
+    /// [`Permissions::REVEAL`], and a reason; that somebody looked, at what and why, is in the audit before
+    /// it is shown.
+    ///
+    /// # Errors
+    /// [`OpsError::Unreadable`] where the codec of this process cannot open the value.
+    pub async fn reveal(
+        &self,
+        request_id: Uuid,
+        what: What,
+        reason: &str,
+    ) -> Result<Revealed, OpsError> {
+        let id = Some(request_id);
+        let mut entry = self.begin(Permissions::REVEAL, what.act(), id, reason).await?;
+        let found = match self.found(request_id).await {
+            Ok(found) => found,
+            Err(refused) => return Err(self.refused(entry, refused).await),
+        };
+        entry.scope = Some(found.scope.as_str().to_owned());
+        entry.definition = Some(found.row.definition.clone());
+        entry.version = Some(found.row.version);
+        self.core.store.record(&entry).await?;
+        self.shown(found, what).await
+    }
+
+    async fn shown(&self, found: FoundRequest, what: What) -> Result<Revealed, OpsError> {
+        let FoundRequest { scope, key, row, .. } = found;
+        let core = &self.core;
+        let (mut bytes, mut reply) = (None, None);
+        match what {
+            What::Key => {}
+            What::Parameters => {
+                let stored = core.store.params(&scope, &key, row.request_id).await?;
+                // Of an erased row there are none.
+                bytes = stored
+                    .filter(|stored| !stored.is_empty())
+                    .map(|stored| core.decode(&scope, &key, "params", stored))
+                    .transpose()?;
+            }
+            What::Context => {
+                let stored = row.work.and_then(|work| work.context);
+                bytes = stored
+                    .map(|stored| core.decode(&scope, &key, "context", stored))
+                    .transpose()?;
+            }
+            What::Outputs => {
+                let stored = core.store.outputs(&scope, &key).await?;
+                bytes = stored
+                    .map(|stored| core.decode(&scope, &key, "outputs", stored))
+                    .transpose()?;
+            }
+            What::Reply if row.response.is_some() => {
+                reply = core.decode_reply(&scope, &key, row.response)?.ok();
+            }
+            What::Reply => {}
+        }
+        let json = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(Revealed { scope, key, json, reply })
+    }
+}

@@ -1,0 +1,286 @@
+//! [`Why`]: what holds a request, and what ends that. One pure function over everything that is stored.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::config::Settings;
+use crate::definition::Definition;
+use crate::engine::StrandedBecause;
+use crate::store::{ERASED, KeyRow, Status};
+
+/// What holds a request, in one sentence, and what ends that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Why {
+    /// For a program.
+    pub held_by: HeldBy,
+    /// Who or what ends it.
+    pub ended_by: EndedBy,
+    /// When that is, where it is known: by the database's clock.
+    pub until: Option<DateTime<Utc>>,
+    /// For a person. Holds no key, no scope and no value.
+    pub sentence: String,
+}
+
+/// What holds a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeldBy {
+    /// Nothing: it is finished, and its key replays.
+    Finished,
+    /// Nothing: it is finished, and its data was erased.
+    Erased,
+    /// Nothing: it is finished and past its retention.
+    Expired,
+    /// A holder that has its lease.
+    Lease,
+    /// The lease of a holder that gave no sign; it has ended.
+    EndedLease,
+    /// It was accepted, and no worker has begun it.
+    Accepted,
+    /// A back-off after a passing failure.
+    BackOff,
+    /// Nothing but that nobody has resumed it yet.
+    Due,
+    /// A call whose outcome is unknown; its reconcile function is asked.
+    UnknownAsked,
+    /// A call whose outcome is unknown, of a phase that has no reconcile function.
+    UnknownUnasked,
+    /// It gave up.
+    DeadLetter,
+    /// It gave up, and the outcome of a call is unknown.
+    DeadLetterUnknown,
+    /// This build cannot go on with it.
+    Stranded(StrandedBecause),
+}
+
+/// Who or what ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EndedBy {
+    /// The reaper, once its retention has passed.
+    Retention,
+    /// Its holder, or the end of its lease.
+    Holder,
+    /// The client's next retry, or a worker.
+    Worker,
+    /// The reconciler, or an operator's word.
+    Reconciler,
+    /// An operator, and nobody else.
+    Operator,
+    /// A build that can go on with it.
+    Deploy,
+}
+
+/// What is known of a request.
+pub(super) struct Facts<'a> {
+    pub(super) now: DateTime<Utc>,
+    pub(super) row: &'a KeyRow,
+    /// Where it is registered here.
+    pub(super) definition: Option<&'a Definition>,
+    /// Of an unfinished row.
+    pub(super) stranded: Option<StrandedBecause>,
+    pub(super) settings: &'a Settings,
+}
+
+impl Facts<'_> {
+    fn after(&self, left: Duration) -> DateTime<Utc> {
+        self.now + left
+    }
+
+    /// A time as a person reads it.
+    fn at(&self, time: DateTime<Utc>) -> String {
+        let said = time.format("%Y-%m-%d %H:%M:%S UTC");
+        match (time - self.now).to_std() {
+            Ok(left) => format!("{said} (in {})", coarse(left)),
+            Err(_) => {
+                let past = (self.now - time).to_std().unwrap_or_default();
+                format!("{said} ({} ago)", coarse(past))
+            }
+        }
+    }
+
+    fn because(&self) -> String {
+        self.row.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"))
+    }
+
+    fn call(&self) -> String {
+        match &self.row.open_intent {
+            Some(phase) => format!("the call of `{phase}`"),
+            None => "a call".to_owned(),
+        }
+    }
+
+    fn tries(&self) -> String {
+        let counted = self.row.attempts.saturating_sub(self.row.forgiven_attempts);
+        format!("attempt {counted} of {}", self.settings.max_attempts)
+    }
+
+    /// Whether the phase whose outcome is unknown has somebody to be asked.
+    fn is_asked(&self) -> bool {
+        let Some(intent) = &self.row.open_intent else { return false };
+        let phases = self.definition.map_or(&[][..], |definition| definition.phases);
+        phases.iter().any(|phase| phase.is_called(intent) && phase.reconciles)
+    }
+}
+
+/// In two units at most.
+fn coarse(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+/// What holds the request, and what ends that.
+pub(super) fn why(facts: &Facts<'_>) -> Why {
+    let row = facts.row;
+    match row.status {
+        Status::Completed => over(facts),
+        Status::DeadLetter => gave_up(facts),
+        Status::InProgress if !row.lease_left.is_zero() => runs(facts),
+        _ if facts.stranded.is_some() => stranded(facts),
+        Status::Unknown => unknown(facts),
+        Status::InProgress => lease_ended(facts),
+        Status::FailedRetryable => released(facts),
+        Status::Pending => Why {
+            held_by: HeldBy::Accepted,
+            ended_by: EndedBy::Worker,
+            until: Some(facts.after(row.back_off_left)),
+            sentence: format!(
+                "It was accepted at {} and waits for a completer to run it.",
+                facts.at(row.created_at)
+            ),
+        },
+    }
+}
+
+fn over(facts: &Facts<'_>) -> Why {
+    let row = facts.row;
+    let expiry = facts.at(row.expires_at);
+    let (held_by, sentence) = if row.expired {
+        let text = format!(
+            "It is finished, and its retention has passed since {expiry}: the key is free, and a reaper \
+             deletes the row."
+        );
+        (HeldBy::Expired, text)
+    } else if row.fingerprint == ERASED {
+        let text = format!(
+            "Its data was erased; the row keeps the key from running again until {expiry}."
+        );
+        (HeldBy::Erased, text)
+    } else {
+        (HeldBy::Finished, format!("It is finished, and its reply is replayed until {expiry}."))
+    };
+    Why { held_by, ended_by: EndedBy::Retention, until: Some(row.expires_at), sentence }
+}
+
+fn gave_up(facts: &Facts<'_>) -> Why {
+    let since = facts
+        .row
+        .waiting_since
+        .map_or_else(String::new, |since| format!(" since {}", facts.at(since)));
+    let here = facts.stranded.map_or_else(String::new, |because| {
+        format!(" This build would not go on with it after that: {because}.")
+    });
+    let because = facts.because();
+    let (held_by, what) = match facts.row.open_intent {
+        Some(_) => {
+            let what = format!(
+                "whether {} was executed is unknown: an operator says executed or not executed, or \
+                 finishes or erases it",
+                facts.call()
+            );
+            (HeldBy::DeadLetterUnknown, what)
+        }
+        None => (HeldBy::DeadLetter, "an operator retries, finishes or erases it".to_owned()),
+    };
+    let sentence = format!("It is a dead letter{since}{because}; {what}.{here}");
+    Why { held_by, ended_by: EndedBy::Operator, until: None, sentence }
+}
+
+fn runs(facts: &Facts<'_>) -> Why {
+    let until = facts.after(facts.row.lease_left);
+    let call = match facts.row.open_intent {
+        Some(_) => format!(", and {} may be under way", facts.call()),
+        None => String::new(),
+    };
+    let sentence = format!(
+        "A holder runs it ({}){call}; its lease ends at {}, and is extended while the holder lives.",
+        facts.tries(),
+        facts.at(until)
+    );
+    Why { held_by: HeldBy::Lease, ended_by: EndedBy::Holder, until: Some(until), sentence }
+}
+
+fn stranded(facts: &Facts<'_>) -> Why {
+    let because = facts.stranded.unwrap_or(StrandedBecause::NewerForm);
+    let what = match facts.row.status {
+        Status::Unknown => {
+            format!("Whether {} was executed is unknown, and this build", facts.call())
+        }
+        _ => "This build".to_owned(),
+    };
+    let sentence = format!(
+        "{what} does not go on with it: {because}; a build that knows it does, or an operator finishes it."
+    );
+    let held_by = HeldBy::Stranded(because);
+    Why { held_by, ended_by: EndedBy::Deploy, until: None, sentence }
+}
+
+fn unknown(facts: &Facts<'_>) -> Why {
+    let (row, most) = (facts.row, facts.settings.max_reconciles);
+    let next = facts.after(row.back_off_left);
+    let (call, because) = (facts.call(), facts.because());
+    if facts.is_asked() {
+        let sentence = format!(
+            "Whether {call} was executed is unknown{because}; its reconcile function is asked at {}, and was \
+             asked {} of {most} times, or an operator says it.",
+            facts.at(next),
+            row.reconciles
+        );
+        let (held_by, ended_by) = (HeldBy::UnknownAsked, EndedBy::Reconciler);
+        return Why { held_by, ended_by, until: Some(next), sentence };
+    }
+    let sentence = format!(
+        "Whether {call} was executed is unknown{because}, and its phase has no reconcile function: an \
+         operator says executed or not executed, or finishes it."
+    );
+    Why { held_by: HeldBy::UnknownUnasked, ended_by: EndedBy::Operator, until: None, sentence }
+}
+
+fn lease_ended(facts: &Facts<'_>) -> Why {
+    let then = match facts.row.open_intent {
+        Some(_) => format!("makes it unknown, because {} may have been executed", facts.call()),
+        None => "resumes it behind its last committed phase".to_owned(),
+    };
+    let sentence = format!(
+        "Its holder crashed or is cut off ({}): the lease has ended, and the next retry or a completer {then}.",
+        facts.tries()
+    );
+    let until = Some(facts.after(facts.row.back_off_left));
+    Why { held_by: HeldBy::EndedLease, ended_by: EndedBy::Worker, until, sentence }
+}
+
+fn released(facts: &Facts<'_>) -> Why {
+    let (tries, because) = (facts.tries(), facts.because());
+    if facts.row.back_off_left.is_zero() {
+        let sentence = format!(
+            "Its last attempt failed ({tries}){because}; the back-off is over, and the next retry or a \
+             completer resumes it."
+        );
+        let until = Some(facts.now);
+        return Why { held_by: HeldBy::Due, ended_by: EndedBy::Worker, until, sentence };
+    }
+    let until = facts.after(facts.row.back_off_left);
+    let sentence = format!(
+        "Its last attempt failed ({tries}){because}; a completer resumes it after {}, the client's next retry \
+         immediately.",
+        facts.at(until)
+    );
+    Why { held_by: HeldBy::BackOff, ended_by: EndedBy::Worker, until: Some(until), sentence }
+}

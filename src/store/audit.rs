@@ -1,0 +1,74 @@
+//! [`AuditEntry`]: what an operator did or was refused, as a row of the audit table. It holds no key and no
+//! value of a request (G19).
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// A row of the audit table, to be written in the transaction of the act that it tells of, or, for a
+/// refusal, in one of its own. The database says when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub(crate) id: Uuid,
+    pub(crate) actor: String,
+    pub(crate) act: &'static str,
+    pub(crate) outcome: &'static str,
+    pub(crate) refused_because: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) scope: Option<String>,
+    pub(crate) request_id: Option<Uuid>,
+    pub(crate) job_id: Option<Uuid>,
+    pub(crate) definition: Option<String>,
+    pub(crate) version: Option<u32>,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+}
+
+/// The columns of an audit row, in the order in which each store selects them.
+pub(super) type AuditRow = (
+    (DateTime<Utc>, Uuid, String, String),
+    (String, Option<String>, String),
+    (Option<String>, Option<Uuid>, Option<Uuid>),
+    (Option<String>, Option<i32>, Option<String>, Option<String>),
+);
+
+/// An audit row that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    pub(crate) at: DateTime<Utc>,
+    pub(crate) id: Uuid,
+    pub(crate) actor: String,
+    pub(crate) act: String,
+    pub(crate) outcome: String,
+    pub(crate) refused_because: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) scope: Option<String>,
+    pub(crate) request_id: Option<Uuid>,
+    pub(crate) job_id: Option<Uuid>,
+    pub(crate) definition: Option<String>,
+    pub(crate) version: Option<u32>,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+}
+
+pub(super) fn audited(row: AuditRow) -> Audited {
+    let ((at, id, actor, act), said, about, what) = row;
+    let (outcome, refused_because, reason) = said;
+    let (scope, request_id, job_id) = about;
+    let (definition, version, before, after) = what;
+    Audited {
+        at,
+        id,
+        actor,
+        act,
+        outcome,
+        refused_because,
+        reason,
+        scope,
+        request_id,
+        job_id,
+        definition,
+        version: version.map(i32::cast_unsigned),
+        before,
+        after,
+    }
+}

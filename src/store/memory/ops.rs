@@ -1,0 +1,328 @@
+//! What operators ask the store in memory for. It has no index to walk: it keeps no more rows than a
+//! simulation makes.
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::session::Session;
+use super::{Memory, audited as write_audit, read_jobs, read_keys, revived};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::audit::{AuditEntry, Audited};
+use crate::store::operators::{
+    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
+    listed_request, operated_job, state_name,
+};
+use crate::store::row::key_row;
+use crate::store::{ERASED, StoreError};
+use diesel::QueryResult;
+
+const MOST: usize = MOST_LOOKED_AT as usize;
+
+fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
+    let time = |time: Option<Time>| time.map(|time| time.0);
+    let is_later = |time: Option<Time>| time.is_some_and(|time| time.0 > now);
+    let (is_leased, backs_off) = (is_later(key.locked_until), is_later(key.run_after));
+    let state = state_name(&key.status, key.fingerprint == ERASED, is_leased, backs_off);
+    listed_request((
+        (key.request_id.uuid(), key.scope.clone(), key.idempotency_key.clone()),
+        (key.definition.clone(), key.definition_version, key.phases.clone()),
+        (
+            state.to_owned(),
+            key.status.clone(),
+            key.recovery_point.clone(),
+            key.open_intent.clone(),
+            key.reason.clone(),
+        ),
+        (key.lease_token, key.attempts),
+        (time(key.locked_until), time(key.run_after), time(key.waiting_since)),
+        (key.created_at.0, key.expires_at.0),
+    ))
+}
+
+/// Whether the row is in the index of the walk, behind the place.
+fn is_behind(row: &ListedRequest, list: &ListRequests) -> bool {
+    let place = row.place(list.walk);
+    let (here, there) = ((place.time, place.request_id), (list.after.time, list.after.request_id));
+    match list.walk {
+        Walk::Waiting => row.waiting_since.is_some() && here > there,
+        Walk::Due => row.run_after.is_some() && here > there,
+        Walk::Newest => here < there,
+    }
+}
+
+fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) -> bool {
+    let is = |asked: &Option<String>, told: &str| asked.as_ref().is_none_or(|one| one == told);
+    let among = |asked: &Option<Vec<String>>, told: &str| {
+        asked.as_ref().is_none_or(|all| all.iter().any(|one| one == told))
+    };
+    let phase = list.phase.as_ref().is_none_or(|phase| {
+        *phase == row.recovery_point || row.open_intent.as_ref() == Some(phase)
+    });
+    let reason = list.reason.as_ref().is_none_or(|part| {
+        row.reason.as_ref().is_some_and(|reason| reason.contains(part.as_str()))
+    });
+    let passed =
+        |since: DateTime<Utc>, millis: i64| since + chrono::Duration::milliseconds(millis) <= now;
+    let known = format!("{}@{}", row.definition, row.version);
+    list.limits.allow(&row.scope)
+        && among(&list.states, &row.state)
+        && is(&list.scope, &row.scope)
+        && is(&list.definition, &row.definition)
+        && list.version.is_none_or(|version| version == row.version)
+        && phase
+        && reason
+        && list.older_ms.is_none_or(|millis| passed(row.created_at, millis))
+        && list
+            .waiting_ms
+            .is_none_or(|millis| row.waiting_since.is_some_and(|since| passed(since, millis)))
+        && list.not_of.as_ref().is_none_or(|all| !all.contains(&known))
+}
+
+fn operated(job: &JobRecord) -> OperatedJob {
+    operated_job((
+        (job.job_id.uuid(), job.scope.clone(), job.request_id.uuid(), job.position),
+        (
+            job.name.clone(),
+            job.attempts,
+            job.reason.clone(),
+            job.staged_at.0,
+            job.run_after.map(|time| time.0),
+        ),
+    ))
+}
+
+fn audited(row: &AuditRecord) -> Audited {
+    Audited {
+        at: row.at.0,
+        id: row.id.uuid(),
+        actor: row.actor.clone(),
+        act: row.act.clone(),
+        outcome: row.outcome.clone(),
+        refused_because: row.refused_because.clone(),
+        reason: row.reason.clone(),
+        scope: row.scope.clone(),
+        request_id: row.request_id.as_ref().map(|id| id.uuid()),
+        job_id: row.job_id.as_ref().map(|id| id.uuid()),
+        definition: row.definition.clone(),
+        version: row.definition_version.map(i32::cast_unsigned),
+        before: row.status_before.clone(),
+        after: row.status_after.clone(),
+    }
+}
+
+/// Of the rows that a search looks at, a page of those that are asked for, and how far it looked.
+fn looked<R, T, P>(
+    rows: Vec<R>,
+    limit: u32,
+    found: impl Fn(&R) -> Option<T>,
+    place: impl Fn(&R) -> P,
+) -> Found<T, P> {
+    let looked_at = &rows[..rows.len().min(MOST)];
+    let page: Vec<T> = looked_at.iter().filter_map(found).take(limit as usize).collect();
+    let is_full = page.len() == limit as usize;
+    let last = looked_at.last().filter(|_| looked_at.len() == MOST && !is_full);
+    Found { rows: page, looked_to: last.map(place) }
+}
+
+async fn read_audit(session: &mut Session) -> QueryResult<Vec<AuditRecord>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let audit = session.read_audit();
+    session.conclude(audit).await
+}
+
+async fn record(session: &mut Session, audit: AuditRecord) -> QueryResult<()> {
+    session.begin(Isolation::ReadCommitted)?;
+    let written = session.insert_audit(audit).await;
+    session.conclude(written).await
+}
+
+async fn settle_job(
+    session: &mut Session,
+    (place, attempts): (Place, i32),
+    fate: JobFate,
+    audit: AuditRecord,
+) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let dead = move |job: &JobRecord, _| job.run_after.is_none() && job.attempts == attempts;
+    let settle = match fate {
+        JobFate::Retry => revived,
+        JobFate::Discard => |_, _| None,
+    };
+    let settled = match session.update_job(&place, dead, settle).await {
+        Ok(Some(_)) => write_audit(session, Some(audit)).await.map(|()| true),
+        Ok(None) => Ok(false),
+        Err(error) => Err(error),
+    };
+    session.conclude(settled).await
+}
+
+impl Memory {
+    async fn jobs(&self) -> Result<Vec<JobRecord>, StoreError> {
+        self.ask_again("read the jobs", |session| read_jobs(session).boxed()).await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.ask_again("read the keys", |session| read_keys(session).boxed()).await
+    }
+}
+
+impl OperatorStore for Memory {
+    async fn list_requests(
+        &self,
+        list: &ListRequests,
+    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+        let (keys, now) = (self.keys().await?, self.database().now());
+        let mut rows: Vec<ListedRequest> = keys.iter().map(|key| listed(key, now)).collect();
+        rows.retain(|row| is_behind(row, list));
+        let order = |row: &ListedRequest| {
+            let ListPlace { time, request_id } = row.place(list.walk);
+            (time, request_id)
+        };
+        rows.sort_by_key(order);
+        if list.walk == Walk::Newest {
+            rows.reverse();
+        }
+        let asked = |row: &ListedRequest| is_asked_for(row, list, now).then(|| row.clone());
+        Ok(looked(rows, list.limit, asked, |row| row.place(list.walk)))
+    }
+
+    async fn find_request(
+        &self,
+        at: RequestAt<'_>,
+        limits: &Limits,
+    ) -> Result<Option<FoundRequest>, StoreError> {
+        let (keys, now) = (self.keys().await?, self.database().now());
+        let is_meant = |row: &&KeyRecord| match at {
+            RequestAt::Id(id) => row.request_id.uuid() == id,
+            RequestAt::Key(scope, key) => {
+                row.scope == scope.as_str() && row.idempotency_key == key.as_str()
+            }
+        };
+        let found = keys.iter().find(|row| is_meant(row) && limits.allow(&row.scope));
+        let Some(row) = found else { return Ok(None) };
+        let scope =
+            Scope::new(&row.scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+        let key = IdempotencyKey::new(&row.idempotency_key)
+            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+        Ok(Some(FoundRequest { scope, key, now, row: key_row(row.clone().row(now))? }))
+    }
+
+    async fn count_waiting(
+        &self,
+        limits: &Limits,
+        known: &[String],
+    ) -> Result<WaitingCounts, StoreError> {
+        let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
+        let mut waiting: Vec<_> = keys.iter().filter(|key| key.waiting_since.is_some()).collect();
+        waiting.sort_by_key(|key| key.waiting_since);
+        let mut due: Vec<_> = keys.iter().filter(|key| key.run_after.is_some()).collect();
+        due.sort_by_key(|key| key.run_after);
+        let dead: Vec<_> = jobs.iter().filter(|job| job.run_after.is_none()).collect();
+        let more = [waiting.len(), due.len(), dead.len()].map(|rows| rows > MOST);
+        waiting.truncate(MOST + 1);
+        due.truncate(MOST + 1);
+        let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
+        let stranded = |key: &&&KeyRecord| {
+            !known.contains(&format!("{}@{}", key.definition, key.definition_version))
+        };
+        let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+        let of = |status: &str| {
+            count(waiting.iter().filter(allowed).filter(|key| key.status == status).count())
+        };
+        let working = || due.iter().filter(allowed).filter(|key| key.waiting_since.is_none());
+        let is_due = |key: &&&KeyRecord| key.run_after.is_some_and(|due| due.0 <= now);
+        Ok(WaitingCounts {
+            unknown: of("unknown"),
+            dead_letters: of("dead_letter"),
+            oldest_waiting: waiting
+                .iter()
+                .filter(allowed)
+                .filter_map(|key| key.waiting_since)
+                .map(|since| since.0)
+                .min(),
+            due: count(working().filter(is_due).count()),
+            stranded: count(
+                waiting.iter().filter(allowed).filter(stranded).count()
+                    + working().filter(stranded).count(),
+            ),
+            dead_jobs: count(
+                dead.iter().take(MOST + 1).filter(|job| limits.allow(&job.scope)).count(),
+            ),
+            waiting_is_more: more[0],
+            due_is_more: more[1],
+            dead_jobs_are_more: more[2],
+        })
+    }
+
+    async fn jobs_of(
+        &self,
+        scope: &Scope,
+        request_id: Uuid,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let jobs = self.jobs().await?;
+        let ours =
+            |job: &&JobRecord| job.scope == scope.as_str() && job.request_id.uuid() == request_id;
+        Ok(jobs.iter().filter(ours).take(MOST_JOBS as usize).map(operated).collect())
+    }
+
+    async fn dead_jobs_after(
+        &self,
+        limits: &Limits,
+        place: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+        let mut jobs = self.jobs().await?;
+        let place_of = |job: &JobRecord| (job.staged_at.0, job.job_id.uuid());
+        jobs.retain(|job| job.run_after.is_none() && place_of(job) > place);
+        jobs.sort_by_key(place_of);
+        let seen = |job: &JobRecord| limits.allow(&job.scope).then(|| operated(job));
+        Ok(looked(jobs, limit, seen, place_of))
+    }
+
+    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+        let jobs = self.jobs().await?;
+        let meant = |job: &&JobRecord| {
+            job.run_after.is_none() && job.job_id.uuid() == id && limits.allow(&job.scope)
+        };
+        Ok(jobs.iter().find(meant).map(operated))
+    }
+
+    async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
+        let jobs = self.jobs().await?;
+        let meant = |job: &&JobRecord| job.scope == act.scope && job.job_id.uuid() == act.id;
+        let Some(place) = jobs.iter().find(meant).map(JobRecord::place) else { return Ok(false) };
+        let at = (place, act.attempts.cast_signed());
+        let (fate, audit) = (act.fate, AuditRecord::of(act.audit));
+        let settled =
+            self.ask("settle a job", move |session| settle_job(session, at, fate, audit).boxed());
+        settled.await
+    }
+
+    async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        let audit = AuditRecord::of(entry);
+        self.ask("write the audit", move |session| record(session, audit).boxed()).await
+    }
+
+    async fn audit_before(
+        &self,
+        limits: &Limits,
+        request_id: Option<Uuid>,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+        let mut rows =
+            self.ask_again("read the audit", |session| read_audit(session).boxed()).await?;
+        let place = |row: &AuditRecord| (row.at.0, row.id.uuid());
+        let of = |row: &AuditRecord| row.request_id.as_ref().map(|id| id.uuid());
+        rows.retain(|row| request_id.is_none_or(|id| of(row) == Some(id)) && place(row) < before);
+        rows.reverse();
+        let seen = |row: &AuditRecord| {
+            limits.allow(row.scope.as_deref().unwrap_or_default()).then(|| audited(row))
+        };
+        Ok(looked(rows, limit, seen, place))
+    }
+}

@@ -1,0 +1,346 @@
+//! [`OperatorStore`]: what operators ask a store for. None of it is on the way of a request.
+//!
+//! Each search walks one index from one place on, and looks at [`MOST_LOOKED_AT`] rows at most. What an
+//! operator may see is a condition of the statement ([`Limits`]), so that no caller can forget it.
+
+use std::future::Future;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::audit::{AuditEntry, Audited};
+use super::{KeyRow, Store, StoreError};
+use crate::key::{IdempotencyKey, Scope};
+
+/// How many rows one statement of a search looks at. Some 50 ms, where each is on a page of its own.
+pub(crate) const MOST_LOOKED_AT: u32 = 10_000;
+
+/// How many staged jobs of one request are listed.
+pub(crate) const MOST_JOBS: u32 = 100;
+
+/// How long the database may take for one search.
+#[cfg(feature = "postgres")]
+pub(crate) const SEARCH_WITHIN: &str = "5000";
+
+/// The scopes whose rows an operator may see: all, those that are named, or those that begin so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub(crate) only: Option<Vec<String>>,
+    pub(crate) prefix: String,
+}
+
+impl Limits {
+    /// As the statements judge it.
+    pub(crate) fn allow(&self, scope: &str) -> bool {
+        let named = self.only.as_ref().is_none_or(|only| only.iter().any(|one| one == scope));
+        named && scope.starts_with(&self.prefix)
+    }
+}
+
+/// By which index a search finds requests, and in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// `atomic_phases_keys_waiting`: unknown outcomes and dead letters, the longest waiting first.
+    Waiting,
+    /// `atomic_phases_keys_due`: what a worker looks at some time, the longest due first.
+    Due,
+    /// `atomic_phases_keys_expiry`: every row, the one that expires last first.
+    Newest,
+}
+
+/// A place in the order of a [`Walk`]: the time that the walk goes by, and the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListPlace {
+    pub(crate) time: DateTime<Utc>,
+    pub(crate) request_id: Uuid,
+}
+
+impl Walk {
+    /// The place in front of the first.
+    pub(crate) fn start(self) -> ListPlace {
+        match self {
+            Self::Waiting | Self::Due => {
+                ListPlace { time: DateTime::UNIX_EPOCH, request_id: Uuid::nil() }
+            }
+            Self::Newest => {
+                // The year 9999: every database's times hold it.
+                let time = DateTime::from_timestamp(253_370_764_800, 0).unwrap_or_default();
+                ListPlace { time, request_id: Uuid::max() }
+            }
+        }
+    }
+}
+
+/// Which requests to find.
+#[derive(Clone, Debug)]
+pub struct ListRequests {
+    pub(crate) walk: Walk,
+    pub(crate) after: ListPlace,
+    pub(crate) limit: u32,
+    pub(crate) limits: Limits,
+    /// Names of states, as the stores tell them ([`state_name`]).
+    pub(crate) states: Option<Vec<String>>,
+    pub(crate) scope: Option<String>,
+    pub(crate) definition: Option<String>,
+    pub(crate) version: Option<u32>,
+    /// The last committed phase, or the one whose call has no outcome.
+    pub(crate) phase: Option<String>,
+    /// A part of the reason.
+    pub(crate) reason: Option<String>,
+    /// Accepted so long ago, at least, in milliseconds.
+    pub(crate) older_ms: Option<i64>,
+    /// Waiting for a reconcile function or an operator for so long, in milliseconds.
+    pub(crate) waiting_ms: Option<i64>,
+    /// Of none of these definitions (`name@version`).
+    pub(crate) not_of: Option<Vec<String>>,
+}
+
+/// What a search found.
+pub struct Found<T, P> {
+    pub(crate) rows: Vec<T>,
+    /// Behind which place to go on, where the bound was reached before the page was full; a full page goes
+    /// on behind its last row.
+    pub(crate) looked_to: Option<P>,
+}
+
+/// A request as a list shows it.
+#[derive(Clone, Debug)]
+pub struct ListedRequest {
+    pub(crate) request_id: Uuid,
+    pub(crate) scope: String,
+    pub(crate) key: String,
+    pub(crate) definition: String,
+    pub(crate) version: u32,
+    pub(crate) phases: String,
+    /// One of the names of [`state_name`], or a status that this build does not know.
+    pub(crate) state: String,
+    pub(crate) status: String,
+    pub(crate) recovery_point: String,
+    pub(crate) open_intent: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) lease_token: i64,
+    pub(crate) attempts: u32,
+    pub(crate) locked_until: Option<DateTime<Utc>>,
+    pub(crate) run_after: Option<DateTime<Utc>>,
+    pub(crate) waiting_since: Option<DateTime<Utc>>,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) expires_at: DateTime<Utc>,
+}
+
+/// The columns of a [`ListedRequest`], in the order in which each store selects them.
+pub(super) type ListedRow = (
+    (Uuid, String, String),
+    (String, i32, String),
+    (String, String, String, Option<String>, Option<String>),
+    (i64, i32),
+    (Option<DateTime<Utc>>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+    (DateTime<Utc>, DateTime<Utc>),
+);
+
+pub(super) fn listed_request(row: ListedRow) -> ListedRequest {
+    let ((request_id, scope, key), (definition, version, phases), stands, counts, due, times) = row;
+    let (state, status, recovery_point, open_intent, reason) = stands;
+    let ((lease_token, attempts), (locked_until, run_after, waiting_since)) = (counts, due);
+    let (created_at, expires_at) = times;
+    ListedRequest {
+        request_id,
+        scope,
+        key,
+        definition,
+        version: version.cast_unsigned(),
+        phases,
+        state,
+        status,
+        recovery_point,
+        open_intent,
+        reason,
+        lease_token,
+        attempts: attempts.max(0).cast_unsigned(),
+        locked_until,
+        run_after,
+        waiting_since,
+        created_at,
+        expires_at,
+    }
+}
+
+impl ListedRequest {
+    /// Where it stands in the order of the walk.
+    pub(crate) fn place(&self, walk: Walk) -> ListPlace {
+        let time = match walk {
+            Walk::Waiting => self.waiting_since,
+            Walk::Due => self.run_after,
+            Walk::Newest => Some(self.expires_at),
+        };
+        ListPlace { time: time.unwrap_or_default(), request_id: self.request_id }
+    }
+}
+
+/// By what one request is found.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestAt<'a> {
+    Id(Uuid),
+    Key(&'a Scope, &'a IdempotencyKey),
+}
+
+/// A request that was found, with all that is stored of it.
+pub struct FoundRequest {
+    pub(crate) scope: Scope,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) row: KeyRow,
+}
+
+/// How much waits, each counted among the first [`MOST_LOOKED_AT`] of its index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitingCounts {
+    pub(crate) unknown: u32,
+    pub(crate) dead_letters: u32,
+    pub(crate) oldest_waiting: Option<DateTime<Utc>>,
+    pub(crate) due: u32,
+    pub(crate) stranded: u32,
+    pub(crate) dead_jobs: u32,
+    /// Whether one of the indexes has more than was looked at.
+    pub(crate) waiting_is_more: bool,
+    pub(crate) due_is_more: bool,
+    pub(crate) dead_jobs_are_more: bool,
+}
+
+/// A staged job as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatedJob {
+    pub(crate) id: Uuid,
+    pub(crate) scope: String,
+    pub(crate) request_id: Uuid,
+    pub(crate) position: i64,
+    pub(crate) name: String,
+    pub(crate) attempts: u32,
+    pub(crate) reason: Option<String>,
+    pub(crate) staged_at: DateTime<Utc>,
+    /// `None`: a dead letter.
+    pub(crate) run_after: Option<DateTime<Utc>>,
+}
+
+/// The columns of an [`OperatedJob`].
+pub(super) type OperatedRow = (
+    (Uuid, String, Uuid, i64),
+    (String, i32, Option<String>, DateTime<Utc>, Option<DateTime<Utc>>),
+);
+
+pub(super) fn operated_job(row: OperatedRow) -> OperatedJob {
+    let ((id, scope, request_id, position), (name, attempts, reason, staged_at, run_after)) = row;
+    let attempts = attempts.max(0).cast_unsigned();
+    OperatedJob { id, scope, request_id, position, name, attempts, reason, staged_at, run_after }
+}
+
+/// What becomes of a job that is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobFate {
+    Retry,
+    Discard,
+}
+
+/// A dead job as the operator saw it, and the audit row of what is done with it.
+pub struct JobAct<'a> {
+    pub(crate) scope: &'a str,
+    pub(crate) id: Uuid,
+    /// Its fencing token: who changed it since then was faster.
+    pub(crate) attempts: u32,
+    pub(crate) fate: JobFate,
+    pub(crate) audit: &'a AuditEntry,
+}
+
+/// The name of a state, as the statements of the stores tell it too: one of [`STATES`], or a status that
+/// this build does not know.
+pub(crate) fn state_name(
+    status: &str,
+    is_erased: bool,
+    is_leased: bool,
+    backs_off: bool,
+) -> &'static str {
+    match status {
+        "pending" => "accepted",
+        "in_progress" if is_leased => "running",
+        "in_progress" => "lease_ended",
+        "failed_retryable" if backs_off => "backing_off",
+        "failed_retryable" => "due",
+        "unknown" => "unknown",
+        "dead_letter" => "dead_letter",
+        "completed" if is_erased => "erased",
+        "completed" => "finished",
+        _ => "unreadable",
+    }
+}
+
+/// What operators ask a store for.
+///
+/// Implemented by every store of this crate. Its methods are those of [`Ops`](crate::ops::Ops).
+pub trait OperatorStore: Store {
+    /// A page of requests.
+    #[doc(hidden)]
+    fn list_requests(
+        &self,
+        list: &ListRequests,
+    ) -> impl Future<Output = Result<Found<ListedRequest, ListPlace>, StoreError>> + Send;
+
+    /// One request, with all that is stored of it.
+    #[doc(hidden)]
+    fn find_request(
+        &self,
+        at: RequestAt<'_>,
+        limits: &Limits,
+    ) -> impl Future<Output = Result<Option<FoundRequest>, StoreError>> + Send;
+
+    /// How much waits. `known`: the definitions of this build (`name@version`).
+    #[doc(hidden)]
+    fn count_waiting(
+        &self,
+        limits: &Limits,
+        known: &[String],
+    ) -> impl Future<Output = Result<WaitingCounts, StoreError>> + Send;
+
+    /// The staged jobs of a request, in order, [`MOST_JOBS`] at most.
+    #[doc(hidden)]
+    fn jobs_of(
+        &self,
+        scope: &Scope,
+        request_id: Uuid,
+    ) -> impl Future<Output = Result<Vec<OperatedJob>, StoreError>> + Send;
+
+    /// Jobs that are dead letters, the oldest first.
+    #[doc(hidden)]
+    fn dead_jobs_after(
+        &self,
+        limits: &Limits,
+        after: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> impl Future<Output = Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
+
+    /// The job of this id, if it is a dead letter.
+    #[doc(hidden)]
+    fn dead_job(
+        &self,
+        limits: &Limits,
+        id: Uuid,
+    ) -> impl Future<Output = Result<Option<OperatedJob>, StoreError>> + Send;
+
+    /// Retries or discards a dead job and writes the audit row, in one transaction. `false`: it is not
+    /// as it was seen, and nothing was written.
+    #[doc(hidden)]
+    fn settle_job(&self, act: &JobAct<'_>)
+    -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Writes an audit row by itself: of a refusal, or of a look at values.
+    #[doc(hidden)]
+    fn record(&self, entry: &AuditEntry) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The audit rows of one request, or of all, the newest first, from one place on.
+    #[doc(hidden)]
+    fn audit_before(
+        &self,
+        limits: &Limits,
+        request_id: Option<Uuid>,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> impl Future<Output = Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
+}

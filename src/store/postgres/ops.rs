@@ -1,0 +1,305 @@
+//! What operators ask PostgreSQL for: each search in a transaction that reads only and has a time limit, on
+//! connections that no request waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::result::Error;
+use diesel_async::RunQueryDsl;
+use futures_util::future::{join3, join4};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use super::lent::Lent;
+use super::ops_statements as ops;
+use super::pool::Pool;
+use super::{LOCKED_WAIT, Postgres, answered, ask_within, sql};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::StoreError;
+use crate::store::audit::{AuditEntry, AuditRow, Audited, audited};
+use crate::store::operators::{
+    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
+    listed_request, operated_job,
+};
+use crate::store::row::{Row, key_row};
+
+/// How many searches of operators run at a time, each on a connection.
+pub(super) const CONNECTIONS: usize = 2;
+
+/// Where operators' searches run.
+#[derive(Clone, Debug)]
+pub(super) struct Operators<P> {
+    /// `None`: the requests' own, of which they take two at most.
+    pool: Option<P>,
+    turns: Arc<Semaphore>,
+}
+
+/// A connection for a search, and the right to have one.
+struct Turn<P: Pool> {
+    lent: Lent<P>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<P: Pool> Operators<P> {
+    pub(super) fn on(pool: Option<P>) -> Self {
+        Self { pool, turns: Arc::new(Semaphore::new(CONNECTIONS)) }
+    }
+}
+
+impl<P: Pool> Postgres<P> {
+    /// A pool of its own for what operators look for. Without one, and on a pool that the application has
+    /// made, operators take two of the requests' connections at most.
+    #[must_use]
+    pub fn operators_pool(self, pool: P) -> Self {
+        Self { operators: Operators::on(Some(pool)), ..self }
+    }
+
+    /// A connection in a transaction that is about to be begun.
+    async fn turn(&self) -> Result<Turn<P>, StoreError> {
+        let turns = self.operators.turns.clone().acquire_owned();
+        let permit = tokio::time::timeout(self.pool.wait(), turns).await;
+        let Ok(Ok(permit)) = permit else {
+            let text = format!("operators have {CONNECTIONS} connections, and all are in use");
+            return Err(StoreError::NoConnection(text));
+        };
+        let pool = self.operators.pool.as_ref().unwrap_or(&self.pool);
+        Ok(Turn { lent: Lent::of(pool).await?.in_transaction()?, _permit: permit })
+    }
+
+    fn forget_idle_of_operators(&self) {
+        self.operators.pool.as_ref().unwrap_or(&self.pool).forget_idle();
+    }
+}
+
+/// A page, and, where it is not full, how far was looked: both of one snapshot.
+macro_rules! look {
+    ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {
+        match look!(once $store, $doing, $limit, $rows => $row, $end => $place) {
+            Err(error) if error.is_of_the_connection() => {
+                $store.forget_idle_of_operators();
+                look!(once $store, $doing, $limit, $rows => $row, $end => $place)
+            }
+            looked => looked,
+        }
+    };
+    (once $store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {{
+        let turn = $store.turn().await?;
+        let conn = turn.lent.shared()?;
+        let looking = async {
+            let (begun, set, rows) = join3(
+                ops::BeginReadOnly {}.execute(&mut &*conn),
+                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
+                $rows.load::<$row>(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let rows = rows?;
+            let is_full = rows.len() >= $limit as usize;
+            let end = match is_full {
+                true => Vec::new(),
+                false => $end.load::<$place>(&mut &*conn).await?,
+            };
+            Ok::<_, Error>((rows, end.into_iter().next()))
+        };
+        let answer = answered(async {
+            let looked = looking.await;
+            // Of a failed transaction it is a rollback.
+            let committed = sql::CommitTx {}.execute(&mut &*conn).await;
+            let looked = looked?;
+            committed.map(|_| looked)
+        });
+        let answer = answer.await;
+        turn.lent.settle($doing, answer).await
+    }};
+}
+
+/// Sends one statement that reads, in a transaction with a time limit. Safe to send twice: after a restart
+/// of the server, each idle connection of the pool is dead.
+macro_rules! search {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        match search!(once $store, $doing, |$conn| $query) {
+            Err(error) if error.is_of_the_connection() => {
+                $store.forget_idle_of_operators();
+                search!(once $store, $doing, |$conn| $query)
+            }
+            answer => answer,
+        }
+    };
+    (once $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let turn = $store.turn().await?;
+        let conn = turn.lent.shared()?;
+        let answer = answered(async {
+            let mut $conn = &*conn;
+            let (begun, set, answer, committed) = join4(
+                ops::BeginReadOnly {}.execute(&mut &*conn),
+                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
+                $query,
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let answer = answer?;
+            committed.map(|_| answer)
+        });
+        let answer = answer.await;
+        turn.lent.settle($doing, answer).await
+    }};
+}
+
+impl<P: Pool> OperatorStore for Postgres<P> {
+    async fn list_requests(
+        &self,
+        list: &ListRequests,
+    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+        let (rows, end) = look!(
+            self, "list requests", list.limit,
+            ops::List::new(list) => ListedRow, ops::EndOfLook::new(list) => (DateTime<Utc>, Uuid)
+        )?;
+        let place = |(time, request_id)| ListPlace { time, request_id };
+        Ok(Found {
+            rows: rows.into_iter().map(listed_request).collect(),
+            looked_to: end.map(place),
+        })
+    }
+
+    async fn find_request(
+        &self,
+        at: RequestAt<'_>,
+        limits: &Limits,
+    ) -> Result<Option<FoundRequest>, StoreError> {
+        type Whole = (String, String, Row);
+        let rows = match at {
+            RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
+                let allowed = ops::Allowed::by(limits);
+                ops::ById { request_id, allowed }.load::<Whole>(&mut conn)
+            }),
+            RequestAt::Key(scope, key) => search!(self, "find a request", |conn| {
+                let (scope, key) = (scope.as_str(), key.as_str());
+                ops::ByKey { scope, key, allowed: ops::Allowed::by(limits) }
+                    .load::<Whole>(&mut conn)
+            }),
+        };
+        let Some((scope, key, row)) = rows?.into_iter().next() else { return Ok(None) };
+        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+        let key = IdempotencyKey::new(key)
+            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+        let now = row.3.0;
+        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn count_waiting(
+        &self,
+        limits: &Limits,
+        known: &[String],
+    ) -> Result<WaitingCounts, StoreError> {
+        let known = known.to_vec();
+        type Counted = ((i64, i64, i64, Option<DateTime<Utc>>, i64), (i64, i64, i64), (i64, i64));
+        let rows = search!(self, "count what waits", |conn| {
+            ops::Count::new(limits, &known).load::<Counted>(&mut conn)
+        })?;
+        let Some((waiting, due, jobs)) = rows.into_iter().next() else {
+            return Ok(WaitingCounts::default());
+        };
+        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
+        let (due_looked, due, due_stranded) = due;
+        let most = i64::from(crate::store::operators::MOST_LOOKED_AT);
+        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(WaitingCounts {
+            unknown: number(unknown),
+            dead_letters: number(dead_letters),
+            oldest_waiting,
+            due: number(due),
+            stranded: number(stranded + due_stranded),
+            dead_jobs: number(jobs.1),
+            waiting_is_more: looked > most,
+            due_is_more: due_looked > most,
+            dead_jobs_are_more: jobs.0 > most,
+        })
+    }
+
+    async fn jobs_of(
+        &self,
+        scope: &Scope,
+        request_id: Uuid,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let rows = search!(self, "list a request's jobs", |conn| {
+            ops::JobsOf { scope: scope.as_str(), request_id }.load::<OperatedRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(operated_job).collect())
+    }
+
+    async fn dead_jobs_after(
+        &self,
+        limits: &Limits,
+        (staged_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+        let (rows, looked_to) = look!(
+            self, "list dead jobs", limit,
+            ops::DeadJobsAfter { staged_at, id, allowed: ops::Allowed::by(limits), limit: limit.into() }
+                => OperatedRow,
+            ops::EndOfDeadJobs { staged_at, id } => (DateTime<Utc>, Uuid)
+        )?;
+        Ok(Found { rows: rows.into_iter().map(operated_job).collect(), looked_to })
+    }
+
+    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+        let rows = search!(self, "find a dead job", |conn| {
+            ops::DeadJob { id, allowed: ops::Allowed::by(limits) }.load::<OperatedRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().next().map(operated_job))
+    }
+
+    async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
+        let (scope, job_id) = (act.scope, act.id);
+        let attempts = act.attempts.cast_signed();
+        let audit = ops::InsertAudit::of(act.audit);
+        let settled = match act.fate {
+            JobFate::Retry => {
+                let retry = ops::RetryJob { scope, job_id, attempts, audit };
+                ask_within!(LOCKED_WAIT, self, "retry a dead job", |conn| retry.execute(&mut conn))
+            }
+            JobFate::Discard => {
+                let discard = ops::DiscardDeadJob { scope, job_id, attempts, audit };
+                ask_within!(LOCKED_WAIT, self, "discard a dead job", |conn| {
+                    discard.execute(&mut conn)
+                })
+            }
+        };
+        Ok(settled? == 1)
+    }
+
+    async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        let record = ops::Record { audit: ops::InsertAudit::of(entry) };
+        let bound: Duration = LOCKED_WAIT;
+        ask_within!(bound, self, "write the audit", |conn| record.execute(&mut conn)).map(drop)
+    }
+
+    async fn audit_before(
+        &self,
+        limits: &Limits,
+        request_id: Option<Uuid>,
+        (at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+        let (rows, looked_to) = match request_id {
+            Some(request_id) => look!(
+                self, "read the audit of a request", limit,
+                ops::AuditOf {
+                    request_id, at, id, allowed: ops::AllowedAudit::by(limits), limit: limit.into(),
+                } => AuditRow,
+                ops::EndOfAuditOf { request_id, at, id } => (DateTime<Utc>, Uuid)
+            ),
+            None => look!(
+                self, "read the audit", limit,
+                ops::AuditOfAll { at, id, allowed: ops::AllowedAudit::by(limits), limit: limit.into() }
+                    => AuditRow,
+                ops::EndOfAudit { at, id } => (DateTime<Utc>, Uuid)
+            ),
+        }?;
+        Ok(Found { rows: rows.into_iter().map(audited).collect(), looked_to })
+    }
+}

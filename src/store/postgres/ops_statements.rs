@@ -1,0 +1,439 @@
+//! The statements of `ops`. Each walks one index from one place on, and looks at a bounded part of it; what
+//! an operator may see is a condition of each ([`Allowed`]).
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use uuid::Uuid;
+
+use super::moves::Write;
+use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
+use crate::store::EraseAct;
+use crate::store::audit::AuditEntry;
+use crate::store::operators::{Limits, ListPlace, ListRequests, MOST_LOOKED_AT, Walk};
+use crate::store::statement::{push_bind, statement};
+
+statement! {
+    /// One snapshot, and no write.
+    BeginReadOnly for Pg, rows sql_types::Untyped, {},
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+}
+
+statement! {
+    /// How long a search may take, and that it walks its index whatever a scan would cost: the index has the
+    /// order, and the search ends early. Of this transaction only, so that it passes through any pooler.
+    SearchLimit<'a> for Pg, rows sql_types::Untyped, { bound: &'a str },
+    "SELECT set_config('statement_timeout', ", bound, ", true), \
+     set_config('idle_in_transaction_session_timeout', '15s', true), \
+     set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+}
+
+statement! {
+    /// Whether the operator may see the row's scope.
+    Allowed<'a> for Pg, rows sql_types::Untyped, { only: Option<Vec<String>>, prefix: &'a str },
+    "coalesce(scope = ANY(", only, "), true) AND starts_with(scope, ", prefix, ")"
+}
+
+impl<'a> Allowed<'a> {
+    pub(super) fn by(limits: &'a Limits) -> Self {
+        Self { only: limits.only.clone(), prefix: &limits.prefix }
+    }
+}
+
+/// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
+pub(super) struct Walked {
+    walk: Walk,
+    after: ListPlace,
+}
+
+impl Walked {
+    /// The column of the index, the sign for "behind", the direction, and whether the index is a partial one.
+    fn order(&self) -> (&'static str, &'static str, &'static str, bool) {
+        match self.walk {
+            Walk::Waiting => ("waiting_since", ">", "", true),
+            Walk::Due => ("run_after", ">", "", true),
+            Walk::Newest => ("expires_at", "<", " DESC", false),
+        }
+    }
+
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, columns: &str) -> QueryResult<()> {
+        let (column, behind, ..) = self.order();
+        out.push_sql("SELECT ");
+        out.push_sql(columns);
+        out.push_sql(" FROM atomic_phases_keys WHERE ");
+        if self.order().3 {
+            out.push_sql(column);
+            out.push_sql(" IS NOT NULL AND ");
+        }
+        out.push_sql(&format!("({column}, request_id) {behind} ("));
+        push_bind(out, &self.after.time)?;
+        out.push_sql(", ");
+        push_bind(out, &self.after.request_id)?;
+        out.push_sql(")");
+        self.push_order(out);
+        Ok(())
+    }
+
+    fn push_order(&self, out: &mut AstPass<'_, '_, Pg>) {
+        let (column, _, direction, _) = self.order();
+        out.push_sql(&format!(" ORDER BY {column}{direction}, request_id{direction}"));
+    }
+}
+
+impl QueryFragment<Pg> for Walked {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        self.push(&mut out, "*")?;
+        out.push_sql(&format!(" LIMIT {MOST_LOOKED_AT}"));
+        Ok(())
+    }
+}
+
+/// The order of the rows that were found: that of the walk.
+pub(super) struct InOrder(Walk);
+
+impl QueryFragment<Pg> for InOrder {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        Walked { walk: self.0, after: self.0.start() }.push_order(&mut out);
+        Ok(())
+    }
+}
+
+/// See `store::operators::state_name`.
+const STATE: &str = "CASE status::text WHEN 'pending' THEN 'accepted' \
+    WHEN 'in_progress' THEN CASE WHEN locked_until > clock_timestamp() THEN 'running' ELSE 'lease_ended' END \
+    WHEN 'failed_retryable' THEN CASE WHEN run_after > clock_timestamp() THEN 'backing_off' ELSE 'due' END \
+    WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
+    ELSE status::text END AS state";
+
+type ListedSql = (
+    (SqlUuid, Text, Text),
+    (Text, Integer, Text),
+    (Text, Text, Text, Nullable<Text>, Nullable<Text>),
+    (BigInt, Integer),
+    (Nullable<Timestamptz>, Nullable<Timestamptz>, Nullable<Timestamptz>),
+    (Timestamptz, Timestamptz),
+);
+
+statement! {
+    /// A page of requests: of the rows that are looked at, those that are asked for. A page that is full
+    /// early ends the walk there.
+    List<'a> for Pg as varying, rows ListedSql,
+    {
+        walked: Walked, allowed: Allowed<'a>, states: Option<Vec<String>>, scope: Option<&'a str>,
+        definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
+        reason: Option<&'a str>, older_ms: Option<i64>, waiting_ms: Option<i64>,
+        not_of: Option<Vec<String>>, order: InOrder, limit: i64,
+    },
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
+     status::text, recovery_point, open_intent, reason, lease_token, attempts, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM (SELECT *, ", [STATE], " FROM (", {walked},
+    ") AS looked) AS k WHERE ", {allowed}, " AND coalesce(state = ANY(", states,
+    "), true) AND coalesce(scope = ", scope, ", true) AND coalesce(definition = ", definition,
+    ", true) AND coalesce(definition_version = ", version, ", true) AND coalesce(", phase,
+    " IN (recovery_point, coalesce(open_intent, recovery_point)), true) \
+     AND strpos(coalesce(reason, ''), coalesce(", reason,
+    ", '')) > 0 AND coalesce(created_at <= clock_timestamp() - ", older_ms,
+    " * interval '1 millisecond', true) \
+     AND coalesce(coalesce(waiting_since, 'infinity') <= clock_timestamp() - ", waiting_ms,
+    " * interval '1 millisecond', true) \
+     AND coalesce(NOT (definition || '@' || definition_version = ANY(", not_of, ")), true)", {order},
+    " LIMIT ", limit
+}
+
+impl<'a> List<'a> {
+    pub(super) fn new(list: &'a ListRequests) -> Self {
+        Self {
+            walked: Walked { walk: list.walk, after: list.after },
+            allowed: Allowed::by(&list.limits),
+            states: list.states.clone(),
+            scope: list.scope.as_deref(),
+            definition: list.definition.as_deref(),
+            version: list.version.map(u32::cast_signed),
+            phase: list.phase.as_deref(),
+            reason: list.reason.as_deref(),
+            older_ms: list.older_ms,
+            waiting_ms: list.waiting_ms,
+            not_of: list.not_of.clone(),
+            order: InOrder(list.walk),
+            limit: list.limit.into(),
+        }
+    }
+}
+
+/// The last place that a search looked at, where it looked at as many rows as it may.
+pub(super) struct LastLookedAt(Walked);
+
+impl QueryFragment<Pg> for LastLookedAt {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let column = self.0.order().0;
+        self.0.push(&mut out, &format!("{column}, request_id"))?;
+        out.push_sql(&format!(" OFFSET {} LIMIT 1", MOST_LOOKED_AT - 1));
+        Ok(())
+    }
+}
+
+statement! {
+    /// How far a search looked.
+    EndOfLook for Pg as varying, rows (Timestamptz, SqlUuid), { last: LastLookedAt }, {last}
+}
+
+impl EndOfLook {
+    pub(super) fn new(list: &ListRequests) -> Self {
+        Self { last: LastLookedAt(Walked { walk: list.walk, after: list.after }) }
+    }
+}
+
+statement! {
+    /// The request of this id, by `atomic_phases_keys_request`.
+    ById<'a> for Pg, rows (Text, Text, RowSql), { request_id: Uuid, allowed: Allowed<'a> },
+    "SELECT scope, idempotency_key, ", [COLUMNS], " FROM atomic_phases_keys WHERE request_id = ",
+    request_id, " AND ", {allowed}, " LIMIT 1"
+}
+
+statement! {
+    /// The request under this key.
+    ByKey<'a> for Pg, rows (Text, Text, RowSql),
+    { scope: &'a str, key: &'a str, allowed: Allowed<'a> },
+    "SELECT scope, idempotency_key, ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope,
+    " AND idempotency_key = ", key, " AND ", {allowed}
+}
+
+/// One more than is counted, which tells that there are more.
+const BOUNDED: &str = " LIMIT 10001) AS looked";
+const OF_THOSE: &str = "count(*) FILTER (WHERE allowed AND ";
+
+statement! {
+    /// How much waits, among the first of each index.
+    Count<'a> for Pg, rows (
+        (BigInt, BigInt, BigInt, Nullable<Timestamptz>, BigInt), (BigInt, BigInt, BigInt), (BigInt, BigInt)
+    ),
+    {
+        waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a>, known: Vec<String>,
+        known_again: Vec<String>,
+    },
+    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown'), ", [OF_THOSE],
+    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed), ", [OF_THOSE],
+    "definition || '@' || definition_version <> ALL(", known,
+    ")) FROM (SELECT status, waiting_since, definition, definition_version, ", {waiting},
+    " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
+    ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL \
+     AND run_after <= clock_timestamp()), ", [OF_THOSE],
+    "waiting_since IS NULL AND definition || '@' || definition_version <> ALL(", known_again,
+    ")) FROM (SELECT run_after, waiting_since, definition, definition_version, ", {due},
+    " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
+    ") AS due, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {jobs},
+    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
+}
+
+impl<'a> Count<'a> {
+    pub(super) fn new(limits: &'a Limits, known: &[String]) -> Self {
+        Self {
+            waiting: Allowed::by(limits),
+            due: Allowed::by(limits),
+            jobs: Allowed::by(limits),
+            known: known.to_vec(),
+            known_again: known.to_vec(),
+        }
+    }
+}
+
+/// What an operator sees of a job.
+const JOB: &str = "SELECT job_id, scope, request_id, position, name, attempts, reason, staged_at, \
+    run_after FROM atomic_phases_staged_jobs WHERE ";
+
+type JobSql = (
+    (SqlUuid, Text, SqlUuid, BigInt),
+    (Text, Integer, Nullable<Text>, Timestamptz, Nullable<Timestamptz>),
+);
+
+statement! {
+    /// The jobs of one request, in order.
+    JobsOf<'a> for Pg, rows JobSql, { scope: &'a str, request_id: Uuid },
+    [JOB], "scope = ", scope, " AND request_id = ", request_id, " ORDER BY position LIMIT 100"
+}
+
+statement! {
+    /// Jobs that are dead letters, by `atomic_phases_staged_jobs_dead_oldest`.
+    DeadJobsAfter<'a> for Pg, rows JobSql,
+    { staged_at: DateTime<Utc>, id: Uuid, allowed: Allowed<'a>, limit: i64 },
+    "SELECT job_id, scope, request_id, position, name, attempts, reason, staged_at, run_after FROM \
+     (SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND (staged_at, job_id) > (",
+    staged_at, ", ", id, ") ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", {allowed},
+    " ORDER BY staged_at, job_id LIMIT ", limit
+}
+
+statement! {
+    /// How far it looked.
+    EndOfDeadJobs for Pg, rows (Timestamptz, SqlUuid), { staged_at: DateTime<Utc>, id: Uuid },
+    "SELECT staged_at, job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
+     AND (staged_at, job_id) > (", staged_at, ", ", id,
+    ") ORDER BY staged_at, job_id OFFSET 9999 LIMIT 1"
+}
+
+statement! {
+    /// One of them, by `atomic_phases_staged_jobs_dead_id`.
+    DeadJob<'a> for Pg, rows JobSql, { id: Uuid, allowed: Allowed<'a> },
+    [JOB], "run_after IS NULL AND job_id = ", id, " AND ", {allowed}, " LIMIT 1"
+}
+
+statement! {
+    /// An audit row; `FROM` what was written in its transaction may follow, and then there is one only if
+    /// that was.
+    InsertAudit<'a> for Pg, rows sql_types::Untyped,
+    {
+        id: Uuid, actor: &'a str, act: &'a str, outcome: &'a str, refused_because: Option<&'a str>,
+        reason: &'a str, scope: Option<&'a str>, request_id: Option<Uuid>, job_id: Option<Uuid>,
+        definition: Option<&'a str>, version: Option<i32>, before: Option<&'a str>,
+        after: Option<&'a str>,
+    },
+    "INSERT INTO atomic_phases_audit (id, actor, act, outcome, refused_because, reason, scope, \
+     request_id, job_id, definition, definition_version, status_before, status_after) SELECT ", id,
+    ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
+    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", before, ", ", after
+}
+
+impl<'a> InsertAudit<'a> {
+    pub(super) fn of(entry: &'a AuditEntry) -> Self {
+        Self {
+            id: entry.id,
+            actor: &entry.actor,
+            act: entry.act,
+            outcome: entry.outcome,
+            refused_because: entry.refused_because.as_deref(),
+            reason: &entry.reason,
+            scope: entry.scope.as_deref(),
+            request_id: entry.request_id,
+            job_id: entry.job_id,
+            definition: entry.definition.as_deref(),
+            version: entry.version.map(u32::cast_signed),
+            before: entry.before.as_deref(),
+            after: entry.after.as_deref(),
+        }
+    }
+}
+
+statement! {
+    /// An audit row by itself.
+    Record<'a> for Pg, rows sql_types::Untyped, { audit: InsertAudit<'a> }, {audit}
+}
+
+statement! {
+    /// An operator's word about a request, and its audit row: both or neither. The number of rows tells.
+    WriteAudited<'a> for Pg as varying, rows sql_types::Untyped,
+    { write: Write<'a>, audit: InsertAudit<'a> },
+    "WITH written AS (", {write}, " RETURNING 1) ", {audit}, " FROM written"
+}
+
+statement! {
+    /// Erases a settled row that is as an operator saw it, and writes the audit row.
+    EraseSeen<'a> for Pg, rows BigInt,
+    {
+        retention_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64,
+        status: &'a str, not_locked: NotLocked<'a>, audit: InsertAudit<'a>,
+    },
+    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    " AND k.idempotency_key = ", key, " AND k.request_id = ", request_id, " AND k.lease_token = ", token,
+    " AND k.status::text = ", status, " AND ", {not_locked}, [SETTLED],
+    "idempotency_key = k.idempotency_key", [ERASED_JOBS], ", audited AS (", {audit},
+    " FROM erased) SELECT count(*) FROM erased"
+}
+
+impl<'a> EraseSeen<'a> {
+    pub(super) fn new(
+        retention_ms: i64,
+        (scope, key): (&'a str, &'a str),
+        act: &'a EraseAct<'a>,
+        not_locked: NotLocked<'a>,
+    ) -> Self {
+        Self {
+            retention_ms,
+            scope,
+            key,
+            request_id: act.seen.request_id,
+            token: act.seen.lease_token,
+            status: act.seen.status.as_str(),
+            not_locked,
+            audit: InsertAudit::of(act.audit),
+        }
+    }
+}
+
+statement! {
+    /// A dead letter is delivered again, and the audit row.
+    RetryJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid, attempts: i32, audit: InsertAudit<'a> },
+    "WITH settled AS (UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp(), \
+     attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL AND scope = ",
+    scope, " AND job_id = ", job_id, " AND attempts = ", attempts, " RETURNING 1) ", {audit},
+    " FROM settled"
+}
+
+statement! {
+    /// A dead letter is never delivered, and the audit row.
+    DiscardDeadJob<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, job_id: Uuid, attempts: i32, audit: InsertAudit<'a> },
+    "WITH settled AS (DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ",
+    scope, " AND job_id = ", job_id, " AND attempts = ", attempts, " RETURNING 1) ", {audit},
+    " FROM settled"
+}
+
+statement! {
+    /// As [`Allowed`]. A row without a scope is of what was not found: for those who may see all.
+    AllowedAudit<'a> for Pg, rows sql_types::Untyped,
+    { only: Option<Vec<String>>, prefix: &'a str },
+    "coalesce(coalesce(scope, '') = ANY(", only, "), true) AND starts_with(coalesce(scope, ''), ",
+    prefix, ")"
+}
+
+impl<'a> AllowedAudit<'a> {
+    pub(super) fn by(limits: &'a Limits) -> Self {
+        Self { only: limits.only.clone(), prefix: &limits.prefix }
+    }
+}
+
+/// The columns of an audit row.
+const AUDIT: &str = "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, \
+    job_id, definition, definition_version, status_before, status_after FROM (SELECT * \
+    FROM atomic_phases_audit WHERE ";
+
+type AuditSql = (
+    (Timestamptz, SqlUuid, Text, Text),
+    (Text, Nullable<Text>, Text),
+    (Nullable<Text>, Nullable<SqlUuid>, Nullable<SqlUuid>),
+    (Nullable<Text>, Nullable<Integer>, Nullable<Text>, Nullable<Text>),
+);
+
+const LATEST: &str = ") ORDER BY at DESC, id DESC LIMIT 10000) AS looked WHERE ";
+const END_OF_AUDIT: &str = ") ORDER BY at DESC, id DESC OFFSET 9999 LIMIT 1";
+
+statement! {
+    /// What was done with one request, the newest first.
+    AuditOf<'a> for Pg, rows AuditSql,
+    { request_id: Uuid, at: DateTime<Utc>, id: Uuid, allowed: AllowedAudit<'a>, limit: i64 },
+    [AUDIT], "request_id = ", request_id, " AND (at, id) < (", at, ", ", id, [LATEST], {allowed},
+    " ORDER BY at DESC, id DESC LIMIT ", limit
+}
+
+statement! {
+    /// How far it looked.
+    EndOfAuditOf for Pg, rows (Timestamptz, SqlUuid),
+    { request_id: Uuid, at: DateTime<Utc>, id: Uuid },
+    "SELECT at, id FROM atomic_phases_audit WHERE request_id = ", request_id, " AND (at, id) < (",
+    at, ", ", id, [END_OF_AUDIT]
+}
+
+statement! {
+    /// What was done, the newest first.
+    AuditOfAll<'a> for Pg, rows AuditSql,
+    { at: DateTime<Utc>, id: Uuid, allowed: AllowedAudit<'a>, limit: i64 },
+    [AUDIT], "(at, id) < (", at, ", ", id, [LATEST], {allowed}, " ORDER BY at DESC, id DESC LIMIT ",
+    limit
+}
+
+statement! {
+    /// How far it looked.
+    EndOfAudit for Pg, rows (Timestamptz, SqlUuid), { at: DateTime<Utc>, id: Uuid },
+    "SELECT at, id FROM atomic_phases_audit WHERE (at, id) < (", at, ", ", id, [END_OF_AUDIT]
+}

@@ -1,0 +1,248 @@
+//! What operators ask SQLite for: on a connection of their own that reads only, beside the writer and the
+//! reader of requests. A database in memory has one connection, which they then share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, Utc};
+use diesel::connection::SimpleConnection;
+use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
+use uuid::Uuid;
+
+use super::ops_statements as ops;
+use super::{Sqlite, sql, thread_gone};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::StoreError;
+use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::operators::{
+    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
+    operated_job,
+};
+use crate::store::row::key_row;
+
+/// Where operators' searches run: opened when the first of them comes.
+#[derive(Clone)]
+pub(super) struct Operators(Option<Arc<Own>>);
+
+struct Own {
+    path: String,
+    conn: Mutex<Option<SqliteConnection>>,
+}
+
+impl Operators {
+    /// Beside the connections to the file at `path`; `None` where there is no file.
+    pub(super) fn beside(path: Option<String>) -> Self {
+        Self(path.map(|path| Arc::new(Own { path, conn: Mutex::default() })))
+    }
+}
+
+impl Own {
+    /// Runs `search` in one transaction, so that all that it reads is of one moment.
+    fn search<R>(
+        &self,
+        search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
+    ) -> QueryResult<R> {
+        let mut slot = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conn = match slot.take() {
+            Some(conn) => conn,
+            None => open(&self.path)?,
+        };
+        let found = conn.transaction(search)?;
+        *slot = Some(conn);
+        Ok(found)
+    }
+}
+
+fn open(path: &str) -> QueryResult<SqliteConnection> {
+    let refused = |error: diesel::ConnectionError| {
+        diesel::result::Error::DatabaseError(
+            diesel::result::DatabaseErrorKind::UnableToSendCommand,
+            Box::new(error.to_string()),
+        )
+    };
+    let mut conn = SqliteConnection::establish(path).map_err(refused)?;
+    conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA query_only = ON")?;
+    Ok(conn)
+}
+
+impl Sqlite {
+    async fn search<R: Send + 'static>(
+        &self,
+        doing: &'static str,
+        search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let Some(own) = self.operators.0.clone() else { return self.run(doing, search).await };
+        let searching = tokio::task::spawn_blocking(move || own.search(search));
+        let found = searching.await.unwrap_or_else(|_| Err(thread_gone()));
+        found.map_err(|error| StoreError::database(doing, error))
+    }
+}
+
+/// A page, and, where it is not full, how far was looked.
+fn looked<R, P>(
+    rows: Vec<R>,
+    limit: u32,
+    end: impl FnOnce() -> QueryResult<Vec<P>>,
+) -> QueryResult<(Vec<R>, Option<P>)> {
+    let end = if rows.len() >= limit as usize { Vec::new() } else { end()? };
+    Ok((rows, end.into_iter().next()))
+}
+
+fn place(found: Option<(i64, Vec<u8>)>) -> Option<(DateTime<Utc>, Uuid)> {
+    let (time, id) = found?;
+    Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
+}
+
+impl OperatorStore for Sqlite {
+    async fn list_requests(
+        &self,
+        list: &ListRequests,
+    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+        let (rows, end, limit) = (ops::List::new(list), ops::EndOfLook::new(list), list.limit);
+        let (rows, end) = self
+            .search("list requests", move |conn| {
+                let found = rows.load::<ops::ListedLite>(conn)?;
+                looked(found, limit, || end.load(conn))
+            })
+            .await?;
+        let place = |(time, request_id)| ListPlace { time, request_id };
+        let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
+        Ok(Found { rows, looked_to: self::place(end).map(place) })
+    }
+
+    async fn find_request(
+        &self,
+        at: RequestAt<'_>,
+        limits: &Limits,
+    ) -> Result<Option<FoundRequest>, StoreError> {
+        let find = ops::Find::new(at, limits);
+        let rows = self
+            .search("find a request", move |conn| {
+                find.load::<(String, String, sql::SqliteRow)>(conn)
+            })
+            .await?;
+        let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
+        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+        let key = IdempotencyKey::new(key)
+            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+        let row = sql::row(row)?;
+        let now = row.3.0;
+        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn count_waiting(
+        &self,
+        limits: &Limits,
+        known: &[String],
+    ) -> Result<WaitingCounts, StoreError> {
+        type Counted = ((i64, i64, i64, Option<i64>, i64), (i64, i64, i64), (i64, i64));
+        let count = ops::Count::new(limits, known);
+        let rows = self.search("count what waits", move |conn| count.load::<Counted>(conn)).await?;
+        let Some((waiting, due, jobs)) = rows.into_iter().next() else {
+            return Ok(WaitingCounts::default());
+        };
+        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
+        let (due_looked, due, due_stranded) = due;
+        let most = i64::from(MOST_LOOKED_AT);
+        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(WaitingCounts {
+            unknown: number(unknown),
+            dead_letters: number(dead_letters),
+            oldest_waiting: oldest_waiting.and_then(DateTime::from_timestamp_millis),
+            due: number(due),
+            stranded: number(stranded + due_stranded),
+            dead_jobs: number(jobs.1),
+            waiting_is_more: looked > most,
+            due_is_more: due_looked > most,
+            dead_jobs_are_more: jobs.0 > most,
+        })
+    }
+
+    async fn jobs_of(
+        &self,
+        scope: &Scope,
+        request_id: Uuid,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let jobs = ops::JobsOf {
+            scope: scope.as_str().to_owned(),
+            request_id: request_id.as_bytes().to_vec(),
+        };
+        let rows = self
+            .search("list a request's jobs", move |conn| jobs.load::<ops::OperatedLite>(conn))
+            .await?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
+    }
+
+    async fn dead_jobs_after(
+        &self,
+        limits: &Limits,
+        (staged_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+        let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
+        let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
+        let allowed = ops::Allowed::by(limits);
+        let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
+        let (rows, end) = self
+            .search("list dead jobs", move |conn| {
+                let found = rows.load::<ops::OperatedLite>(conn)?;
+                looked(found, limit, || end.load(conn))
+            })
+            .await?;
+        let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
+        Ok(Found { rows, looked_to: place(end) })
+    }
+
+    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: ops::Allowed::by(limits) };
+        let rows =
+            self.search("find a dead job", move |conn| job.load::<ops::OperatedLite>(conn)).await?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
+    }
+
+    async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
+        let (scope, job_id) = (act.scope.to_owned(), act.id.as_bytes().to_vec());
+        let (attempts, audit) = (act.attempts.cast_signed(), ops::InsertAudit::of(act.audit));
+        let fate = act.fate;
+        let settled = self.run("settle a dead job", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let settled = match fate {
+                    JobFate::Retry => ops::RetryJob { scope, job_id, attempts }.execute(conn)?,
+                    JobFate::Discard => {
+                        ops::DiscardDeadJob { scope, job_id, attempts }.execute(conn)?
+                    }
+                };
+                if settled == 1 {
+                    audit.execute(conn)?;
+                }
+                Ok(settled == 1)
+            })
+        });
+        settled.await
+    }
+
+    async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        let audit = ops::InsertAudit::of(entry);
+        self.run("write the audit", move |conn| audit.execute(conn)).await.map(drop)
+    }
+
+    async fn audit_before(
+        &self,
+        limits: &Limits,
+        request_id: Option<Uuid>,
+        (at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+        let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
+        let rows = ops::Audit::new(request_id, place_of.clone(), limits, limit);
+        let end = ops::EndOfAudit::new(request_id, place_of);
+        let (rows, end) = self
+            .search("read the audit", move |conn| {
+                let found = rows.load::<ops::AuditLite>(conn)?;
+                looked(found, limit, || end.load(conn))
+            })
+            .await?;
+        let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
+        Ok(Found { rows, looked_to: place(end) })
+    }
+}

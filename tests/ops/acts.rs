@@ -1,0 +1,242 @@
+//! Acts: each does what it says, once, and is in the audit exactly if it was done.
+
+use atomic_phases::ops::{AuditRecord, OperatorStore, Ops, OpsError, State, Summary};
+use atomic_phases::*;
+
+use super::cast::*;
+use crate::support::work::{Inbox, completed, config};
+use crate::support::*;
+
+on_both_stores! {
+    g1_g2_each_word_is_written_with_its_audit_row,
+    g3_an_act_about_a_row_that_moved_on_is_refused,
+    the_same_act_twice_is_one_act,
+    an_erasure_is_audited_and_outlived_by_its_audit,
+    g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
+    g4_the_audit_is_there_exactly_if_the_act_was_committed,
+    the_audit_is_append_only,
+}
+
+async fn seen<S: TestDb + OperatorStore>(ops: &Ops<S, App>, name: &str) -> Summary {
+    ops.find(&scope(), &key(name)).await.unwrap()
+}
+
+async fn audit<S: TestDb + OperatorStore>(ops: &Ops<S, App>) -> Vec<AuditRecord> {
+    ops.audit(None, None, 100).await.unwrap().rows
+}
+
+async fn g1_g2_each_word_is_written_with_its_audit_row<S: TestDb + OperatorStore>(db: S) {
+    // Its ledger has an effect for each call.
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let ops = admin(&engine);
+    let output = Charge { id: "effect-9".into(), padding: String::new() };
+    let words = [
+        ("executed", Resolution::executed("notified", &output).unwrap(), "failed_retryable"),
+        ("not_executed", Resolution::not_executed("notified", 1), "failed_retryable"),
+        ("finish", Resolution::finish(Reply::text(409, "settled by hand")), "completed"),
+    ];
+    for (name, word, after) in words {
+        unknown(&engine, name).await;
+        let row = seen(&ops, name).await;
+        let done = ops.resolve(row.request_id, &row.version, word, " the pilot said so ").await;
+        assert_eq!(done.unwrap(), Resolved::Applied);
+        let acts = ops.audit(Some(row.request_id), None, 10).await.unwrap().rows;
+        assert_eq!(acts.len(), 1);
+        let act = &acts[0];
+        assert_eq!(act.act, format!("resolve.{name}"));
+        assert_eq!((act.actor.as_str(), act.outcome.as_str()), ("ada", "applied"));
+        assert_eq!(act.reason, "the pilot said so");
+        assert_eq!(act.before.as_deref(), Some("unknown"));
+        assert_eq!(act.after.as_deref(), Some(after));
+        assert_eq!(act.definition, Some(("notify".into(), 1)));
+        let status = db
+            .text(&format!(
+                "SELECT status FROM atomic_phases_keys WHERE idempotency_key = '{name}'"
+            ))
+            .await;
+        assert_eq!(status, after);
+        let shown = ops.show(row.request_id).await.unwrap();
+        assert!(format!("{:?}", shown.timeline).contains("Acted"), "{:?}", shown.timeline);
+    }
+    assert_eq!(app.provider.effects(), 3, "no act makes a call");
+    assert_eq!(completed(&engine).await.finished, 1, "the one that was executed");
+    // The one that was not executed was called again, and no other.
+    assert_eq!(app.provider.effects(), 4);
+    assert_eq!(seen(&ops, "not_executed").await.state, State::Unknown);
+
+    dead_letter(&engine, "dead").await;
+    let row = seen(&ops, "dead").await;
+    assert_eq!(
+        ops.retry(row.request_id, &row.version, "it is back").await.unwrap(),
+        Resolved::Applied
+    );
+    assert_eq!(seen(&ops, "dead").await.attempts, 1);
+    assert_eq!(audit(&ops).await[0].act, "retry");
+}
+
+async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let ops = admin(&engine);
+    dead_letter(&engine, "k").await;
+    let stale = seen(&ops, "k").await;
+    // Somebody else was faster, and it gave up again.
+    let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    set(&engine, "k", "status = 'dead_letter', run_after = NULL, waiting_since = created_at").await;
+    let now = seen(&ops, "k").await;
+    assert_ne!(stale.version, now.version);
+
+    let before = db.text("SELECT lease_token FROM atomic_phases_keys").await;
+    let retried = ops.retry(stale.request_id, &stale.version, "again").await;
+    assert!(matches!(retried, Err(OpsError::MovedOn)), "{retried:?}");
+    let word = Resolution::finish(Reply::text(200, ""));
+    let finished = ops.resolve(stale.request_id, &stale.version, word, "again").await;
+    assert!(matches!(finished, Err(OpsError::MovedOn)), "{finished:?}");
+    let erased = ops.erase(stale.request_id, &stale.version, "again").await;
+    assert!(matches!(erased, Err(OpsError::MovedOn)), "{erased:?}");
+    assert_eq!(db.text("SELECT lease_token FROM atomic_phases_keys").await, before);
+    assert_eq!(seen(&ops, "k").await, now, "nothing was written to the row");
+    let acts = audit(&ops).await;
+    let told: Vec<_> = acts.iter().map(|act| (act.act.as_str(), act.outcome.as_str())).collect();
+    assert_eq!(told, [("erase", "refused"), ("resolve.finish", "refused"), ("retry", "refused")]);
+    assert!(acts[0].refused_because.as_ref().unwrap().contains("moved on"), "{acts:?}");
+    assert_eq!(acts[0].before, acts[0].after);
+
+    // Of a version that is none of ours, too.
+    let odd = ops.retry(now.request_id, &"no version".into(), "again").await;
+    assert!(matches!(odd, Err(OpsError::MovedOn)), "{odd:?}");
+    let _ = ops.retry(now.request_id, &now.version, "again").await.unwrap();
+}
+
+async fn the_same_act_twice_is_one_act<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead_letter(&engine, "k").await;
+    let row = seen(&ops, "k").await;
+    assert_eq!(ops.retry(row.request_id, &row.version, "first").await.unwrap(), Resolved::Applied);
+    // A double click brings the same version.
+    let again = ops.retry(row.request_id, &row.version, "second").await.unwrap();
+    assert_eq!(again, Resolved::Already);
+    let acts = audit(&ops).await;
+    let told: Vec<_> = acts.iter().map(|act| (act.reason.as_str(), act.outcome.as_str())).collect();
+    assert_eq!(told, [("second", "already"), ("first", "applied")]);
+
+    // Two operators at a time: one of them applies it.
+    dead_letter(&engine, "race").await;
+    let row = seen(&ops, "race").await;
+    let one = ops.retry(row.request_id, &row.version, "one");
+    let other = ops.retry(row.request_id, &row.version, "other");
+    let (one, other) = tokio::join!(one, other);
+    let applied =
+        [&one, &other].iter().filter(|done| matches!(done, Ok(Resolved::Applied))).count();
+    assert_eq!(applied, 1, "{one:?} {other:?}");
+    let acts = ops.audit(Some(row.request_id), None, 10).await.unwrap().rows;
+    assert_eq!(acts.iter().filter(|act| act.outcome == "applied").count(), 1, "{acts:?}");
+}
+
+async fn an_erasure_is_audited_and_outlived_by_its_audit<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    finish(&engine, "k").await;
+    let row = seen(&ops, "k").await;
+    let waits = ops.erase(row.request_id, &row.version, "asked by its owner").await;
+    assert!(matches!(waits, Err(OpsError::Erase(EraseError::JobsWaiting))), "{waits:?}");
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    let done = ops.erase(row.request_id, &row.version, "asked by its owner").await.unwrap();
+    assert_eq!(done, Resolved::Applied);
+    let _ = ops.erase(row.request_id, &row.version, "asked by its owner").await.unwrap();
+    assert!(matches!(engine.call(&scope(), &key("k"), book(20)).await, Ok(Outcome::Erased)));
+    db.sql("DELETE FROM atomic_phases_keys").await;
+    let acts = ops.audit(Some(row.request_id), None, 10).await.unwrap().rows;
+    let told: Vec<_> = acts.iter().map(|act| act.outcome.as_str()).collect();
+    assert_eq!(told[1..], ["applied", "refused"]);
+    let gone = ops.show(row.request_id).await;
+    assert!(matches!(gone, Err(OpsError::NoSuchRequest)), "{gone:?}");
+}
+
+async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    finish(&engine, "k").await;
+    let bury = "UPDATE atomic_phases_staged_jobs SET run_after = NULL, attempts = 20, reason = 'no address'";
+    db.sql(bury).await;
+    let page = ops.dead_jobs(None, 1).await.unwrap();
+    let next = page.next.unwrap().to_string().parse().unwrap();
+    let rest = ops.dead_jobs(Some(next), 10).await.unwrap();
+    let jobs = [&page.rows[0], &rest.rows[0]];
+    assert!(rest.rows.len() == 1 && rest.next.is_none());
+    assert!(
+        jobs.iter().all(|job| job.attempts == 20 && job.reason.as_deref() == Some("no address"))
+    );
+
+    let stale = ops.retry_job(jobs[0].id, 19, "address found").await;
+    assert!(matches!(stale, Err(OpsError::MovedOn)), "{stale:?}");
+    ops.retry_job(jobs[0].id, 20, "address found").await.unwrap();
+    let again = ops.retry_job(jobs[0].id, 20, "address found").await;
+    assert!(matches!(again, Err(OpsError::NoSuchJob)), "{again:?}");
+    ops.discard_job(jobs[1].id, 20, "nobody lives there").await.unwrap();
+    assert!(ops.dead_jobs(None, 10).await.unwrap().rows.is_empty());
+
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+    while enqueuer.run_once().await.unwrap().delivered > 0 {}
+    assert_eq!(inbox.take().len(), 1, "one retried, one discarded");
+    let acts = audit(&ops).await;
+    let told: Vec<_> = acts.iter().map(|act| (act.act.as_str(), act.outcome.as_str())).collect();
+    let expected = [
+        ("job.discard", "applied"),
+        ("job.retry", "refused"),
+        ("job.retry", "applied"),
+        ("job.retry", "refused"),
+    ];
+    assert_eq!(told, expected);
+    assert!(acts.iter().all(|act| act.job_id.is_some()));
+}
+
+/// Whatever keeps the audit row from being written keeps the act from being done.
+async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + OperatorStore>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead_letter(&engine, "k").await;
+    finish(&engine, "done").await;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let (row, done) = (seen(&ops, "k").await, seen(&ops, "done").await);
+    let job = ops.dead_jobs(None, 1).await.unwrap().rows.remove(0);
+    db.sql("ALTER TABLE atomic_phases_audit RENAME TO put_away").await;
+    let refused = ops.retry(row.request_id, &row.version, "r").await;
+    assert!(matches!(refused, Err(OpsError::Unavailable(_))), "{refused:?}");
+    assert!(matches!(
+        ops.erase(done.request_id, &done.version, "r").await,
+        Err(OpsError::Unavailable(_))
+    ));
+    assert!(matches!(ops.retry_job(job.id, 0, "r").await, Err(OpsError::Unavailable(_))));
+    assert!(matches!(ops.discard_job(job.id, 0, "r").await, Err(OpsError::Unavailable(_))));
+    db.sql("ALTER TABLE put_away RENAME TO atomic_phases_audit").await;
+    // The lease that the word was to be written under was acquired, and the word was not.
+    assert_ne!(seen(&ops, "k").await.state.as_str(), "due");
+    assert_eq!(seen(&ops, "done").await.state.as_str(), "finished");
+    assert_eq!(ops.dead_jobs(None, 10).await.unwrap().rows.len(), 2);
+    assert!(audit(&ops).await.is_empty());
+}
+
+async fn the_audit_is_append_only<S: TestDb + OperatorStore>(db: S) {
+    if is_memory::<S>() {
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead_letter(&engine, "k").await;
+    let row = seen(&ops, "k").await;
+    let _ = ops.retry(row.request_id, &row.version, "reason").await.unwrap();
+    for sql in ["UPDATE atomic_phases_audit SET actor = 'eve'", "DELETE FROM atomic_phases_audit"] {
+        let (db, sql) = (db.clone(), sql.to_owned());
+        let told = tokio::spawn(async move { db.sql(&sql).await }).await;
+        assert!(told.is_err(), "it was refused");
+    }
+    assert_eq!(audit(&ops).await[0].actor, "ada");
+}

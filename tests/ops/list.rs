@@ -1,0 +1,288 @@
+//! Lists: filters, pages, and cursors that hold while rows move.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use atomic_phases::ops::{
+    Actor, Filter, OperatorStore, OpsError, Permissions, Scopes, State, Summary,
+};
+use atomic_phases::*;
+use uuid::Uuid;
+
+use super::cast::*;
+use crate::support::*;
+
+on_both_stores! {
+    each_filter_finds_its_rows_and_no_others,
+    a_cursor_neither_skips_nor_repeats_while_rows_move,
+    a_list_of_several_indexes_tells_each_row_once,
+    counts_are_bounded_and_within_the_scopes,
+    g16_no_list_leaves_the_scopes_of_its_actor,
+    a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
+}
+
+async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    // Unknown rows are in the index of waiting rows, and in that of due ones.
+    let states =
+        [State::Unknown, State::DeadLetter, State::BackingOff, State::Due, State::Accepted];
+    for page in [1, 2, 50] {
+        let filter = Filter::new().states(states).page(page);
+        let rows = all(&engine, filter).await;
+        let ids: BTreeSet<Uuid> = rows.iter().map(|row| row.request_id).collect();
+        assert_eq!((rows.len(), ids.len()), (6, 6), "pages of {page}");
+        let waits = |row: &Summary| matches!(row.state, State::Unknown | State::DeadLetter);
+        assert!(rows[..3].iter().all(waits), "what waits comes first");
+    }
+}
+
+/// Two unknown, one dead, one backing off, one due, one accepted, one leased, one finished.
+async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
+    unknown(engine, "unknown-1").await;
+    unknown(engine, "unknown-2").await;
+    dead_letter(engine, "dead").await;
+    back_off(engine, "backing-off").await;
+    set(engine, "backing-off", "run_after = expires_at").await;
+    back_off(engine, "due").await;
+    set(engine, "due", "run_after = created_at").await;
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    leased(engine, "leased").await;
+    finish(engine, "finished").await;
+}
+
+/// All pages of a list.
+async fn all<S: TestDb + OperatorStore>(engine: &TestEngine<S>, filter: Filter) -> Vec<Summary> {
+    let (mut rows, mut next) = (Vec::new(), None);
+    loop {
+        let filter = match next {
+            Some(cursor) => filter.clone().after(cursor),
+            None => filter.clone(),
+        };
+        let page = admin(engine).list(filter).await.unwrap();
+        rows.extend(page.rows);
+        match page.next {
+            // As a client would bring it back.
+            Some(cursor) => next = Some(cursor.to_string().parse().unwrap()),
+            None => return rows,
+        }
+    }
+}
+
+async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    let mut names = Vec::new();
+    for name in
+        ["unknown-1", "unknown-2", "dead", "backing-off", "due", "accepted", "leased", "finished"]
+    {
+        names.push((id_of(&engine, name).await, name));
+    }
+    let found = async |filter: Filter| {
+        let rows = all(&engine, filter).await;
+        let name = |row: &Summary| names.iter().find(|(id, _)| *id == row.request_id).unwrap().1;
+        let mut found: Vec<&str> = rows.iter().map(name).collect();
+        found.sort_unstable();
+        found
+    };
+    let of = |state| Filter::new().states([state]);
+    assert_eq!(found(Filter::new()).await.len(), 8);
+    assert_eq!(found(Filter::waiting()).await, ["dead", "unknown-1", "unknown-2"]);
+    assert_eq!(found(of(State::Unknown)).await, ["unknown-1", "unknown-2"]);
+    assert_eq!(found(of(State::DeadLetter)).await, ["dead"]);
+    assert_eq!(found(of(State::BackingOff)).await, ["backing-off"]);
+    assert_eq!(found(of(State::Due)).await, ["due"]);
+    assert_eq!(found(of(State::Accepted)).await, ["accepted"]);
+    assert_eq!(found(of(State::Running)).await, ["leased"]);
+    assert_eq!(found(of(State::Finished)).await, ["finished"]);
+    assert!(found(of(State::Erased)).await.is_empty());
+
+    let notifies = Filter::new().definition("notify", Some(1));
+    assert_eq!(found(notifies).await, ["leased", "unknown-1", "unknown-2"]);
+    assert!(found(Filter::new().definition("notify", Some(2))).await.is_empty());
+    assert!(found(Filter::new().definition("other", None)).await.is_empty());
+    // The call's own phase, and the one behind which the others stand.
+    let called = Filter::new().phase("notified");
+    assert_eq!(found(called).await, ["leased", "unknown-1", "unknown-2"]);
+    assert_eq!(found(Filter::new().phase("booked")).await, ["backing-off", "dead", "due"]);
+    assert_eq!(found(Filter::waiting().reason("asked for")).await.len(), 3);
+    assert!(found(Filter::waiting().reason("no such reason")).await.is_empty());
+    assert_eq!(found(Filter::new().scope(&scope())).await.len(), 8);
+    assert!(found(Filter::new().scope(&Scope::new("other").unwrap())).await.is_empty());
+
+    let hour = Duration::from_secs(3600);
+    assert!(found(Filter::new().older_than(hour)).await.is_empty());
+    assert!(found(Filter::waiting().waiting_for(hour)).await.is_empty());
+    let earlier = match is_postgres::<S>() {
+        true => {
+            "created_at = created_at - interval '2 hours', waiting_since = waiting_since - interval '2 hours'"
+        }
+        false => "created_at = created_at - 7200000, waiting_since = waiting_since - 7200000",
+    };
+    set(&engine, "unknown-2", earlier).await;
+    assert_eq!(found(Filter::new().older_than(hour)).await, ["unknown-2"]);
+    assert_eq!(found(Filter::new().waiting_for(hour)).await, ["unknown-2"]);
+    assert_eq!(all(&engine, Filter::waiting()).await[0].request_id, names[1].0, "the oldest first");
+
+    // Of definitions that this build does not have, and unfinished.
+    assert!(found(Filter::new().stranded()).await.is_empty());
+    for name in ["unknown-1", "due", "finished"] {
+        set(&engine, name, "definition_version = 9").await;
+    }
+    assert_eq!(found(Filter::new().stranded()).await, ["due", "unknown-1"]);
+    assert_eq!(found(of(State::Due).stranded()).await, ["due"]);
+
+    for rows in [0, 1001] {
+        let refused = admin(&engine).list(Filter::new().page(rows)).await;
+        assert!(matches!(refused, Err(OpsError::BadFilter(_))), "{refused:?}");
+    }
+}
+
+async fn a_cursor_neither_skips_nor_repeats_while_rows_move<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    for number in 0..9 {
+        unknown(&engine, &format!("k-{number}")).await;
+    }
+    // All of one moment: the request's id tells them apart.
+    db.sql(
+        "UPDATE atomic_phases_keys SET waiting_since = created_at WHERE idempotency_key < 'k-3'",
+    )
+    .await;
+    let before: BTreeSet<Uuid> =
+        all(&engine, Filter::waiting()).await.iter().map(|row| row.request_id).collect();
+    assert_eq!(before.len(), 9);
+    let ops = admin(&engine);
+    let filter = Filter::waiting().page(2);
+    let mut page = ops.list(filter.clone()).await.unwrap();
+    let mut seen = Vec::new();
+    let mut round = 0;
+    while let Some(cursor) = page.next.take() {
+        seen.extend(page.rows.drain(..));
+        // What was shown goes, what comes is the youngest.
+        let settled = seen.pop().unwrap();
+        let word = Resolution::not_executed("notified", settled.attempts);
+        let _ = ops.resolve(settled.request_id, &settled.version, word, "test").await.unwrap();
+        seen.push(settled);
+        round += 1;
+        if round < 4 {
+            unknown(&engine, &format!("z-{round}")).await;
+        }
+        page = ops.list(filter.clone().after(cursor)).await.unwrap();
+    }
+    seen.extend(page.rows);
+    let ids: BTreeSet<Uuid> = seen.iter().map(|row| row.request_id).collect();
+    assert_eq!(ids.len(), seen.len(), "none came twice");
+    assert!(before.is_subset(&ids), "none was skipped");
+    assert_eq!(ids.len(), 12, "those that came meanwhile are behind");
+
+    let cursor = ops.list(filter).await.unwrap().next.unwrap();
+    let other = ops.list(Filter::new().after(cursor)).await;
+    assert!(matches!(other, Err(OpsError::BadCursor)), "{other:?}");
+}
+
+async fn counts_are_bounded_and_within_the_scopes<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL WHERE name = 'receipt'").await;
+    let ops = admin(&engine);
+    let counts = ops.counts().await.unwrap();
+    let numbers =
+        [counts.unknown, counts.dead_letters, counts.due, counts.stranded, counts.dead_jobs];
+    // Due are what was accepted, and what was released; the leased one is to be looked at later.
+    assert_eq!(numbers.map(|count| count.number), [2, 1, 2, 0, 1]);
+    assert!(numbers.iter().all(|count| !count.or_more), "{counts:?}");
+    assert!(counts.oldest_waiting.is_some());
+    set(&engine, "due", "definition = 'gone'").await;
+    set(&engine, "dead", "definition = 'gone'").await;
+    assert_eq!(ops.counts().await.unwrap().stranded.number, 2);
+
+    let elsewhere = Scopes::Only(vec![Scope::new("other").unwrap()]);
+    let other = Actor::new("eve", Permissions::admin(), elsewhere).unwrap();
+    let none = engine.ops(other).counts().await.unwrap();
+    assert_eq!(none, Default::default());
+}
+
+async fn g16_no_list_leaves_the_scopes_of_its_actor<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    for tenant in ["eu/a", "eu/b", "us/a"] {
+        let scope = Scope::new(tenant).unwrap();
+        let call = engine.call(&scope, &key("k"), notify(Trouble::UnknownForeign)).await;
+        assert!(matches!(call, Ok(Outcome::Unknown { .. })));
+    }
+    let sees = async |scopes: Scopes| {
+        let ops = engine.ops(Actor::new("ada", Permissions::admin(), scopes).unwrap());
+        let all = ops.list(Filter::new()).await.unwrap().rows.len();
+        let waiting = ops.list(Filter::waiting()).await.unwrap().rows.len();
+        assert_eq!(all, waiting);
+        let mut found = 0;
+        for tenant in ["eu/a", "eu/b", "us/a"] {
+            match ops.find(&Scope::new(tenant).unwrap(), &key("k")).await {
+                Ok(summary) => {
+                    found += 1;
+                    ops.show(summary.request_id).await.unwrap();
+                }
+                Err(OpsError::NoSuchRequest) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(found, all);
+        assert_eq!(ops.counts().await.unwrap().unknown.number as usize, all);
+        all
+    };
+    assert_eq!(sees(Scopes::All).await, 3);
+    assert_eq!(sees(Scopes::Only(vec![Scope::new("eu/b").unwrap()])).await, 1);
+    assert_eq!(sees(Scopes::Only(vec![])).await, 0);
+    assert_eq!(sees(Scopes::Prefix("eu/".into())).await, 2);
+    assert_eq!(sees(Scopes::Prefix("%".into())).await, 0, "no pattern");
+}
+
+async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // It looks at all: there is no index, and a copy of its rows in SQL takes minutes.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "needle").await;
+    let later = match is_postgres::<S>() {
+        true => "t.expires_at + n * interval '1 second'",
+        false => "t.expires_at + n * 1000",
+    };
+    let numbers = match is_postgres::<S>() {
+        true => "generate_series(1, 25000) AS s(n)",
+        false => {
+            "(WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 25000) SELECT n FROM c)"
+        }
+    };
+    let id = match is_postgres::<S>() {
+        true => "gen_random_uuid()",
+        false => "randomblob(16)",
+    };
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         advanced_at, created_at, expires_at, params) SELECT 'others', 'k-' || n, {id}, 'd', 1, 'p', \
+         'v1:', 'completed', 'finished', 1, 1, t.created_at, t.created_at, {later}, t.params \
+         FROM atomic_phases_keys AS t, {numbers}"
+    ))
+    .await;
+    let ops = admin(&engine);
+    // No index has the finished and the unknown ones by scope: it is looked for.
+    let filter = Filter::new().scope(&scope());
+    let (mut pages, mut next, mut found, mut last) = (0, None, Vec::new(), None);
+    loop {
+        let filter = match next.take() {
+            Some(cursor) => filter.clone().after(cursor),
+            None => filter.clone(),
+        };
+        let page = ops.list(filter).await.unwrap();
+        found.extend(page.rows);
+        pages += 1;
+        let Some(cursor) = page.next else { break };
+        assert!(last.is_none_or(|last| page.looked_to.unwrap() < last), "it goes on");
+        last = page.looked_to;
+        next = Some(cursor);
+    }
+    assert_eq!((pages, found.len()), (3, 1));
+}

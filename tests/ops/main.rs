@@ -1,0 +1,14 @@
+//! The operators' layer: what it shows, what it does, what it refuses, and what it writes down of it.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acts;
+mod cast;
+mod list;
+mod permissions;
+mod plans;
+mod redaction;
+mod why;

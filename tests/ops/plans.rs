@@ -1,0 +1,173 @@
+//! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
+
+use std::sync::Mutex;
+
+use atomic_phases::ops::{Filter, State};
+use atomic_phases::*;
+use diesel::connection::InstrumentationEvent;
+
+use super::cast::admin;
+use crate::support::*;
+
+static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn record(event: InstrumentationEvent<'_>) {
+    if let InstrumentationEvent::StartQuery { query, .. } = event {
+        SENT.lock().unwrap().push(query.to_string());
+    }
+}
+
+/// The statements that have this in them, or in their values, since the last call.
+fn sent(with: &str) -> Vec<String> {
+    let all = std::mem::take(&mut *SENT.lock().unwrap());
+    all.into_iter().filter(|sql| sql.contains(with)).collect()
+}
+
+/// 100,000 finished rows, of which 12,000 are made to wait and 12,000 others to be due.
+async fn filled() -> Postgres {
+    let db = Postgres::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    db.sql(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         run_after, waiting_since, advanced_at, created_at, expires_at, params) \
+         SELECT 'tenant-' || n % 100, n, gen_random_uuid(), 'book', 1, 'booked charged=i answered', 'v1:', \
+         (CASE n % 8 WHEN 0 THEN 'dead_letter' WHEN 1 THEN 'failed_retryable' ELSE 'completed' END)::atomic_phases_status, \
+         'booked', 1, 1, CASE n % 8 WHEN 1 THEN t END, CASE n % 8 WHEN 0 THEN t END, t, t, \
+         t + interval '1 day', repeat('x', 200)::bytea FROM (SELECT n, now() - n * interval '1 second' AS t \
+         FROM generate_series(1, 100000) AS n ORDER BY random()) AS rows; \
+         INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, \
+         args, staged_at, run_after) SELECT 'tenant-' || n % 100, gen_random_uuid(), 1, gen_random_uuid(), n, \
+         'receipt', '', now() - n * interval '1 second', CASE WHEN n % 2 = 0 THEN now() END \
+         FROM generate_series(1, 100000) AS n; ANALYZE; \
+         CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
+         DECLARE line text; plan text := ''; BEGIN \
+         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true); \
+         FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || call LOOP \
+         plan := plan || line || chr(10); END LOOP; RETURN plan; END $$",
+    )
+    .await;
+    db
+}
+
+/// The plan of a statement as it was sent, with the values that it was sent with.
+async fn plan_of(db: &Postgres, sql: &str) -> String {
+    let (text, binds) = sql.split_once(" -- binds: ").unwrap();
+    let mut text = text.to_owned();
+    let binds = values(binds);
+    for (index, value) in binds.iter().enumerate().rev() {
+        text = text.replace(&format!("${}", index + 1), value);
+    }
+    db.text(&format!("SELECT plan_of($plan${text}$plan$)")).await
+}
+
+/// The values behind a statement, as literals.
+fn values(binds: &str) -> Vec<String> {
+    let inside = binds.trim().strip_prefix('[').unwrap().strip_suffix(']').unwrap();
+    let (mut all, mut depth, mut quoted, mut value) = (Vec::new(), 0, false, String::new());
+    for letter in inside.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            '(' | '[' if !quoted => depth += 1,
+            ')' | ']' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if letter == ',' && depth == 0 && !quoted {
+            all.push(std::mem::take(&mut value));
+        } else {
+            value.push(letter);
+        }
+    }
+    all.push(value);
+    all.iter().map(|value| literal(value.trim())).collect()
+}
+
+fn literal(value: &str) -> String {
+    if value == "None" {
+        return "NULL".to_owned();
+    }
+    let value = value.strip_prefix("Some(").map_or(value, |rest| rest.strip_suffix(')').unwrap());
+    if let Some(list) = value.strip_prefix('[') {
+        return format!("ARRAY[{}]::text[]", list.strip_suffix(']').unwrap().replace('"', "'"));
+    }
+    match value.parse::<i64>() {
+        Ok(_) => value.to_owned(),
+        Err(_) => format!("'{}'", value.trim_matches('"')),
+    }
+}
+
+/// No scan of a table, and no node that had more rows than a search may look at.
+#[track_caller]
+fn is_bounded(plan: &str, index: &str) {
+    assert!(plan.contains(index), "not by {index}: {plan}");
+    assert!(!plan.contains("Seq Scan"), "{plan}");
+    let counts = plan.split("(actual rows=").skip(1);
+    let most =
+        counts.map(|rest| rest.split(' ').next().unwrap().parse::<f64>().unwrap() as u64).max();
+    assert!(most.unwrap() <= 10_033, "{most:?} rows: {plan}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
+    diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
+    let db = filled().await;
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let of = |state| Filter::new().states([state]);
+    let searches = [
+        (Filter::waiting(), "atomic_phases_keys_waiting"),
+        (of(State::Due), "atomic_phases_keys_due"),
+        (Filter::new(), "atomic_phases_keys_expiry"),
+        (of(State::Running), "atomic_phases_keys_expiry"),
+        (Filter::new().stranded(), "atomic_phases_keys_waiting"),
+    ];
+    // A page that is full at once, and one that finds nothing.
+    for (number, (filter, index)) in searches.into_iter().enumerate() {
+        for (kind, filter) in [
+            ("full", filter.clone().reason("")),
+            ("empty", filter.clone().reason(format!("marker-{number}"))),
+            ("limited", filter.definition("book", Some(1)).scope(&Scope::new("tenant-7").unwrap())),
+        ] {
+            sent("");
+            let page = ops.list(filter.page(31)).await.unwrap();
+            let mine = sent("FROM atomic_phases_keys WHERE");
+            assert!(!mine.is_empty(), "{kind}");
+            for sql in mine.iter().filter(|sql| !sql.contains("idempotency_key = $")) {
+                let plan = plan_of(&db, sql).await;
+                let is_of_next = plan.contains("atomic_phases_keys_due");
+                is_bounded(&plan, if is_of_next { "atomic_phases_keys_due" } else { index });
+            }
+            if kind == "full" && number < 3 {
+                assert_eq!(page.rows.len(), 31);
+                // A deep page, from its cursor, is like the first.
+                let cursor = page.next.unwrap();
+                drop(cursor);
+            }
+        }
+    }
+
+    sent("");
+    ops.counts().await.unwrap();
+    let counts = sent("AS waiting,");
+    let plan = plan_of(&db, &counts[0]).await;
+    for index in ["keys_waiting", "keys_due", "staged_jobs_dead"] {
+        is_bounded(&plan, index);
+    }
+    sent("");
+    let id = ops.list(Filter::new().page(1)).await.unwrap().rows[0].request_id;
+    ops.show(id).await.unwrap();
+    let found = sent("WHERE request_id = $");
+    is_bounded(&plan_of(&db, &found[0]).await, "atomic_phases_keys_request");
+    sent("");
+    let job = ops.dead_jobs(None, 31).await.unwrap().rows[0].id;
+    let jobs = sent("ORDER BY staged_at");
+    is_bounded(&plan_of(&db, &jobs[0]).await, "atomic_phases_staged_jobs_dead_oldest");
+    sent("");
+    ops.discard_job(job, 0, "reason").await.unwrap();
+    let found = sent("run_after IS NULL AND job_id = $");
+    is_bounded(&plan_of(&db, &found[0]).await, "atomic_phases_staged_jobs_dead_id");
+    sent("");
+    ops.audit(None, None, 31).await.unwrap();
+    let audit = sent("FROM atomic_phases_audit");
+    is_bounded(&plan_of(&db, &audit[0]).await, "atomic_phases_audit_pkey");
+}

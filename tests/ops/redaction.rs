@@ -1,0 +1,128 @@
+//! Redaction: no key, scope, parameter, output or reply leaves but by a reveal, and each of those is in the
+//! audit, which has none of them either.
+
+use atomic_phases::ops::{Filter, OperatorStore, Permissions, What};
+use atomic_phases::*;
+
+use super::cast::*;
+use crate::support::*;
+
+on_both_stores! {
+    g19_nothing_that_users_gave_leaves_without_a_reveal,
+    g19_the_audit_holds_no_key_and_no_value,
+    of_an_erased_request_nothing_is_left_to_reveal,
+}
+
+const CANARY: &str = "canary";
+
+async fn with_canaries<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
+    let (scope, key) = (Scope::new("scope-canary").unwrap(), key("key-canary"));
+    let request = Notify { who: "params-canary".into(), trouble: Trouble::None.into() };
+    let call = engine.call(&scope, &key, request).context(&"context-canary");
+    finished(call.await);
+    let request = Notify { who: "params-canary".into(), trouble: Trouble::UnknownForeign.into() };
+    let key = support_key("open-canary");
+    let call = engine.call(&scope, &key, request).context(&"context-canary");
+    assert!(matches!(call.await, Ok(Outcome::Unknown { .. })));
+}
+
+fn support_key(name: &str) -> IdempotencyKey {
+    key(name)
+}
+
+async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    with_canaries(&engine).await;
+    let ops = admin(&engine);
+    let page = ops.list(Filter::new().page(1)).await.unwrap();
+    let cursor = page.next.clone().unwrap().to_string();
+    let mut all = format!("{page:?} {cursor} {ops:?}");
+    for row in ops.list(Filter::new()).await.unwrap().rows {
+        let id = row.request_id;
+        all.push_str(&format!("{row:?} {:?} {:?}", ops.show(id).await, ops.why(id).await));
+        for what in What::ALL {
+            all.push_str(&format!("{:?}", ops.reveal(id, what, "reason").await));
+        }
+        all.push_str(&format!("{:?}", ops.retry(id, &row.version, "reason").await));
+        all.push_str(&format!("{:?}", ops.erase(id, &row.version, "reason").await));
+    }
+    all.push_str(&format!("{:?} {:?}", ops.audit(None, None, 100).await, ops.counts().await));
+    assert!(!all.contains(CANARY), "{all}");
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(cursor).unwrap();
+    assert!(!String::from_utf8_lossy(&bytes).contains(CANARY));
+
+    // Through the one door, and only by who may, everything is there.
+    let open = Filter::waiting();
+    let id = ops.list(open).await.unwrap().rows[0].request_id;
+    let shown = async |what| ops.reveal(id, what, "ticket 7").await.unwrap();
+    let key = shown(What::Key).await;
+    assert_eq!((key.scope.as_str(), key.key.as_str()), ("scope-canary", "open-canary"));
+    assert!(key.json.is_none() && key.reply.is_none());
+    assert!(shown(What::Parameters).await.json.unwrap().contains("params-canary"));
+    assert!(shown(What::Context).await.json.unwrap().contains("context-canary"));
+    assert!(shown(What::Outputs).await.json.unwrap().contains("params-canary"));
+    assert!(shown(What::Reply).await.reply.is_none());
+    let finished = Filter::new().states([atomic_phases::ops::State::Finished]);
+    let finished = ops.list(finished).await.unwrap().rows;
+    // Erased above, if its jobs let it be.
+    assert!(finished.is_empty());
+    let acts = ops.audit(Some(id), None, 5).await.unwrap().rows;
+    let told: Vec<_> = acts.iter().map(|act| act.act.as_str()).collect();
+    let expected =
+        ["reveal.reply", "reveal.outputs", "reveal.context", "reveal.parameters", "reveal.key"];
+    assert_eq!(told, expected);
+    assert!(acts.iter().all(|act| act.reason == "ticket 7" && act.actor == "ada"));
+    let viewer = engine.ops(actor(Permissions::responder()));
+    assert!(viewer.reveal(id, What::Key, "curious").await.is_err());
+}
+
+async fn g19_the_audit_holds_no_key_and_no_value<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    with_canaries(&engine).await;
+    let ops = admin(&engine);
+    for row in ops.list(Filter::new()).await.unwrap().rows {
+        for what in What::ALL {
+            let _ = ops.reveal(row.request_id, what, "reason").await;
+        }
+        let output = serde_json::json!({ "canary": 1 });
+        let word = Resolution::executed("notified", &output).unwrap();
+        let _ = ops.resolve(row.request_id, &row.version, word, "reason").await;
+        let word = Resolution::finish(Reply::text(200, "canary"));
+        let _ = ops.resolve(row.request_id, &row.version, word, "reason").await;
+    }
+    let mut held = String::new();
+    let columns = [
+        "actor",
+        "act",
+        "outcome",
+        "refused_because",
+        "reason",
+        "definition",
+        "status_before",
+        "status_after",
+    ];
+    for column in columns {
+        let hex = db.joined("atomic_phases_audit", column).await;
+        let digits = hex.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
+        let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap());
+        held.push_str(&String::from_utf8_lossy(&bytes.collect::<Vec<_>>()));
+    }
+    assert!(held.contains("reveal.key") && held.contains("refused"), "{held}");
+    assert!(!held.contains(CANARY), "{held}");
+}
+
+async fn of_an_erased_request_nothing_is_left_to_reveal<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let call = engine.call(&scope(), &key("k"), notify(Trouble::None)).await;
+    finished(call);
+    let id = id_of(&engine, "k").await;
+    let reply = ops.reveal(id, What::Reply, "reason").await.unwrap().reply.unwrap();
+    assert_eq!(reply.status(), 200);
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    for what in What::ALL {
+        let revealed = ops.reveal(id, what, "reason").await.unwrap();
+        assert!(revealed.json.is_none() && revealed.reply.is_none(), "{what:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! What holds a request, and what ends that: told of every state, of rows that this build cannot run too.
+
+use atomic_phases::ops::{EndedBy, HeldBy, OperatorStore, PhaseStands, State, Why};
+use atomic_phases::*;
+
+use super::cast::*;
+use crate::support::*;
+
+on_both_stores! {
+    each_state_says_what_holds_it_and_what_ends_that,
+    g14_a_row_that_this_build_cannot_run_says_so,
+    details_tell_the_phases_and_what_happened,
+}
+
+#[track_caller]
+fn is(why: &Why, held_by: HeldBy, ended_by: EndedBy, has_time: bool, says: &[&str]) {
+    assert_eq!((why.held_by, why.ended_by), (held_by, ended_by), "{why:?}");
+    assert_eq!(why.until.is_some(), has_time, "{why:?}");
+    for text in says {
+        assert!(why.sentence.contains(text), "no {text:?} in {:?}", why.sentence);
+    }
+    assert!(why.sentence.ends_with('.') && !why.sentence.contains("tenant-1"), "{why:?}");
+}
+
+async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let ops = admin(&engine);
+    let told = async |name: &str| {
+        let found = ops.find(&scope(), &key(name)).await.unwrap();
+        let shown = ops.show(found.request_id).await.unwrap();
+        assert_eq!(ops.why(found.request_id).await.unwrap().held_by, shown.why.held_by);
+        assert_eq!(shown.summary.state, found.state, "a list and one request say the same");
+        (found.state, shown.why)
+    };
+
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    let (state, why) = told("accepted").await;
+    assert_eq!(state, State::Accepted);
+    is(&why, HeldBy::Accepted, EndedBy::Worker, true, &["completer"]);
+
+    leased(&engine, "leased").await;
+    let (state, why) = told("leased").await;
+    assert_eq!(state, State::Running);
+    let call = "the call of `notified` may be under way";
+    is(&why, HeldBy::Lease, EndedBy::Holder, true, &["attempt 1 of 20", call, "(in "]);
+    set(&engine, "leased", "locked_until = created_at").await;
+    let (state, why) = told("leased").await;
+    assert_eq!(state, State::LeaseEnded);
+    is(&why, HeldBy::EndedLease, EndedBy::Worker, true, &["makes it unknown", "`notified`"]);
+
+    back_off(&engine, "failed").await;
+    set(&engine, "failed", "run_after = expires_at").await;
+    let (state, why) = told("failed").await;
+    assert_eq!(state, State::BackingOff);
+    is(&why, HeldBy::BackOff, EndedBy::Worker, true, &["asked for", "(in ", "attempt 1 of 20"]);
+    set(&engine, "failed", "run_after = created_at").await;
+    let (state, why) = told("failed").await;
+    assert_eq!(state, State::Due);
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &["the back-off is over"]);
+
+    unknown(&engine, "unknown").await;
+    let (state, why) = told("unknown").await;
+    assert_eq!(state, State::Unknown);
+    let asked = "its reconcile function is asked at";
+    let says = ["`notified`", "asked for", asked, "asked 0 of 20 times"];
+    is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
+
+    unknown_unasked(&engine, "unasked").await;
+    let (state, why) = told("unasked").await;
+    assert_eq!(state, State::Unknown);
+    let says = ["`charged`", "has no reconcile function"];
+    is(&why, HeldBy::UnknownUnasked, EndedBy::Operator, false, &says);
+
+    dead_letter(&engine, "dead").await;
+    let (state, why) = told("dead").await;
+    assert_eq!(state, State::DeadLetter);
+    is(&why, HeldBy::DeadLetter, EndedBy::Operator, false, &["retries, finishes or erases it"]);
+    set(&engine, "dead", "open_intent = 'charged'").await;
+    let (_, why) = told("dead").await;
+    let says = ["whether the call of `charged` was executed is unknown"];
+    is(&why, HeldBy::DeadLetterUnknown, EndedBy::Operator, false, &says);
+
+    finish(&engine, "finished").await;
+    let (state, why) = told("finished").await;
+    assert_eq!(state, State::Finished);
+    is(&why, HeldBy::Finished, EndedBy::Retention, true, &["replayed until", "(in 23 h"]);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    engine.erase(&scope(), &key("finished")).await.unwrap();
+    let (state, why) = told("finished").await;
+    assert_eq!(state, State::Erased);
+    is(&why, HeldBy::Erased, EndedBy::Retention, true, &["erased"]);
+    set(&engine, "finished", "expires_at = created_at").await;
+    let (_, why) = told("finished").await;
+    is(&why, HeldBy::Expired, EndedBy::Retention, true, &["the key is free"]);
+}
+
+async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let ops = admin(&engine);
+    let ways = [
+        ("definition = 'gone'", StrandedBecause::UnknownDefinition, true),
+        ("definition_version = 9", StrandedBecause::UnknownVersion, true),
+        ("recovery_point = 'gone'", StrandedBecause::UnknownRecoveryPoint, true),
+        ("phases = 'booked=x'", StrandedBecause::NewerForm, true),
+        ("phases = 'booked pay=i answered'", StrandedBecause::ProviderKeyChanged, false),
+    ];
+    for (number, (change, because, is_seen_in_a_list)) in ways.into_iter().enumerate() {
+        let name = format!("k-{number}");
+        back_off(&engine, &name).await;
+        set(&engine, &name, change).await;
+        let found = ops.find(&scope(), &key(&name)).await.unwrap();
+        assert_eq!(found.stranded, Some(because).filter(|_| is_seen_in_a_list), "{change}");
+        let why = ops.why(found.request_id).await.unwrap();
+        is(&why, HeldBy::Stranded(because), EndedBy::Deploy, false, &[because.as_str()]);
+        // What waits for an operator says so first, and then that a retry would not be run here.
+        set(&engine, &name, "status = 'dead_letter', waiting_since = created_at").await;
+        let why = ops.why(found.request_id).await.unwrap();
+        is(
+            &why,
+            HeldBy::DeadLetter,
+            EndedBy::Operator,
+            false,
+            &["would not go on", because.as_str()],
+        );
+        set(&engine, &name, "status = 'unknown', open_intent = 'charged'").await;
+        let why = ops.why(found.request_id).await.unwrap();
+        is(
+            &why,
+            HeldBy::Stranded(because),
+            EndedBy::Deploy,
+            false,
+            &["`charged` was executed is unknown"],
+        );
+        // Another build runs it.
+        set(&engine, &name, "status = 'in_progress', locked_until = expires_at").await;
+        let why = ops.why(found.request_id).await.unwrap();
+        assert_eq!(why.held_by, HeldBy::Lease, "{why:?}");
+    }
+    assert_eq!(app.provider.effects(), 5, "one for each, and nothing was run by looking");
+}
+
+async fn details_tell_the_phases_and_what_happened<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    unknown(&engine, "k").await;
+    let shown = admin(&engine).show(id_of(&engine, "k").await).await.unwrap();
+    let phases: Vec<_> = shown.phases.iter().map(|at| (at.name.as_str(), at.stands)).collect();
+    use PhaseStands::{CallOpen, Done, Later};
+    assert_eq!(phases, [("noted", Done), ("notified", CallOpen), ("answered", Later)]);
+    let timeline = format!("{:?}", shown.timeline);
+    let order = ["Accepted", "Committed { recovery_point: \"noted\" }", "Waits"];
+    let found: Vec<_> = order.iter().map(|what| timeline.find(what).unwrap()).collect();
+    assert!(found.is_sorted(), "{timeline}");
+
+    finish(&engine, "done").await;
+    let shown = admin(&engine).show(id_of(&engine, "done").await).await.unwrap();
+    let jobs: Vec<_> = shown.jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(jobs, ["receipt", "thanks"]);
+    assert!(shown.phases.iter().all(|phase| phase.stands == PhaseStands::Over));
+}
