@@ -164,6 +164,16 @@ pub trait Store: Clone + Send + Sync + 'static {
         guard: &Guard<'_>,
     ) -> impl Future<Output = Result<Option<Self::Transaction>, StoreError>> + Send;
 
+    /// Whether the transaction is open at the server, asked on another connection than its own.
+    #[doc(hidden)]
+    fn is_open(
+        &self,
+        transaction: &TransactionId,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        let _ = transaction;
+        std::future::ready(Ok(true))
+    }
+
     /// Acquires the lease of an existing row: one guarded statement, which raises the fencing token
     /// by one. `None` where somebody else was faster.
     #[doc(hidden)]
@@ -382,6 +392,12 @@ pub trait Transaction<S: Store>: Send {
     /// The connection, for the phase's own statements.
     fn connection(&mut self) -> Result<&mut S::Connection, StoreError>;
 
+    /// How the server knows it. `None` where it cannot end without the phase hearing of it: there is no
+    /// network in between.
+    fn id(&self) -> Option<TransactionId> {
+        None
+    }
+
     /// Inserts the staged jobs, writes `change` guarded and last, and commits.
     fn commit(
         self,
@@ -397,6 +413,11 @@ pub trait Transaction<S: Store>: Send {
     /// Undoes everything and gives the connection back.
     fn rollback(self) -> impl Future<Output = ()> + Send;
 }
+
+/// How the server knows an open transaction.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct TransactionId(pub(crate) String);
 
 /// Where a row stands. `expired` is no status: it is judged at reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

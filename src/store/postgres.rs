@@ -55,7 +55,7 @@ use super::row::{
 use super::{
     Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -290,21 +290,22 @@ impl<P: Pool> Postgres<P> {
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
             let settings = sql::Settings::new(None);
-            let sent = both(begin, settings.execute(&mut &*conn));
+            let sent = both(begin, settings.load::<sql::SettingsRow>(&mut &*conn));
             let set = answered(sent).await.and_then(|(begun, set)| begun.and(set));
-            return tx.unless_refused("begin a transaction", set).await.map(|(tx, _)| Some(tx));
+            let (tx, set) = tx.unless_refused("begin a transaction", set).await?;
+            return Ok(Some(tx.known_by(set)));
         }
         let pin = sql::Pin::new(guard);
-        let sent = both(begin, pin.load::<(bool, bool)>(&mut &*conn));
+        let sent = both(begin, pin.load::<(bool, bool, sql::SettingsRow)>(&mut &*conn));
         let pinned = answered(sent).await.and_then(|(begun, rows)| begun.and(rows));
-        let (tx, rows) = tx.unless_refused("lock the key", pinned).await?;
-        match rows.as_slice() {
-            [(true, _)] => Ok(Some(tx)),
-            [(false, stands)] => {
+        let (tx, mut rows) = tx.unless_refused("lock the key", pinned).await?;
+        match rows.pop() {
+            Some((true, _, set)) => Ok(Some(tx.known_by([set]))),
+            Some((false, stands, _)) => {
                 tx.rollback().await;
-                if *stands { Err(StoreError::Locked) } else { Ok(None) }
+                if stands { Err(StoreError::Locked) } else { Ok(None) }
             }
-            _ => Err(StoreError::database("lock the key", Error::NotFound)),
+            None => Err(StoreError::database("lock the key", Error::NotFound)),
         }
     }
 
@@ -324,7 +325,7 @@ impl<P: Pool> Postgres<P> {
         });
         let sent = join5(
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-            sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
+            sql::Settings::new(Some(ROW_LOCK_WAIT)).load::<sql::SettingsRow>(&mut &*conn),
             OptionFuture::from(make_room),
             sql::Reserve::new(row).load::<(bool, GlanceRow)>(&mut &*conn),
             // The bound is for the reservation only: the phase keeps the session's own.
@@ -332,12 +333,14 @@ impl<P: Pool> Postgres<P> {
         );
         let inserted = answered(async {
             let (begun, set, room, inserted, restored) = sent.await;
-            begun.and(set).and(room.unwrap_or(Ok(0)))?;
+            let set = begun.and(set)?;
+            room.unwrap_or(Ok(0))?;
             let inserted = inserted?;
-            restored.map(|_| inserted)
+            restored.map(|_| (set, inserted))
         })
         .await;
-        let (tx, rows) = tx.unless_refused("reserve the key", inserted).await?;
+        let (tx, (set, rows)) = tx.unless_refused("reserve the key", inserted).await?;
+        let tx = tx.known_by(set);
         let told = rows.into_iter().next();
         if let Some((true, row)) = told {
             let (_, (_, _, created_at, _, _, expires_at), _) = row;
@@ -716,6 +719,14 @@ impl<P: Pool> Store for Postgres<P> {
             .ok_or_else(|| StoreError::database("tell the time", Error::NotFound))
     }
 
+    async fn is_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
+        let number = transaction.0.as_str();
+        let open = ask_again!(self, "look for a transaction", |conn| {
+            sql::IsOpen { number }.load::<bool>(&mut conn)
+        })?;
+        Ok(open == [true])
+    }
+
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
@@ -1060,6 +1071,8 @@ impl<P: Pool> Store for Postgres<P> {
 /// An open transaction. Dropped, it closes its connection, and the server rolls back.
 pub struct PgTransaction<P: Pool> {
     lent: Lent<P>,
+    /// Of one that a phase is given.
+    id: Option<TransactionId>,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     turn: Option<KeyTurn>,
     /// Behind the connection, and so free only when that has gone back.
@@ -1069,6 +1082,10 @@ pub struct PgTransaction<P: Pool> {
 impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     fn connection(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
         self.lent.exclusive()
+    }
+
+    fn id(&self) -> Option<TransactionId> {
+        self.id.clone()
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
@@ -1105,17 +1122,23 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 impl<P: Pool> PgTransaction<P> {
     /// A connection on which `BEGIN` is about to be sent.
     async fn begin(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, turn: None, _place: None })
+        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, id: None, turn: None, _place: None })
     }
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.
     async fn single(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?, turn: None, _place: None })
+        Ok(Self { lent: Lent::of(pool).await?, id: None, turn: None, _place: None })
     }
 
     /// One that holds its phase's place until it ends.
     fn at(self, place: Place) -> Self {
         Self { _place: Some(place), ..self }
+    }
+
+    /// Known by what its settings answered.
+    fn known_by(self, set: impl IntoIterator<Item = sql::SettingsRow>) -> Self {
+        let id = set.into_iter().next().map(|(.., number)| TransactionId(number));
+        Self { id, ..self }
     }
 
     /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its

@@ -25,6 +25,7 @@ on_both_stores! {
     g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client,
     g17_a_cap_of_two_means_two_attempts,
     g17_a_shutdown_uses_up_no_attempt,
+    g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came,
     g17_a_provider_cannot_ask_for_a_back_off_without_end,
     g11_an_operators_retry_does_not_open_the_window_again,
     g11_a_call_ends_with_its_window,
@@ -33,6 +34,7 @@ on_both_stores! {
     g11_a_release_does_not_open_the_window_again,
     g2_a_call_that_is_made_in_a_task_ends_with_its_phase,
     g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
+    g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     g17_a_call_that_never_comes_to_its_effect_ends_at_the_cap,
     g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever,
     calls_that_wait_are_answered_by_the_failure_of_the_other,
@@ -553,6 +555,30 @@ async fn g17_a_shutdown_uses_up_no_attempt<S: TestDb>(db: S) {
     finished(staying.call(&scope(), &key("k"), book(20)).await);
 }
 
+/// The client came first, and the node left: the workers of the others wait as long as before.
+async fn g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came<S: TestDb>(db: S) {
+    let app = App::default();
+    let long = Duration::from_secs(600);
+    let leaving = engine_with(&db, &app, |builder| builder.back_off(long, long));
+    let request = || troubled(Trouble::RetryForeignOnce);
+    failed(leaving.execute(&scope(), &key("k"), request()).await);
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = tokio::spawn(leaving.call(&scope(), &key("k"), request()).execute());
+    let in_the_call = gate.recv().await.unwrap();
+    assert!(leaving.shutdown(Duration::ZERO).await.is_err());
+    in_the_call.send(()).unwrap();
+    let told = call.await.unwrap().unwrap();
+    let Outcome::Failed { cause: FailureCause::ShuttingDown, retry_after } = told else {
+        panic!("{told:?}");
+    };
+    assert!(retry_after > Duration::from_secs(500), "{retry_after:?}");
+    app.provider.stop_no_more();
+    let staying = engine(&db, &app);
+    assert_eq!(completed(&staying).await, Swept::default(), "it is not due");
+    finished(staying.execute(&scope(), &key("k"), request()).await);
+    assert_eq!(app.provider.effects(), 1);
+}
+
 /// Its provider asks for a day.
 #[derive(Clone, Serialize, Deserialize)]
 struct Later;
@@ -870,6 +896,62 @@ async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: 
     let told = call.await.unwrap().unwrap();
     assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
     assert_eq!(app.provider.effects(), 0);
+}
+
+/// Its local phases take longer than the test.
+#[derive(Clone, Serialize, Deserialize)]
+struct Dwells {
+    in_a_batch: bool,
+}
+
+#[atomic_phases(name = "dwells", version = 1)]
+impl<Db: TestDb> Dwells {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<Begun> {
+        Db::add_step(batch, "dwells", "begun");
+        Ok(Begun)
+    }
+
+    #[phase]
+    async fn handed(&self, batch: &mut Batch<'_, Db>, app: &App) -> PhaseResult<Done> {
+        Db::add_step(batch, "dwells", "handed");
+        if self.in_a_batch {
+            app.provider.call("dwells", "nothing").await;
+        }
+        Ok(Done)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "dwells", "answered").await?;
+        app.provider.call("dwells", "nothing").await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// What it would write is not its to write any more, and what it holds others may wait for.
+async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(
+    db: S,
+) {
+    let app = App::default();
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Dwells>();
+    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    // On a database that is one connection nobody takes a row over from an open transaction.
+    let forms: &[(&str, bool)] = if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
+    for (written, (name, in_a_batch)) in forms.iter().enumerate() {
+        let mut gate = app.provider.stop_before_the_effect();
+        let call = engine.call(&scope(), &key(name), Dwells { in_a_batch: *in_a_batch });
+        let call = tokio::spawn(call.execute());
+        let in_the_phase = gate.recv().await.unwrap();
+        let another = "lease_token = lease_token + 1, locked_until = expires_at";
+        db.sql(&format!("UPDATE atomic_phases_keys SET {another} WHERE idempotency_key = '{name}'"))
+            .await;
+        until(async || in_the_phase.is_closed()).await;
+        let told = call.await.unwrap().unwrap();
+        assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+        let steps = db.number("SELECT count(*) FROM steps").await;
+        assert_eq!(steps, [1, 3][written], "{name}");
+    }
 }
 
 /// Its thread stands still right before its first call, for longer than its lease.

@@ -9,10 +9,14 @@
 use std::time::{Duration, Instant};
 
 use crate::support::cluster;
+use crate::support::db::{open_pg, prepare_pg};
 use crate::support::load::{Booked, Client, Ledger, Load};
 use crate::support::look::Look;
 use crate::support::network::{Direction, Line};
 use crate::support::rides::{Node, Random, Rides, number};
+use crate::support::{App, TestDb, finished, key, scope, until};
+use atomic_phases::*;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const DIRECTIONS: [Direction; 3] = [Direction::ToServer, Direction::ToClient, Direction::Both];
@@ -121,4 +125,91 @@ async fn g1_g17_a_silent_network_before_the_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_g17_a_silent_network_before_the_provider() {
     g1_g17_a_silent_network("provider", Between::Provider).await;
+}
+
+/// A request that stands still in the transaction of one of its phases.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stands {
+    in_phase: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Begun;
+
+#[derive(Serialize, Deserialize)]
+struct Pinned;
+
+impl Stands {
+    async fn stand(&self, phase: usize, app: &App) {
+        if self.in_phase == phase {
+            app.provider.call("stands", "nothing").await;
+        }
+    }
+}
+
+#[atomic_phases(name = "stands", version = 1)]
+impl<Db: TestDb> Stands {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Begun> {
+        self.stand(0, app).await;
+        Db::insert_step(tx, "stands", "begun").await?;
+        Ok(Begun)
+    }
+
+    #[phase(isolation = "repeatable_read")]
+    async fn pinned(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Pinned> {
+        self.stand(1, app).await;
+        Db::insert_step(tx, "stands", "pinned").await?;
+        Ok(Pinned)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Reply> {
+        self.stand(2, app).await;
+        Db::insert_step(tx, "stands", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The phase has its transaction on a connection that both ends take for alive: its next statement is
+/// never answered, and no error comes. TCP sees nothing of it, because the proxy in between lives.
+async fn g17_a_connection_that_is_half_open_for_ever(
+    in_phase: usize,
+    store: impl FnOnce(Postgres) -> Postgres,
+) {
+    let url = tokio::task::block_in_place(cluster::new_database) + IDLE_IN_TRANSACTION;
+    let aside = open_pg(&url, 2).await;
+    prepare_pg(&aside).await;
+    let line = Line::that_forgets(port(&url)).await;
+    let (app, db) = (App::default(), store(open_pg(&line.url(&url), 4).await));
+    let builder = Engine::builder(db).app(app.clone()).register::<Stands>();
+    let engine = builder.lease(Duration::from_secs(6)).build().unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Stands { in_phase }).execute());
+    let stands = gate.recv().await.unwrap();
+    line.silence(Direction::Both);
+    until(async || line.met()[2] > 0).await;
+    app.provider.stop_no_more();
+    stands.send(()).unwrap();
+    until(async || line.swallowed() > 0).await;
+    line.heal();
+    let told = tokio::time::timeout(Duration::from_secs(60), call).await;
+    finished(told.expect("it waits for an answer that never comes").unwrap());
+    assert_eq!(app.provider.calls().len(), 2, "the phase was run once more");
+    assert_eq!(aside.number("SELECT count(*) FROM steps").await, 3, "and each was written once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_first_phase_on_a_connection_that_is_half_open_for_ever_is_run_again() {
+    g17_a_connection_that_is_half_open_for_ever(0, |db| db).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_that_locks_its_row_on_a_half_open_connection_is_run_again() {
+    g17_a_connection_that_is_half_open_for_ever(1, |db| db).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_on_a_half_open_connection_of_the_applications_is_run_again() {
+    g17_a_connection_that_is_half_open_for_ever(2, |db| Postgres::with_pool(db.pool().clone())).await;
 }

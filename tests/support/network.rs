@@ -49,6 +49,10 @@ struct Shared {
     /// Raised to reset every connection that was open before.
     generation: watch::Sender<u64>,
     fates: Mutex<Random>,
+    /// The fate of every connection, where it is not drawn.
+    always: Option<Fate>,
+    /// How often bytes were taken that arrive nowhere.
+    swallowed: AtomicUsize,
     /// By [`Fate`]: how many connections were open while the network was silent.
     met: [AtomicUsize; 3],
 }
@@ -56,6 +60,15 @@ struct Shared {
 impl Line {
     /// A line to this port of this machine. The fates of connections are drawn from the seed.
     pub async fn to(upstream: u16, seed: u64) -> Self {
+        Self::open(upstream, seed, None).await
+    }
+
+    /// A line to this port on which each connection that meets a silence stays half open for ever.
+    pub async fn that_forgets(upstream: u16) -> Self {
+        Self::open(upstream, 0, Some(Fate::HalfOpen)).await
+    }
+
+    async fn open(upstream: u16, seed: u64, always: Option<Fate>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
@@ -63,6 +76,8 @@ impl Line {
             weather: watch::Sender::new(Weather::Fair),
             generation: watch::Sender::new(0),
             fates: Mutex::new(Random(seed)),
+            always,
+            swallowed: AtomicUsize::new(0),
             met: Default::default(),
         });
         let line = Self { port, shared: shared.clone() };
@@ -111,6 +126,11 @@ impl Line {
         self.shared.weather.send_replace(Weather::Fair);
     }
 
+    /// How often bytes were taken that arrive nowhere.
+    pub fn swallowed(&self) -> usize {
+        self.shared.swallowed.load(Ordering::SeqCst)
+    }
+
     /// How many connections met a silence: delivered late, reset after it, left half open.
     pub fn met(&self) -> [usize; 3] {
         [0, 1, 2].map(|fate| self.shared.met[fate].load(Ordering::SeqCst))
@@ -120,7 +140,8 @@ impl Line {
 impl Shared {
     fn fate(&self) -> Fate {
         let fates = [Fate::Delivered, Fate::Reset, Fate::HalfOpen];
-        fates[self.fates.lock().unwrap().below(3) as usize]
+        let drawn = fates[self.fates.lock().unwrap().below(3) as usize];
+        self.always.unwrap_or(drawn)
     }
 }
 
@@ -187,6 +208,7 @@ async fn pass(
         let silent = !passes(&weather.borrow_and_update());
         lost |= silent && fate != Fate::Delivered || half_open.load(Ordering::SeqCst);
         if lost {
+            shared.swallowed.fetch_add(1, Ordering::SeqCst);
             // Its sender believes that it was sent. Nor is the end of one end heard of by the other.
             if read == 0 {
                 return std::future::pending().await;

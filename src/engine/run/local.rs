@@ -2,11 +2,7 @@
 //! runs here like every other; its commit creates the row, too.
 
 use std::ops::ControlFlow::{self, Break};
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
-
-use futures_util::FutureExt;
-use tracing::Instrument;
 
 use super::body::{Body, database_failed, refused, store_failed, timed_out};
 use super::commit::CommitFate;
@@ -92,6 +88,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Err(error) => return Err(error.into()),
         };
         let (body, jobs) = self.local_body(index, phase, &mut writing).await?;
+        let Some(body) = body else {
+            drop(writing);
+            observe::lost(self.definition.name);
+            return Ok(Ok(Break(RoundEnd::Lost)));
+        };
         let transition = match self.transition_of(phase, body) {
             Ok(transition) => transition,
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
@@ -171,12 +172,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         transition.map_err(|rule| stopped(FailureCause::Misuse { phase: phase.name, rule }))
     }
 
+    /// Runs its body; `None` where the row is another holder's by now.
     async fn local_body(
         &self,
         index: usize,
         phase: &'static Phase,
         writing: &mut Writing<'_, S>,
-    ) -> Result<(Body<PhaseFailure>, Vec<StagedJob>), CallError> {
+    ) -> Result<(Option<Body<PhaseFailure>>, Vec<StagedJob>), CallError> {
         #[cfg(feature = "fault-injection")]
         if let (Some(Mode::CutConnection), Writing::Open(tx) | Writing::Reserved(tx)) =
             (crate::fault::at(phase.name, Place::BeforeBody).await, &mut *writing)
@@ -191,28 +193,28 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             derived_key: None,
         };
         let began = Moment::now();
-        let ended = match writing {
+        let body = match writing {
             Writing::Open(tx) | Writing::Reserved(tx) => {
+                let transaction = tx.id();
                 let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
                 let running = inside!(phase.name, self.request.run_local(index, &mut tx, &inputs));
-                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
+                self.attended(phase, transaction, running).await
             }
             Writing::Statements(_, statements) | Writing::Create(_, statements) => {
                 let mut batch = Batch::new(statements, &mut staging);
                 let running =
                     inside!(phase.name, self.request.run_batch(index, &mut batch, &inputs));
-                bounded(phase, AssertUnwindSafe(running).catch_unwind()).await
+                self.attended(phase, None, running).await
             }
         };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
-        let body = ended.map_or(Body::TimedOut, Body::of);
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
             match self.core.encode(&self.holder.scope, &self.holder.key, "args", &job.args) {
                 Ok(args) => job.args = args.into_owned(),
                 Err(error) => {
                     let failure = PhaseFailure::Retryable { reason: error.0, after: None };
-                    return Ok((Body::Failed(failure), Vec::new()));
+                    return Ok((Some(Body::Failed(failure)), Vec::new()));
                 }
             }
         }
@@ -221,14 +223,5 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     fn may_rerun(&self) -> bool {
         self.reruns < self.core.settings.max_reruns
-    }
-}
-
-/// The body of a local phase within its time limit, if it has one. `None`: it took longer.
-async fn bounded<T>(phase: &Phase, body: impl Future<Output = T>) -> Option<T> {
-    let body = body.instrument(observe::phase(phase.name));
-    match phase.time_limit() {
-        None => Some(body.await),
-        Some(limit) => tokio::time::timeout(limit, body).await.ok(),
     }
 }

@@ -4,6 +4,7 @@
 //! Each phase comes to a `Transition` of the row; `commit` is the one place that
 //! sends one and says what became of it.
 
+mod attended;
 mod body;
 mod commit;
 mod foreign;

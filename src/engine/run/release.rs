@@ -86,8 +86,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
         }
         let hold = match after {
-            // Nor does it move the end of that back-off, so that the next attempt after it counts.
-            _ if !left.is_zero() && cause != FailureCause::ShuttingDown => left,
+            // Nor does it move the end of that back-off, so that the next attempt after it counts; and a
+            // shutdown does not end it.
+            _ if !left.is_zero() => left,
             Some(after) => after.min(settings.longest_back_off_asked_for()),
             None => settings.back_off(failures),
         };

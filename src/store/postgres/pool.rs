@@ -10,7 +10,7 @@ use diesel_async::pooled_connection::{
 };
 #[cfg(feature = "bb8")]
 use diesel_async::{AnsiTransactionManager, TransactionManager};
-use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::FutureExt;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls};
@@ -118,10 +118,44 @@ pub(super) async fn unreachable(url: &str, error: StoreError) -> StoreError {
     ))
 }
 
-/// A connection whose server looks twice a second whether its client is still there, also while it
-/// executes a statement (H13). A phase's statements that go as one cannot set that for themselves.
+/// When the client asks a silent server, by TCP, whether it is still there, and again if it does not say so.
+const SILENT_FOR: Duration = Duration::from_secs(15);
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
+const MOST_ASKED: u32 = 3;
+
+/// How long the server may leave unacknowledged what the client sent, or asked: a machine or a network that
+/// is gone without a word. As long as all the questions take.
+const UNACKNOWLEDGED_FOR: Duration = Duration::from_secs(30);
+
+/// The URL, with a connection's bounds for a peer that is gone, where it does not say its own (G17).
+fn with_bounds(url: &str) -> ConnectionResult<Config> {
+    let mut config: Config = url.parse().map_err(not_connected)?;
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        config.keepalives_idle(SILENT_FOR);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(ASKED_AGAIN);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(MOST_ASKED);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(UNACKNOWLEDGED_FOR);
+    }
+    Ok(config)
+}
+
+fn not_connected(error: tokio_postgres::Error) -> ConnectionError {
+    let told = error.as_db_error().map(|error| error.message().to_owned());
+    ConnectionError::BadConnection(told.unwrap_or_else(|| error.to_string()))
+}
+
+/// A connection that notices when its server is gone, and whose server looks twice a second whether its
+/// client is still there, also while it executes a statement (H13). A phase's statements that go as one
+/// cannot set that for themselves.
 async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
-    let mut conn = AsyncPgConnection::establish(url).await?;
+    let (client, connection) = with_bounds(url)?.connect(NoTls).await.map_err(not_connected)?;
+    let mut conn = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
     let look = conn.batch_execute("SET client_connection_check_interval = 500").await;
     look.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
 }
@@ -173,4 +207,26 @@ fn no_connection(error: impl std::fmt::Display) -> StoreError {
         true => POOLER.to_owned(),
         false => text,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g17_a_connection_asks_whether_its_server_is_there_as_often_as_its_url_says() {
+        let bounds = |url| {
+            let config = with_bounds(url).unwrap();
+            let idle = config.get_keepalives_idle();
+            let (again, most) = (config.get_keepalives_interval(), config.get_keepalives_retries());
+            (idle.as_secs(), again.map(|d| d.as_secs()), most, config.get_tcp_user_timeout().copied())
+        };
+        let seconds = Duration::from_secs;
+        let ours = (15, Some(5), Some(3), Some(seconds(30)));
+        assert_eq!(bounds("postgres://ada@localhost/rides"), ours);
+        assert_eq!(bounds("host=localhost user=ada"), ours);
+        let asked = "postgres://ada@localhost/rides?keepalives_idle=7&keepalives_interval=2\
+                     &keepalives_retries=9&tcp_user_timeout=11";
+        assert_eq!(bounds(asked), (7, Some(2), Some(9), Some(seconds(11))));
+    }
 }

@@ -107,9 +107,12 @@ const SETTINGS: &str = "set_config('atomic_phases.lock_timeout', current_setting
 pub(super) const SAME_JOBS: &str = "to_regclass('atomic_phases_staged_jobs')::oid::text \
     = current_setting('atomic_phases.jobs', true)";
 
+/// The columns of [`SETTINGS`]: the last one is the transaction's number.
+pub(super) type SettingsRow = (String, String, String, String, String);
+
 statement! {
     /// [`SETTINGS`], and a bound for row locks.
-    Settings for Pg, rows sql_types::Untyped, { lock_timeout: Option<String> },
+    Settings for Pg, rows (Text, Text, Text, Text, Text), { lock_timeout: Option<String> },
     "SELECT ", [SETTINGS], ", set_config('lock_timeout', coalesce(", lock_timeout,
     ", current_setting('lock_timeout')), true)"
 }
@@ -175,7 +178,7 @@ statement! {
     /// locks the key's row, so that nobody changes it from then on, the heartbeat neither. The lock is
     /// the better lease while it lasts. Does not wait for it: says whether it has it, and whether the
     /// row is there.
-    Pin<'a> for Pg, rows (Bool, Bool), { locked: NotLocked<'a>, guarded: Guarded<'a> },
+    Pin<'a> for Pg, rows (Bool, Bool, (Text, Text, Text, Text, Text)), { locked: NotLocked<'a>, guarded: Guarded<'a> },
     "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, "), ", [SETTINGS]
 }
 
@@ -184,6 +187,15 @@ impl<'a> Pin<'a> {
         let locked = NotLocked::new(guard.scope, guard.key);
         Self { locked, guarded: Guarded::new(guard) }
     }
+}
+
+statement! {
+    /// Whether the transaction of that number is open: until it ends it holds the lock of its number. Not
+    /// by `pg_xact_status`, which is an error for a number that a server behind a failover has not given
+    /// out yet.
+    IsOpen<'a> for Pg, rows Bool, { number: &'a str },
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' \
+     AND mode = 'ExclusiveLock' AND granted AND transactionid = ", number, "::text::xid8::xid)"
 }
 
 statement! {

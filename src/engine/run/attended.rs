@@ -1,0 +1,71 @@
+//! The body of a local phase, for as long as what it writes can be committed.
+//!
+//! A body ends by itself, as a rule. It is dropped where it would go on for ever or for nothing: past the
+//! phase's time limit; when another holder has the row; and when its transaction has ended without it. A
+//! network can lose a connection and tell neither end: the server then ends the transaction by itself, and the
+//! body waits for an answer that does not come, while the lease is renewed on other connections. TCP alone
+//! does not find that out where a proxy stands in between, so the server is asked, on another connection
+//! (G17).
+
+use std::future::{Future, pending};
+use std::panic::AssertUnwindSafe;
+
+use diesel::result::{DatabaseErrorKind, Error};
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::Run;
+use super::body::{Body, BodyError};
+use crate::definition::{Phase, Step};
+use crate::error::DbError;
+use crate::observe;
+use crate::phase::PhaseFailure;
+use crate::store::{Store, TransactionId};
+
+impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    /// `None` where the row is another holder's. `transaction`: that of the body, if it has one that can end
+    /// without it.
+    pub(super) async fn attended<E: Into<BodyError<PhaseFailure>>>(
+        &self,
+        phase: &Phase,
+        transaction: Option<TransactionId>,
+        body: impl Future<Output = Result<Step, E>>,
+    ) -> Option<Body<PhaseFailure>> {
+        let body = AssertUnwindSafe(body).catch_unwind();
+        let body = body.instrument(observe::phase(phase.name));
+        tokio::select! {
+            biased;
+            ended = body => Some(Body::of(ended)),
+            () = limit(phase) => Some(Body::TimedOut),
+            () = self.lease.lost() => None,
+            () = self.end_of(transaction) => {
+                Some(Body::Failed(PhaseFailure::Database(ended_without_it())))
+            }
+        }
+    }
+
+    /// When the server says that the transaction is over; never, if it does not.
+    async fn end_of(&self, transaction: Option<TransactionId>) {
+        let Some(transaction) = transaction else { return pending().await };
+        loop {
+            tokio::time::sleep(self.core.settings.lease / 3).await;
+            // Without an answer nothing is known.
+            if let Ok(false) = self.core.store.is_open(&transaction).await {
+                return;
+            }
+        }
+    }
+}
+
+async fn limit(phase: &Phase) {
+    match phase.time_limit() {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => pending().await,
+    }
+}
+
+/// What the phase would have heard, had its connection told it.
+fn ended_without_it() -> DbError {
+    let message = "the phase's transaction ended at the server".to_owned();
+    DbError(Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(message)))
+}
