@@ -9,6 +9,7 @@ use atomic_phases_compat::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done,
 };
 
+use super::resolution::not_executed;
 use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::phase::Outputs;
 use crate::store::KeyRow;
@@ -143,10 +144,13 @@ pub(crate) fn progress(
     let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.0.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
+    let is_denied = |phase| row.resolution.as_deref() == Some(&not_executed(phase, row.attempts));
     let call = match row.attempts {
         // Never run, so nothing was called.
         0 => CallState::NotMade,
         _ if row.open_intent.is_some() => CallState::IntentOpen,
+        // As somebody who knows has said since the last attempt.
+        _ if definition.phases.get(done).is_some_and(is_denied) => CallState::NotMade,
         _ => CallState::MayHaveBeenMade,
     };
     let name = row.open_intent.as_deref().unwrap_or(&next.name);

@@ -14,6 +14,7 @@ on_both_stores! {
     g11_an_operators_not_executed_is_not_told_as_known_where_nothing_is_known,
     g2_an_undecodable_row_at_its_cap_keeps_the_record_of_its_class,
     g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded,
+    g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -283,4 +284,31 @@ async fn g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded<
         !report.found_nothing_stranded() || told.iter().any(Result::is_ok),
         "clean, and: {told:?}"
     );
+}
+
+/// Made under a class that needs no intent, the call may have been made as far as the new build knows. Once an
+/// operator has said that it was not, it is made, and asked about no more.
+async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let old = Engine::builder(db.clone()).app(app.clone()).register::<Old>();
+    let old = old.max_attempts(1).build().unwrap();
+    let told = old.execute(&scope(), &key("k"), Old { amount: 1 }).await;
+    assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
+    let new = running::<S, Once>(&db, &app);
+    let word = || Resolution::not_executed("paid", 1);
+    assert_eq!(new.resolve(&scope(), &key("k"), word()).await.unwrap(), Resolved::Applied);
+    assert_eq!(new.resolve(&scope(), &key("k"), word()).await.unwrap(), Resolved::Already);
+    complete(&db, &new).await;
+    let status = new.status(&scope(), &key("k")).await.unwrap().unwrap();
+    assert_eq!((status.status, app.provider.effects()), (Status::Completed, 2), "{status:?}");
+
+    // It was said of the calls before it, and of no later one.
+    let told = old.execute(&scope(), &key("l"), Old { amount: 1 }).await;
+    assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
+    let settled = old.resolve(&scope(), &key("l"), word()).await;
+    assert_eq!(settled.unwrap(), Resolved::Applied);
+    db.sql("UPDATE atomic_phases_keys SET attempts = 2 WHERE idempotency_key = 'l'").await;
+    complete(&db, &new).await;
+    let status = new.status(&scope(), &key("l")).await.unwrap().unwrap();
+    assert_eq!((status.status, app.provider.effects()), (Status::Unknown, 3), "{status:?}");
 }

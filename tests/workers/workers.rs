@@ -2,6 +2,7 @@
 //! Over both stores.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::work::*;
@@ -19,6 +20,7 @@ on_both_stores! {
     g2_a_reconcile_function_that_finds_the_effect_lets_the_request_go_on,
     g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again,
     g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator,
+    an_operator_sees_why_a_reconcile_function_does_not_find_out,
     g2_killed_before_inside_and_after_the_call_a_hundred_times_each,
     g3_two_completers_and_a_retry_make_one_effect,
     g15_the_reaper_deletes_finished_and_expired_keys_only,
@@ -285,6 +287,65 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
     let word = Resolution::not_executed("notified", standing.attempt);
     assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
     assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
+}
+
+/// Its reconcile function fails in a way of its own each time.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Riddle;
+
+#[atomic_phases(name = "riddle", version = 1)]
+impl<Db: TestDb> Riddle {
+    #[phase(foreign(at_most_once))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<String, ForeignError> {
+        call.make(async |key| {
+            Ok::<_, ForeignError>(app.provider.call(key.as_str(), "riddle").await)
+        })
+        .await?;
+        Err(ForeignError::unknown("no answer"))
+    }
+
+    #[reconcile(asked)]
+    async fn find(&self, app: &App) -> PhaseResult<Reconciled<String>> {
+        match app.bodies[0].fetch_add(1, Ordering::SeqCst) {
+            0 => Err(PhaseError::retryable("the search is down")),
+            1 => panic!("canary-in-panic"),
+            2 => std::future::pending().await,
+            3 => Ok(Reconciled::StillUnknown),
+            _ => Err(PhaseError::retryable("the search is gone")),
+        }
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, asked: &String) -> PhaseResult<Reply> {
+        Db::insert_step(tx, asked, "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn an_operator_sees_why_a_reconcile_function_does_not_find_out<S: TestDb>(db: S) {
+    let app = App::default();
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Riddle>();
+    let builder = builder.lease(Duration::from_secs(1)).max_reconciles(5);
+    let engine: TestEngine<S> = builder.build().unwrap();
+    let told = engine.execute(&scope(), &key("k"), Riddle).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    let known = "no answer";
+    for failure in [
+        " (its reconcile function failed: the search is down)",
+        " (its reconcile function panicked)",
+        " (its reconcile function took too long)",
+        "",
+    ] {
+        db.let_time_pass().await;
+        assert_eq!(reconciled(&engine).await.unknown, 1);
+        let reason = status(&engine, "k").await.reason.unwrap();
+        assert_eq!(reason, format!("{known}{failure}"));
+    }
+    db.let_time_pass().await;
+    assert_eq!(reconciled(&engine).await.dead_letters, 1);
+    let reason = status(&engine, "k").await.reason.unwrap();
+    let gone = "no answer (its reconcile function failed: the search is gone)";
+    assert!(reason.contains("at the cap of reconciliations") && reason.ends_with(gone), "{reason}");
 }
 
 async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: TestDb>(db: S) {

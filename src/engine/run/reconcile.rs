@@ -1,6 +1,7 @@
 //! Looking into an unknown outcome: the phase's own reconcile function is asked, under the row's
 //! lease, and what it says is written like everything else, fenced.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -14,12 +15,14 @@ use crate::definition::{Phase, PhaseKind, Step};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
-use crate::phase::{PhaseInputs, Reconciled};
+use crate::phase::{PhaseFailure, Reconciled, PhaseInputs};
 use crate::store::{KeyRow, Settles, Status, Store};
 
 const NOT_EXECUTED: &str = "not executed";
 const NEVER_ANSWERED: &str = "its reconcile function never came to an end";
 const NOT_ITS_PHASE: &str = "the definition has no foreign phase next that could be asked";
+/// Stands between why an outcome became unknown and how its reconcile function failed.
+const ITS_FUNCTION: &str = " (its reconcile function";
 const RECONCILE_CAP: &str = "was not found out at the cap of reconciliations";
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
@@ -38,7 +41,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if row.reconciles > self.core.settings.max_reconciles {
             return self.still_unknown(row, Some(phase.name), Some(NEVER_ANSWERED)).await;
         }
-        match self.found(index, phase).await {
+        let found = match self.found(index, phase).await {
+            Ok(found) => found,
+            Err(why) => return self.not_found_out(row, Some(phase.name), Some(&why)).await,
+        };
+        match found {
             Reconciled::Executed(Step::Output(output)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
                 let behind = match self.resumed_behind(phase, output, executed(phase)) {
@@ -77,7 +84,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
                 Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
             }
-            Reconciled::StillUnknown => self.still_unknown(row, Some(phase.name), None).await,
+            Reconciled::StillUnknown => self.not_found_out(row, Some(phase.name), None).await,
         }
     }
 
@@ -88,9 +95,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         (foreign && intent.is_none_or(|name| phase.is_called(name))).then_some(phase)
     }
 
-    /// What the reconcile function says. One that fails, panics or does not answer within a lease
-    /// has not found out.
-    async fn found(&self, index: usize, phase: &'static Phase) -> Reconciled<Step> {
+    /// What the reconcile function says; why it says nothing, where it failed, panicked or did not answer
+    /// within a lease.
+    async fn found(&self, index: usize, phase: &'static Phase) -> Result<Reconciled<Step>, String> {
         let key = self.derived_key(phase);
         let inputs = PhaseInputs {
             app: &self.core.app,
@@ -103,18 +110,35 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
         let asked = AssertUnwindSafe(asking).catch_unwind();
         match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
-            Ok(Ok(Ok(found))) => found,
+            Ok(Ok(Ok(found))) => Ok(found),
             failed => {
-                let how = match failed {
-                    Ok(Ok(_)) => "it returned an error",
-                    Ok(Err(_)) => "it panicked",
-                    Err(_) => "it took too long",
+                let (how, why) = match failed {
+                    Ok(Ok(Err(error))) => ("it returned an error", failed_with(&error.0)),
+                    Ok(Err(_)) => ("it panicked", "panicked".to_owned()),
+                    _ => ("it took too long", "took too long".to_owned()),
                 };
                 let subject = self.subject();
                 observe::reconcile_failed(self.definition.name, subject, phase.name, how);
-                Reconciled::StillUnknown
+                Err(why)
             }
         }
+    }
+
+    /// As [`still_unknown`](Self::still_unknown). `why`: how the reconcile function failed, if it did. It stands
+    /// beside the reason why the outcome became unknown, until the function is asked again.
+    async fn not_found_out(
+        &mut self,
+        row: &KeyRow,
+        intent: Option<&str>,
+        why: Option<&str>,
+    ) -> Result<RoundEnd, CallError> {
+        let known = row.reason.as_deref().unwrap_or_default();
+        let (reason, _) = known.split_once(ITS_FUNCTION).unwrap_or((known, ""));
+        let reason = match why {
+            Some(why) => format!("{reason}{ITS_FUNCTION} {why})"),
+            None => reason.to_owned(),
+        };
+        self.later_or_never(row, intent, Some(reason.into())).await
     }
 
     /// Later, with back-off; past the cap, an operator has to say. `reason`: why it was not found out,
@@ -125,12 +149,30 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         intent: Option<&str>,
         reason: Option<&'static str>,
     ) -> Result<RoundEnd, CallError> {
+        self.later_or_never(row, intent, reason.map(Into::into)).await
+    }
+
+    async fn later_or_never(
+        &mut self,
+        row: &KeyRow,
+        intent: Option<&str>,
+        reason: Option<Cow<'static, str>>,
+    ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
         if row.reconciles < settings.max_reconciles {
             let hold = settings.reconcile_back_off(row.reconciles);
-            return self.leave(Status::Unknown, intent, hold, reason.map(Into::into)).await;
+            return self.leave(Status::Unknown, intent, hold, reason).await;
         }
-        let reason = at_cap(RECONCILE_CAP, reason.or(row.reason.as_deref()));
+        let reason = at_cap(RECONCILE_CAP, reason.as_deref().or(row.reason.as_deref()));
         self.leave(Status::DeadLetter, intent, Duration::ZERO, Some(reason)).await
+    }
+}
+
+/// In words of the library or of the function.
+fn failed_with(failure: &PhaseFailure) -> String {
+    match failure {
+        PhaseFailure::Retryable { reason, .. } => format!("failed: {reason}"),
+        PhaseFailure::Database(error) => format!("failed: {error}"),
+        PhaseFailure::Reject(_) => "failed: it rejected the request".to_owned(),
     }
 }
