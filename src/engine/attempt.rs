@@ -394,6 +394,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             return false;
         }
         let poll = (FIRST_POLL * (1 << rounds.min(5))).min(LONGEST_POLL);
+        let _waits = self.core.running.waits();
         tokio::time::sleep(poll.min(left)).await;
         true
     }

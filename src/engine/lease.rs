@@ -263,6 +263,8 @@ pub(crate) struct Running(Arc<Count>);
 struct Count {
     closing: AtomicBool,
     requests: AtomicUsize,
+    /// How many of them wait for another holder, for tests.
+    waiting: AtomicUsize,
     /// Rung when the last request goes while the engine is closing.
     gone: Notify,
 }
@@ -285,6 +287,17 @@ impl Running {
         self.0.requests.load(Ordering::SeqCst)
     }
 
+    /// How many of them wait for another holder.
+    pub(super) fn waiting(&self) -> usize {
+        self.0.waiting.load(Ordering::SeqCst)
+    }
+
+    /// A request waits for another holder until it drops this.
+    pub(super) fn waits(&self) -> Waits {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        Waits(self.clone())
+    }
+
     pub(super) async fn close(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
         loop {
@@ -296,6 +309,15 @@ impl Running {
             }
             gone.await;
         }
+    }
+}
+
+/// A request that waits for another holder.
+pub(super) struct Waits(Running);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

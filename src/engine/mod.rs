@@ -129,6 +129,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.app
     }
 
+    /// How many calls wait for another holder at the moment. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn __waiting(&self) -> usize {
+        self.core.running.waiting()
+    }
+
     /// Drains the engine: takes no new request, lets each running one finish its current phase and
     /// releases its lease, so that another node resumes it immediately. Returns when none is left, or
     /// when `within` has passed.

@@ -937,15 +937,18 @@ async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anoth
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Dwells>();
     let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
     // On a database that is one connection nobody takes a row over from an open transaction.
-    let forms: &[(&str, bool)] = if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
+    let forms: &[(&str, bool)] =
+        if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
     for (written, (name, in_a_batch)) in forms.iter().enumerate() {
         let mut gate = app.provider.stop_before_the_effect();
         let call = engine.call(&scope(), &key(name), Dwells { in_a_batch: *in_a_batch });
         let call = tokio::spawn(call.execute());
         let in_the_phase = gate.recv().await.unwrap();
         let another = "lease_token = lease_token + 1, locked_until = expires_at";
-        db.sql(&format!("UPDATE atomic_phases_keys SET {another} WHERE idempotency_key = '{name}'"))
-            .await;
+        db.sql(&format!(
+            "UPDATE atomic_phases_keys SET {another} WHERE idempotency_key = '{name}'"
+        ))
+        .await;
         until(async || in_the_phase.is_closed()).await;
         let told = call.await.unwrap().unwrap();
         assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
@@ -1126,8 +1129,8 @@ async fn calls_that_wait_are_answered_by_the_failure_of_the_other<S: TestDb>(db:
             )
         })
         .collect();
-    // Each of them has found that another runs it, and waits.
-    tokio::time::sleep(ms(200)).await;
+    // Each of them has found that another runs it.
+    until(async || engine.__waiting() == waiting.len()).await;
     in_the_call.send(()).unwrap();
     failed(first.await.unwrap());
     for call in waiting {
@@ -1143,9 +1146,8 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
     let first = tokio::spawn(running.call(&scope(), &key("k"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let wait = OnDuplicate::Wait(Duration::from_secs(600));
-    let waits =
-        tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).into_future());
-    tokio::time::sleep(ms(100)).await;
+    let waits = tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).into_future());
+    until(async || idle.__waiting() == 1).await;
     idle.shutdown(Duration::from_secs(20)).await.unwrap();
     let told = waits.await.unwrap().unwrap();
     assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");

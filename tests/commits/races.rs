@@ -547,11 +547,16 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
         let url = format!("{}?options=-c%20statement_timeout%3D{limit}", url_of(&db));
         let store = crate::support::db::open_pg(&url, 4).await;
         let engine = engine_with(&store, &app, |b| b.lock_wait(Duration::from_millis(600)));
-        let told = engine.call(&scope(), &key("busy"), book(20)).await;
-        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
+        // On a busy machine any statement may take longer than the shortest limit.
+        let is_told = |told: Result<Outcome, CallError>| match told {
+            Ok(Outcome::InProgress { .. }) => true,
+            Err(CallError::Unavailable(_)) if limit == "10" => false,
+            other => panic!("limit {limit}: {other:?}"),
+        };
+        until(async || is_told(engine.call(&scope(), &key("busy"), book(20)).await)).await;
         for form in [Form::AsOne, Form::InTurn] {
-            let told = engine.call(&scope(), &key("busy"), form.parcel(Trouble::None)).await;
-            assert!(matches!(told, Ok(Outcome::InProgress { .. })), "limit {limit}: {told:?}");
+            let parcel = || form.parcel(Trouble::None);
+            until(async || is_told(engine.call(&scope(), &key("busy"), parcel()).await)).await;
         }
     }
     // An error of the phase's own statement, past the bound for the key.
