@@ -122,6 +122,15 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
     let refused =
         strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
     assert!(matches!(refused, Err(ResolveError::NotKnownHere(_))), "{refused:?}");
+    // Nor about a call that is next, where it is another one that may have been made.
+    db.sql("UPDATE atomic_phases_keys SET open_intent = 'another'").await;
+    let charge = Charge { id: "ch_1".to_owned(), padding: String::new() };
+    let executed = Resolution::executed("charged", &charge).unwrap();
+    for word in [Resolution::not_executed("charged", 1), executed] {
+        let refused = say("k", word).await;
+        assert!(matches!(refused, Err(ResolveError::NotThatPhase)), "{refused:?}");
+    }
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
 }
 
 /// A row that another transaction keeps locked is said to be in use; a holder's own write of such a row waits

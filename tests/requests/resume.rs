@@ -350,6 +350,23 @@ async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
     assert_eq!(app.bodies()[1], 2);
     let waiting = engine.check().await.unwrap().waiting;
     assert_eq!((waiting.len(), waiting[0].rows), (1, 1), "and it is visible");
+    // Who takes a row over to give it up makes no attempt: two were made, and were cut off.
+    for _ in 0..2 {
+        let mut gate = app.provider.stop_before_the_effect();
+        let call = engine.call(&scope(), &key("cut-off"), book(20));
+        let call = tokio::spawn(call.__execute_in_place());
+        let in_the_call = gate.recv().await.unwrap();
+        call.abort();
+        assert!(call.await.is_err());
+        app.provider.stop_no_more();
+        drop(in_the_call);
+        db.let_time_pass().await;
+    }
+    let given_up = engine.execute(&scope(), &key("cut-off"), book(20)).await;
+    assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");
+    let counted = "SELECT attempts - forgiven_attempts FROM atomic_phases_keys \
+                   WHERE idempotency_key = 'cut-off'";
+    assert_eq!(db.number(counted).await, 2);
 }
 
 async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {

@@ -1,0 +1,304 @@
+//! What each guarded statement of a store is guarded by: of each condition, a call that breaks it alone and
+//! writes nothing. Over every store.
+
+use super::*;
+
+macro_rules! over_every_store {
+    ($($name:ident),* $(,)?) => {
+        #[cfg(feature = "sqlite")]
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let store = crate::Sqlite::open(":memory:").await.unwrap();
+                super::Store::migrate(&store).await.unwrap();
+                super::$name(store).await;
+            })*
+        }
+        #[cfg(feature = "postgres")]
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
+                let store = crate::Postgres::connect(&url).await.unwrap();
+                super::Store::migrate(&store).await.unwrap();
+                super::$name(store).await;
+            })*
+        }
+        #[cfg(feature = "simulation")]
+        mod on_memory {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let database = crate::simulation::Database::default();
+                super::$name(crate::simulation::Memory::connect(&database)).await;
+            })*
+        }
+    };
+}
+
+over_every_store! {
+    g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over,
+    g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
+    g11_each_recovery_point_begins_a_time_of_its_own,
+    g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
+    g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
+    g18_a_word_about_a_delivery_is_its_claims_only,
+}
+
+const FAR: Duration = Duration::from_secs(1_000_000);
+const OVER: Duration = Duration::ZERO;
+
+/// One key, and the calls about it.
+struct One<S> {
+    store: S,
+    scope: Scope,
+    key: IdempotencyKey,
+    request_id: Uuid,
+}
+
+fn hold(lease: Duration) -> Hold {
+    Hold { lease, retention: FAR }
+}
+
+fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
+    Change {
+        status: Status::InProgress,
+        recovery_point,
+        outputs: None,
+        open_intent: None,
+        hold,
+        resolution: None,
+        settles: Settles::Nothing,
+        reason: None,
+        forgiven_attempts: 0,
+        response: None,
+    }
+}
+
+impl<S: Store> One<S> {
+    /// In progress, with a lease of this length, a retention of that, and token 1.
+    async fn of(store: &S, lease: Duration, retention: Duration) -> Self {
+        let one = Self {
+            store: store.clone(),
+            scope: Scope::new("s").unwrap(),
+            key: IdempotencyKey::new(Uuid::new_v4().to_string()).unwrap(),
+            request_id: Uuid::new_v4(),
+        };
+        let row = NewRow {
+            scope: &one.scope,
+            key: &one.key,
+            request_id: one.request_id,
+            definition: "d",
+            version: 1,
+            phases: "x",
+            fingerprint: "v1:f",
+            params: b"{}",
+            context: None,
+            birth: Birth::Held(lease),
+            retention,
+            lock_wait: Duration::from_secs(1),
+            replaces: None,
+        };
+        let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else {
+            panic!("not reserved");
+        };
+        assert!(matches!(tx.commit_reservation().await, Commit::Done));
+        one
+    }
+
+    fn guard<'a>(&'a self, lease_token: i64, recovery_point: &'a str) -> Guard<'a> {
+        let (scope, key, request_id) = (&self.scope, &self.key, self.request_id);
+        Guard { scope, key, request_id, lease_token, recovery_point }
+    }
+
+    fn claim(&self, right: Right) -> Claim<'_> {
+        Claim {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            lease_token: 1,
+            status: Status::InProgress,
+            recovery_point: Some("started"),
+            phases: None,
+            right,
+        }
+    }
+
+    async fn is_taken(&self, claim: Claim<'_>) -> bool {
+        self.store.take_over(&claim, hold(OVER)).await.unwrap().is_some()
+    }
+
+    async fn row(&self) -> KeyRow {
+        self.store.read(&self.scope, &self.key).await.unwrap().unwrap()
+    }
+
+    /// In a phase's transaction.
+    async fn commit(&self, from: &str, change: &Change<'_>, jobs: &[StagedJob]) {
+        let guard = self.guard(1, from);
+        let tx = self.store.begin(Isolation::ReadCommitted, &guard).await.unwrap().unwrap();
+        let commit = tx.commit(&guard, change, jobs).await;
+        assert!(matches!(commit, Commit::Done), "{commit:?}");
+    }
+}
+
+async fn g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over<S: Store>(store: S) {
+    let one = One::of(&store, OVER, FAR).await;
+    let claim = || one.claim(Right::Free);
+    assert!(!one.is_taken(Claim { request_id: Uuid::new_v4(), ..claim() }).await, "another life");
+    assert!(!one.is_taken(Claim { lease_token: 2, ..claim() }).await, "another token");
+    assert!(!one.is_taken(Claim { status: Status::Unknown, ..claim() }).await, "another status");
+    assert!(!one.is_taken(Claim { recovery_point: Some("p"), ..claim() }).await, "another place");
+    // Its holder lives after all, and renewed it since it was read.
+    assert!(store.renew(&one.guard(1, ""), hold(FAR)).await.unwrap());
+    assert!(!one.is_taken(claim()).await, "renewed");
+    // By its own holder, whose commit got no answer: not once the row is another's.
+    assert!(one.is_taken(one.claim(Right::Own)).await);
+    assert_eq!((one.row().await.lease_token, one.row().await.attempts), (2, 1));
+    assert!(!one.is_taken(one.claim(Right::Own)).await, "the seen token is not the row's any more");
+    assert!(!one.is_taken(claim()).await);
+    assert!(one.is_taken(Claim { lease_token: 2, ..claim() }).await);
+    assert_eq!((one.row().await.lease_token, one.row().await.attempts), (3, 2));
+}
+
+async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again<S: Store>(
+    store: S,
+) {
+    let one = One::of(&store, OVER, OVER).await;
+    let renews = async |guard| store.renew(&guard, hold(FAR)).await.unwrap();
+    assert!(!renews(one.guard(2, "")).await, "another token");
+    assert!(
+        !renews(Guard { request_id: Uuid::new_v4(), ..one.guard(1, "") }).await,
+        "another life"
+    );
+    assert!(one.row().await.expired && one.row().await.lease_left.is_zero());
+    assert!(renews(one.guard(1, "")).await);
+    assert!(!one.row().await.expired && !one.row().await.lease_left.is_zero());
+    // And it is never kept for less.
+    let less = Hold { lease: FAR, retention: OVER };
+    assert!(store.renew(&one.guard(1, ""), less).await.unwrap());
+    assert!(!one.row().await.expired);
+    let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
+    assert!(matches!(store.write(&one.guard(1, "started"), &done).await, Commit::Done));
+    assert!(!renews(one.guard(1, "")).await, "it runs no more");
+}
+
+/// The age of a call is counted from the recovery point before it: what a later phase does is younger than
+/// what an earlier one did.
+async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
+    let one = One::of(&store, FAR, FAR).await;
+    let long_ago = Duration::from_millis(60);
+    let ages = async |what: &str, moves: bool, began: std::time::Instant| {
+        let age = one.row().await.since_advance;
+        match moves {
+            true => assert!(age <= began.elapsed() + Duration::from_millis(2), "{what}: {age:?}"),
+            false => assert!(age + Duration::from_millis(2) >= long_ago, "{what}: {age:?}"),
+        }
+    };
+    for (what, moves) in [("commit", true), ("write", true), ("advance", true), ("intent", false)] {
+        // It is time itself that has to pass.
+        tokio::time::sleep(long_ago).await;
+        let began = std::time::Instant::now();
+        match what {
+            "commit" => one.commit("started", &to("a", FAR), &[]).await,
+            "write" => {
+                let written = store.write(&one.guard(1, "a"), &to("b", FAR)).await;
+                assert!(matches!(written, Commit::Done), "{written:?}");
+            }
+            "advance" => {
+                let statements = Statements::default();
+                let writes = Writes { statements, jobs: &[], within: FAR };
+                let guard = one.guard(1, "b");
+                let level = Isolation::ReadCommitted;
+                let written = store.advance(level, &guard, &to("c", FAR), writes).await;
+                assert!(matches!(written, Commit::Done), "{written:?}");
+            }
+            _ => {
+                let intent = Change { open_intent: Some("d"), ..to("c", FAR) };
+                let written = store.write(&one.guard(1, "c"), &intent).await;
+                assert!(matches!(written, Commit::Done), "{written:?}");
+            }
+        }
+        ages(what, moves, began).await;
+    }
+}
+
+async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: Store>(store: S) {
+    let found = |one: &One<S>, lease_token| Abandoned {
+        scope: one.scope.clone(),
+        key: one.key.clone(),
+        request_id: one.request_id,
+        lease_token,
+    };
+    let alive = One::of(&store, FAR, FAR).await;
+    assert!(!store.enrol(&found(&alive, 1)).await.unwrap(), "its holder lives");
+    let one = One::of(&store, OVER, FAR).await;
+    let another = Abandoned { request_id: Uuid::new_v4(), ..found(&one, 1) };
+    assert!(!store.enrol(&another).await.unwrap(), "another life");
+    assert!(!store.enrol(&found(&one, 2)).await.unwrap(), "another token");
+    assert!(store.enrol(&found(&one, 1)).await.unwrap());
+    assert!(!store.enrol(&found(&one, 1)).await.unwrap(), "it is entered");
+    let done = One::of(&store, OVER, OVER).await;
+    let finished = Change { status: Status::Completed, ..to("finished", OVER) };
+    assert!(matches!(store.write(&done.guard(1, "started"), &finished).await, Commit::Done));
+    assert!(!store.enrol(&found(&done, 1)).await.unwrap(), "it is finished");
+    assert_eq!(
+        store.reap(10).await.unwrap(),
+        1,
+        "and of all of them the only one to be reaped (G15)"
+    );
+}
+
+/// A request with two jobs of one phase.
+async fn staged<S: Store>(store: &S) -> [JobAt; 2] {
+    let one = One::of(store, FAR, FAR).await;
+    let job = |position| StagedJob {
+        id: Uuid::new_v4(),
+        name: "job".to_owned(),
+        position,
+        args: b"1".to_vec(),
+    };
+    one.commit("started", &to("a", FAR), &[job(0), job(1)]).await;
+    [0, 1].map(|position| JobAt {
+        scope: one.scope.clone(),
+        request_id: one.request_id,
+        position,
+        attempts: 0,
+    })
+}
+
+async fn g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn<S: Store>(store: S) {
+    let [first, second] = staged(&store).await;
+    let claims =
+        async |at: &JobAt, lease| store.claim_job(at, lease).await.unwrap().map(|row| row.at);
+    assert!(claims(&JobAt { attempts: 1, ..first.clone() }, FAR).await.is_none(), "another token");
+    assert!(claims(&second, FAR).await.is_none(), "the first one is to come before it");
+    let first = claims(&first, OVER).await.unwrap();
+    let first = claims(&first, FAR).await.unwrap();
+    assert_eq!(first.attempts, 2);
+    assert!(claims(&first, FAR).await.is_none(), "it is under way");
+    assert!(claims(&second, FAR).await.is_none(), "and not its turn before the first has ended");
+    assert!(store.job_failed(&first, Undelivered::Dead, "dead").await.unwrap());
+    let second = claims(&second, FAR).await.unwrap();
+    // The first is let try again while the second is under way.
+    assert_eq!(store.revive_jobs().await.unwrap(), 1);
+    let first = JobAt { attempts: 3, ..first };
+    assert!(claims(&first, FAR).await.is_none(), "the second is under way");
+    assert!(store.job_failed(&second, Undelivered::Again(OVER), "later").await.unwrap());
+    assert!(claims(&first, FAR).await.is_some());
+    assert!(claims(&second, FAR).await.is_none());
+}
+
+async fn g18_a_word_about_a_delivery_is_its_claims_only<S: Store>(store: S) {
+    let [first, _] = staged(&store).await;
+    let late = store.claim_job(&first, OVER).await.unwrap().unwrap().at;
+    let current = store.claim_job(&late, FAR).await.unwrap().unwrap().at;
+    assert!(!store.job_delivered(&late).await.unwrap());
+    for becomes in [Undelivered::Again(OVER), Undelivered::Left, Undelivered::Dead] {
+        assert!(!store.job_failed(&late, becomes, "late").await.unwrap());
+    }
+    let due = async || store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows.len();
+    assert_eq!(due().await, 0, "nothing has changed");
+    assert!(store.job_delivered(&current).await.unwrap());
+    assert_eq!(due().await, 1, "the second is next");
+    assert!(!store.job_delivered(&current).await.unwrap(), "it is gone");
+    assert_eq!(store.dead_jobs().await.unwrap(), 0);
+}
