@@ -44,7 +44,7 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`CodecError`] where the value is not readable here (another key, a row that was tampered
-    /// with). The row is left alone, never restarted.
+    /// with). The row, or the staged job, is left to other nodes, never restarted.
     fn decode<'v>(
         &self,
         place: Place<'_>,

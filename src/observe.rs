@@ -381,6 +381,14 @@ pub(crate) fn job_unsettled(job: &JobSeen, kind: &'static str) {
     job_event!(warn, job, { kind, }, "the store failed behind a delivery");
 }
 
+/// An enqueuer met a job whose arguments its codec cannot open. Once for each name.
+pub(crate) fn job_sealed(name: &str) {
+    warn!(
+        job = name,
+        "left to other nodes: the codec of this process cannot open such a job's arguments"
+    );
+}
+
 /// An enqueuer met a job that its sink does not handle. Once for each name.
 pub(crate) fn job_not_handled(name: &str) {
     warn!(job = name, "left to other nodes: the sink of this process does not handle such jobs");

@@ -59,8 +59,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 
     /// Staged jobs that could have been delivered for longer than `overdue` and are not, the longest
     /// waiting first: up to `limit` of them, a thousand at most. No enqueuer runs, all of them are
-    /// busy, an earlier job of the request waits, or no node's sink
-    /// [handles](crate::JobSink::handles) their name.
+    /// busy, no node's sink [handles](crate::JobSink::handles) their name, or no node's codec opens their
+    /// arguments. What waits for another job of its request is not among them.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be read.

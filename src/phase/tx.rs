@@ -64,6 +64,13 @@ pub struct StagedJob {
     pub(crate) args: Vec<u8>,
 }
 
+impl StagedJob {
+    /// Whether its phase staged another one before it, which is delivered first.
+    pub(crate) fn is_behind_another(&self) -> bool {
+        self.position & i64::from(u32::MAX) != 0
+    }
+}
+
 /// The jobs that a phase has staged so far.
 #[derive(Debug)]
 pub(crate) struct Staging {

@@ -5,7 +5,14 @@
 
 pub(crate) mod audit;
 mod by_text;
+/// The tests' own server.
+#[cfg(all(test, feature = "postgres"))]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[path = "../../tests/support/cluster.rs"]
+pub(crate) mod cluster;
 mod due;
+#[cfg(test)]
+mod guards;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -272,16 +279,18 @@ pub trait Store: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
 
-    /// The job was delivered: its row goes. `false` where somebody else has it by now.
+    /// The job was delivered: its row goes, and the next of its request is due. `false` where somebody
+    /// else has it by now, or it is gone.
     #[doc(hidden)]
     fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The job was not delivered, for this reason: again after `back_off`, or never (`None`).
+    /// The job was not delivered, for this reason. Behind a dead one the next of its request is due; the
+    /// others wait until it is out of the way, and no search finds them meanwhile.
     #[doc(hidden)]
     fn job_failed(
         &self,
         at: &JobAt,
-        back_off: Option<Duration>,
+        becomes: Undelivered,
         reason: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
@@ -812,6 +821,17 @@ impl Change<'_> {
     fn due(&self) -> Option<Duration> {
         (!matches!(self.status, Status::Completed | Status::DeadLetter)).then_some(self.hold)
     }
+}
+
+/// What becomes of a job that was not delivered.
+#[derive(Clone, Copy)]
+pub enum Undelivered {
+    /// It is due again after so long.
+    Again(Duration),
+    /// It is due at once, for another node. The attempt does not count.
+    Left,
+    /// It is a dead letter.
+    Dead,
 }
 
 /// What became of a guarded write. Never a guess (G7).

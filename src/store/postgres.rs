@@ -55,7 +55,7 @@ use super::row::{
 use super::{
     Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Writes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -905,37 +905,37 @@ impl<P: Pool> Store for Postgres<P> {
         rows.into_iter().next().map(|row| job(at, row)).transpose()
     }
 
+    // Not sent again by itself: what it comes to the second time depends on the first.
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let deleted = ask_again!(self, "delete a delivered job", |conn| {
-            sql::JobDelivered {
-                scope: at.scope.as_str(),
-                request_id: at.request_id,
-                position: at.position,
-                attempts: at.attempts.cast_signed(),
-            }
-            .execute(&mut conn)
-        })?;
-        Ok(deleted == 1)
+        let deleted = ask!(self, "delete a delivered job", |conn| {
+            sql::JobDelivered::new(at).load::<i64>(&mut conn)
+        });
+        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
+            self.pool.forget_idle();
+        }
+        Ok(deleted? == [1])
     }
 
     async fn job_failed(
         &self,
         at: &JobAt,
-        back_off: Option<Duration>,
+        becomes: Undelivered,
         reason: &str,
     ) -> Result<bool, StoreError> {
-        let updated = ask_again!(self, "put a job back", |conn| {
-            sql::JobFailed {
-                back_off_ms: back_off.map(millis),
-                reason,
-                scope: at.scope.as_str(),
-                request_id: at.request_id,
-                position: at.position,
-                attempts: at.attempts.cast_signed(),
+        let put_back = |after, counts| sql::JobPutBack::new(at, after, counts, reason);
+        let put_back = match becomes {
+            Undelivered::Again(after) => put_back(after, true),
+            Undelivered::Left => put_back(Duration::ZERO, false),
+            Undelivered::Dead => {
+                let dead = ask_again!(self, "put a dead job aside", |conn| {
+                    sql::JobDead::new(at, reason).load::<i64>(&mut conn)
+                })?;
+                return Ok(dead == [1]);
             }
-            .execute(&mut conn)
-        })?;
-        Ok(updated == 1)
+        };
+        let updated =
+            ask_again!(self, "put a job back", |conn| { (&put_back).load::<i64>(&mut conn) })?;
+        Ok(updated == [1])
     }
 
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -1122,7 +1122,12 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 impl<P: Pool> PgTransaction<P> {
     /// A connection on which `BEGIN` is about to be sent.
     async fn begin(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?.in_transaction()?, id: None, turn: None, _place: None })
+        Ok(Self {
+            lent: Lent::of(pool).await?.in_transaction()?,
+            id: None,
+            turn: None,
+            _place: None,
+        })
     }
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.

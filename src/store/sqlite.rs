@@ -47,7 +47,7 @@ use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Writes, is_nested,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -547,30 +547,43 @@ impl Store for Sqlite {
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let delete = sql::JobDelivered {
-            scope: at.scope.as_str().to_owned(),
-            request_id: at.request_id.as_bytes().to_vec(),
-            position: at.position,
-            attempts: at.attempts.cast_signed(),
-        };
-        Ok(self.run("delete a delivered job", |conn| delete.execute(conn)).await? == 1)
+        let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDue::new(at));
+        self.run("delete a delivered job", |conn| {
+            conn.immediate_transaction(|conn| {
+                let is_ours = delete.execute(conn)? == 1;
+                if is_ours {
+                    next.execute(conn)?;
+                }
+                Ok(is_ours)
+            })
+        })
+        .await
     }
 
     async fn job_failed(
         &self,
         at: &JobAt,
-        back_off: Option<Duration>,
+        becomes: Undelivered,
         reason: &str,
     ) -> Result<bool, StoreError> {
-        let put_back = sql::JobFailed {
-            back_off_ms: back_off.map(millis),
-            reason: reason.to_owned(),
-            scope: at.scope.as_str().to_owned(),
-            request_id: at.request_id.as_bytes().to_vec(),
-            position: at.position,
-            attempts: at.attempts.cast_signed(),
-        };
-        Ok(self.run("put a job back", |conn| put_back.execute(conn)).await? == 1)
+        let put_back = sql::JobFailed::new(at, becomes, reason);
+        let (next, others) = (sql::MakeNextDue::new(at), sql::LetOthersWait::new(at));
+        self.run("put a job back", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let is_ours = put_back.execute(conn)? == 1;
+                match becomes {
+                    _ if !is_ours => {}
+                    Undelivered::Dead => {
+                        next.execute(conn)?;
+                    }
+                    Undelivered::Again(_) | Undelivered::Left => {
+                        others.execute(conn)?;
+                    }
+                }
+                Ok(is_ours)
+            })
+        })
+        .await
     }
 
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {

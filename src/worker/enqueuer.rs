@@ -12,26 +12,41 @@ use uuid::Uuid;
 use super::backlog::Candidate;
 use super::dispatcher::{Dispatcher, Searching, Settled, Source};
 use super::job::{DeliveryError, DynSink, Job, JobSink, Then};
-use super::{Stop, WorkerConfig, until_shutdown};
+use super::rests::Rests;
+use super::{Stop, WorkerConfig, by_chance, until_shutdown};
 use crate::engine::Engine;
 use crate::key::Scope;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen};
-use crate::store::{DueJob, JobPlace, JobRow, Store, StoreError};
+use crate::store::{DueJob, JobAt, JobPlace, JobRow, Store, StoreError, Undelivered};
 
 /// The longest back-off, also where a sink asks for more.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
 
+/// How long to wait at first until a word about a delivery is said again; doubles up to 64 times that.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
 /// Why a job is a dead letter of which each delivery up to the cap began, and the last did not end.
 const CUT_OFF: &str = "the last delivery up to the cap was cut off, as where its process ends";
 
-/// How many names without a handler here are reported, once each.
+/// How many names that this node leaves to others are reported, once each.
 const REPORTED: usize = 1000;
+
+/// Stands with a job whose arguments a node could not open.
+const SEALED: &str = "a node's codec cannot open its arguments: it has another secret, most likely";
+
+/// And with one that its sink gave back.
+const NOT_HANDLED: &str = "a node's sink does not handle its name any more";
+
+/// How long this node does not try a job again that it had to leave after it was claimed: from the first time
+/// to the longest. Each try is a claim, which keeps other nodes from the job for its length.
+const LEFT_FOR: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 
 /// Hands staged jobs to a [`JobSink`], at least once each (G18), those of one request in their order.
 /// A job that fails waits, with a back-off that doubles up to an hour, and its request's later jobs
 /// with it; at the cap it is a dead letter, and they go on. A delivery that ends with its process
-/// counts towards the cap as well.
+/// counts towards the cap as well. A job that this node cannot deliver, because its sink does not handle the
+/// name or its codec does not open the arguments, is left to the others, and no attempt counts.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::Completer)'s.
 pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
@@ -51,7 +66,8 @@ pub struct Delivered {
     /// Another node was faster, the answer to the claim came too late to deliver under it, or the store
     /// failed in between: delivered again, if need be.
     pub lost: u32,
-    /// Left to a node whose sink [handles](JobSink::handles) their name.
+    /// Left to a node whose sink [handles](JobSink::handles) their name, and whose codec opens their
+    /// arguments.
     pub left: u32,
 }
 
@@ -75,7 +91,8 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
         let source = DueJobs {
             delivery: Arc::new(delivery),
             sum: Delivered::default(),
-            unhandled: HashSet::new(),
+            left: Rests::of(LEFT_FOR),
+            reported: HashSet::new(),
         };
         Self { jobs: Dispatcher::new(source, &config) }
     }
@@ -102,7 +119,38 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
 struct DueJobs<S: Store, A> {
     delivery: Arc<Delivery<S, A>>,
     sum: Delivered,
-    unhandled: HashSet<String>,
+    /// Jobs that were claimed, and left: by place, because the token has changed since.
+    left: Rests,
+    reported: HashSet<(Why, String)>,
+}
+
+/// Why a job is left to other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Why {
+    NotHandled,
+    Sealed,
+}
+
+impl Why {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NotHandled => NOT_HANDLED,
+            Self::Sealed => SEALED,
+        }
+    }
+}
+
+impl<S: Store, A> DueJobs<S, A> {
+    /// Counts a job that is left, and reports its name once.
+    fn leave(&mut self, why: Why, name: &str) {
+        self.sum.left += 1;
+        if self.reported.len() < REPORTED && self.reported.insert((why, name.to_owned())) {
+            match why {
+                Why::NotHandled => observe::job_not_handled(name),
+                Why::Sealed => observe::job_sealed(name),
+            }
+        }
+    }
 }
 
 /// One job of a request at a time.
@@ -140,16 +188,15 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
         if !found.is_next {
             return false;
         }
+        if self.left.is_resting(&place(&found.at)) {
+            self.sum.left += 1;
+            return false;
+        }
         // A sink that panics here is asked again where it counts as the job's failure: see `hand_over`.
         let handles = || self.delivery.sink.handles(&found.name);
         let is_handled = catch_unwind(AssertUnwindSafe(handles)).unwrap_or(true);
         if !is_handled {
-            self.sum.left += 1;
-            let is_known = self.unhandled.contains(&found.name);
-            if !is_known && self.unhandled.len() < REPORTED {
-                self.unhandled.insert(found.name.clone());
-                observe::job_not_handled(&found.name);
-            }
+            self.leave(Why::NotHandled, &found.name);
         }
         is_handled
     }
@@ -157,13 +204,18 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     fn begin(&self, found: DueJob) -> impl Future<Output = Ended> + Send + 'static {
         let delivery = self.delivery.clone();
         async move {
-            let ended = delivery.deliver(&found).await;
+            let ended = delivery.deliver(found).await;
             ended.unwrap_or(Ended::Failed)
         }
     }
 
     fn settle(&mut self, ended: Ended) -> Settled {
         let (count, settled) = match ended {
+            Ended::Left(why, found) => {
+                self.left.fail(&place(&found.at));
+                self.leave(why, &found.name);
+                return Settled::Lost;
+            }
             // The request of a job that was delivered may have a next one.
             Ended::Delivered => (&mut self.sum.delivered, Settled::MoreBehind),
             Ended::Dead => (&mut self.sum.dead_letters, Settled::MoreBehind),
@@ -194,12 +246,30 @@ enum Ended {
     Dead,
     /// Another node has it, or may have it by now.
     Lost,
+    /// Left to other nodes.
+    Left(Why, DueJob),
     /// The store failed.
     Failed,
 }
 
+fn place(at: &JobAt) -> (&Scope, Uuid, i64) {
+    (&at.scope, at.request_id, at.position)
+}
+
+/// Why a job that was claimed was not delivered.
+enum Failure {
+    Delivery(DeliveryError),
+    Left(Why),
+}
+
+impl From<DeliveryError> for Failure {
+    fn from(error: DeliveryError) -> Self {
+        Self::Delivery(error)
+    }
+}
+
 impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
-    async fn deliver(&self, found: &DueJob) -> Result<Ended, StoreError> {
+    async fn deliver(&self, found: DueJob) -> Result<Ended, StoreError> {
         let store = self.engine.store();
         let sent = Moment::now();
         let not_claimed = |error: &StoreError| {
@@ -223,11 +293,11 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             key: row.key.clone(),
             attempt: at.attempts,
         };
-        let unsettled = |error: &StoreError| observe::job_unsettled(&seen, error.kind());
+        let claim = Claim { store, at: &at, seen: &seen, ends: sent.after(self.lease) };
         let tries = at.attempts.saturating_sub(forgiven);
         let delivered = if tries > self.max_deliveries {
             // Its last delivery ended with its process, which left no word of that.
-            Err(DeliveryError::dead(CUT_OFF))
+            Err(DeliveryError::dead(CUT_OFF).into())
         } else {
             // The claim counts from before it was sent: its answer may be read at any time later, when
             // another node has delivered the job and those behind it. What is left of the claim after
@@ -238,17 +308,30 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             }
             match self.job(row) {
                 Ok(job) => self.hand_over(&job, left).await,
-                Err(error) => Err(error),
+                Err(why) => Err(Failure::Left(why)),
             }
         };
-        let Err(error) = delivered else {
-            observe::job_delivered(&seen, lag);
-            let ours = store.job_delivered(&at).await.inspect_err(unsettled)?;
-            return Ok(if ours { Ended::Delivered } else { Ended::Lost });
+        let error = match delivered {
+            Ok(()) => {
+                if !claim.settle(Word::Delivered).await? {
+                    return Ok(Ended::Lost);
+                }
+                observe::job_delivered(&seen, lag);
+                return Ok(Ended::Delivered);
+            }
+            Err(Failure::Left(why)) => {
+                return Ok(
+                    match claim.settle(Word::Not(Undelivered::Left, why.reason())).await? {
+                        true => Ended::Left(why, found),
+                        false => Ended::Lost,
+                    },
+                );
+            }
+            Err(Failure::Delivery(error)) => error,
         };
         let back_off = self.back_off(error.then, tries);
-        let put_back = store.job_failed(&at, back_off, error.reason).await;
-        if !put_back.inspect_err(unsettled)? {
+        let becomes = back_off.map_or(Undelivered::Dead, Undelivered::Again);
+        if !claim.settle(Word::Not(becomes, error.reason)).await? {
             return Ok(Ended::Lost);
         }
         Ok(match back_off {
@@ -263,28 +346,25 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         })
     }
 
-    fn job(&self, row: JobRow) -> Result<Job, DeliveryError> {
+    fn job(&self, row: JobRow) -> Result<Job, Why> {
         let JobRow { at, key, id, name, args, .. } = row;
-        let args = self
-            .engine
-            .decoded(&at.scope, &key, "args", args)
-            .map_err(|_| DeliveryError::retry("the stored arguments are not readable here"))?;
+        let args = self.engine.decoded(&at.scope, &key, "args", args).map_err(|_| Why::Sealed)?;
         Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
     }
 
-    async fn hand_over(&self, job: &Job, limit: Duration) -> Result<(), DeliveryError> {
+    async fn hand_over(&self, job: &Job, limit: Duration) -> Result<(), Failure> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
             match self.sink.handles(&job.name) {
-                true => self.sink.deliver(job).await,
-                false => Err(DeliveryError::retry("the sink does not handle this name any more")),
+                true => Ok(self.sink.deliver(job).await?),
+                false => Err(Failure::Left(Why::NotHandled)),
             }
         };
         let delivery = AssertUnwindSafe(delivery).catch_unwind();
         match tokio::time::timeout(limit, delivery).await {
             Ok(Ok(delivered)) => delivered,
-            Ok(Err(_)) => Err(DeliveryError::retry("the delivery panicked")),
-            Err(_) => Err(DeliveryError::retry("the delivery took too long")),
+            Ok(Err(_)) => Err(DeliveryError::retry("the delivery panicked").into()),
+            Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
         }
     }
 
@@ -298,6 +378,54 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             Then::Again => Some(ours),
             Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
         }
+    }
+}
+
+/// What came of a delivery.
+#[derive(Clone, Copy)]
+enum Word {
+    Delivered,
+    Not(Undelivered, &'static str),
+}
+
+/// A job that is ours until the claim ends.
+struct Claim<'a, S> {
+    store: &'a S,
+    at: &'a JobAt,
+    seen: &'a JobSeen,
+    ends: Moment,
+}
+
+impl<S: Store> Claim<'_, S> {
+    /// Says what came of the delivery, as often as it takes while the claim stands: no other node has the job
+    /// before, so that it need not wait for the claim's end where the store was away for a moment. Whether
+    /// it was ours to say.
+    async fn settle(&self, word: Word) -> Result<bool, StoreError> {
+        let mut may_be_said = false;
+        for tries in 1.. {
+            let said = match word {
+                Word::Delivered => self.store.job_delivered(self.at).await,
+                Word::Not(becomes, why) => self.store.job_failed(self.at, becomes, why).await,
+            };
+            let error = match said {
+                // Nothing is there to be changed: by our own word, which got no answer.
+                Ok(is_ours) => return Ok(is_ours || may_be_said && !self.is_over()),
+                Err(error) => error,
+            };
+            if tries == 1 {
+                observe::job_unsettled(self.seen, error.kind());
+            }
+            may_be_said |= error.is_of_the_connection();
+            if self.is_over() {
+                return Err(error);
+            }
+            tokio::time::sleep(by_chance(FIRST_PAUSE * (1 << tries.min(6)))).await;
+        }
+        Ok(false)
+    }
+
+    fn is_over(&self) -> bool {
+        Moment::now() >= self.ends
     }
 }
 

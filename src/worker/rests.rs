@@ -20,6 +20,8 @@ const REMEMBERED: usize = 50_000;
 pub(super) struct Rests {
     hasher: RandomState,
     rests: HashMap<u64, Rest>,
+    /// How long what failed rests: from the first time to the longest.
+    failed: [Duration; 2],
 }
 
 struct Rest {
@@ -29,7 +31,12 @@ struct Rest {
 
 impl Rests {
     pub(super) fn new() -> Self {
-        Self { hasher: RandomState::new(), rests: HashMap::new() }
+        Self::of(FAILED)
+    }
+
+    /// Of rows that rest so long when they failed: from the first time to the longest.
+    pub(super) fn of(failed: [Duration; 2]) -> Self {
+        Self { hasher: RandomState::new(), rests: HashMap::new(), failed }
     }
 
     pub(super) fn is_resting(&self, row: &impl Hash) -> bool {
@@ -45,7 +52,7 @@ impl Rests {
     /// Going on with it failed.
     pub(super) fn fail(&mut self, row: &impl Hash) {
         let before = self.rests.get(&self.hasher.hash_one(row)).map_or(0, |rest| rest.failures);
-        let [first, longest] = FAILED;
+        let [first, longest] = self.failed;
         let rest = first.saturating_mul(1 << before.min(10)).min(longest);
         self.put(row, rest, before + 1);
     }

@@ -211,5 +211,6 @@ async fn g17_a_phase_that_locks_its_row_on_a_half_open_connection_is_run_again()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_on_a_half_open_connection_of_the_applications_is_run_again() {
-    g17_a_connection_that_is_half_open_for_ever(2, |db| Postgres::with_pool(db.pool().clone())).await;
+    g17_a_connection_that_is_half_open_for_ever(2, |db| Postgres::with_pool(db.pool().clone()))
+        .await;
 }

@@ -202,7 +202,9 @@ async fn forward(
                 Cut::After | Cut::Hold => {}
                 Cut::Late => shared.held.notified().await,
                 // A joined statement is a transaction by itself: the next answer is that of its end.
-                Cut::Answer | Cut::Shutdown if sql.starts_with("WITH atomic_phases_") => {
+                Cut::Answer | Cut::Shutdown
+                    if sql.starts_with("WITH atomic_phases_") || sql.starts_with("WITH ended") =>
+                {
                     mute.store(b'Z', Ordering::SeqCst);
                 }
                 Cut::Answer | Cut::Shutdown => mute.store(b'C', Ordering::SeqCst),

@@ -16,6 +16,8 @@ on_both_stores! {
     g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job,
     g18_two_enqueuers_deliver_each_job_once,
     g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order,
+    g18_a_job_that_the_codec_cannot_open_here_waits_for_another_node,
+    g16_jobs_that_wait_for_another_of_their_request_are_not_searched,
     g18_a_revived_job_waits_for_a_later_one_that_is_under_way,
     arguments_that_do_not_come_back_are_not_staged,
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
@@ -170,13 +172,10 @@ async fn g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job<S: TestDb>(db: 
     let sink = PanickingSink(inbox.clone());
     let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(1));
     let first = enqueuer.run_once().await.unwrap();
-    assert_eq!((first.delivered, first.dead_letters), (1, 2), "the first jobs of each request");
+    let counts = |swept: Delivered| (swept.delivered, swept.dead_letters, swept.left);
+    assert_eq!(counts(first), (1, 1, 1), "the first jobs of each request");
     let second = enqueuer.run_once().await.unwrap();
-    assert_eq!(
-        (second.delivered, second.dead_letters),
-        (0, 3),
-        "no sink says that it handles them"
-    );
+    assert_eq!(counts(second), (0, 2, 1), "no sink says that it handles them");
     let delivered = inbox.take();
     assert_eq!(delivered.len(), 1);
     assert_eq!(delivered[0].key.as_str(), "healthy");
@@ -241,6 +240,108 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
     let names: Vec<_> = inbox.take().into_iter().map(|job| (job.name, job.attempt)).collect();
     assert_eq!(names, [("receipt".to_owned(), 1), ("thanks".to_owned(), 1)]);
     assert!(engine.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap().is_empty());
+}
+
+/// With another secret, say: what it has is good for another node.
+struct OtherSecret;
+
+impl Codec for OtherSecret {
+    fn encode<'v>(&self, _: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(plain)
+    }
+
+    fn decode<'v>(
+        &self,
+        at: Place<'_>,
+        stored: Cow<'v, [u8]>,
+    ) -> Result<Cow<'v, [u8]>, CodecError> {
+        match (at.column, at.key.as_str()) {
+            ("args", "sealed") => Err(CodecError("another secret")),
+            _ => Ok(stored),
+        }
+    }
+}
+
+async fn g18_a_job_that_the_codec_cannot_open_here_waits_for_another_node<S: TestDb>(db: S) {
+    let app = App::default();
+    let opening = engine(&db, &app);
+    let sealed = engine_with(&db, &app, |builder| builder.codec(OtherSecret));
+    for name in ["sealed", "open"] {
+        finished(opening.execute(&scope(), &key(name), book(20)).await);
+    }
+    let counted = "SELECT max(attempts - forgiven_attempts) FROM atomic_phases_staged_jobs";
+    let inbox = Inbox::default();
+    for look in 0..4 {
+        // Longer than the cap would allow, and each time by a process that knows nothing of the last.
+        let mut cannot = Enqueuer::new(&sealed, inbox.sink(), config().max_deliveries(2));
+        let swept = cannot.run_once().await.unwrap();
+        assert_eq!((swept.delivered, swept.left), (u32::from(look == 0), 1), "{look}: {swept:?}");
+        assert_eq!(db.number(counted).await, 0, "no attempt counts");
+        let claims = "SELECT max(attempts) FROM atomic_phases_staged_jobs";
+        let before = db.number(claims).await;
+        assert_eq!(cannot.run_once().await.unwrap().left, 1);
+        assert_eq!(db.number(claims).await, before, "it is claimed once, and left from then on");
+    }
+    let overdue = opening.overdue_jobs(std::time::Duration::ZERO, 10).await.unwrap();
+    let reason = overdue[0].reason.as_deref().unwrap();
+    assert!(overdue.len() == 1 && reason.contains("cannot open its arguments"), "{overdue:?}");
+    assert!(inbox.take().iter().all(|job| job.key.as_str() == "open"));
+
+    let mut can = Enqueuer::new(&opening, inbox.sink(), config());
+    for _ in 0..2 {
+        assert_eq!(can.run_once().await.unwrap().delivered, 1);
+    }
+    let names: Vec<_> = inbox.take().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, ["receipt", "thanks"]);
+}
+
+/// However many there are: behind those of one scope stand those of another.
+async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let inbox = Inbox::default();
+    let due = if is_postgres::<S>() { "now()" } else { "unixepoch('subsec') * 1000" };
+    let due = format!("SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after <= {due}");
+    // Two jobs of one phase; and those of two phases, of which the first was delivered in vain.
+    finished(engine.execute(&scope(), &key("one-phase"), book(20)).await);
+    assert_eq!(db.number(&due).await, 1);
+    finished(
+        engine.execute(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await,
+    );
+    assert_eq!(db.number(&due).await, 3, "nobody has looked yet");
+    let is_up = Arc::new(Mutex::new(false));
+    let (up, kept) = (is_up.clone(), inbox.clone());
+    let sink = || {
+        let (up, kept) = (up.clone(), kept.clone());
+        let take = move |_: String, job: Job| {
+            let (up, kept) = (*up.lock().unwrap(), kept.clone());
+            async move {
+                match up {
+                    true => kept.keep(job).await,
+                    false => Err(DeliveryError::retry("down")),
+                }
+            }
+        };
+        Handlers::new().on("receipt", take.clone()).on("label", take.clone()).on("thanks", take)
+    };
+    assert_eq!(Enqueuer::new(&engine, sink(), config()).run_once().await.unwrap().put_back, 2);
+    assert_eq!(db.number(&due).await, 0, "what waits is not due");
+    *is_up.lock().unwrap() = true;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = staged_at WHERE attempts > 0").await;
+    for due_now in [2, 2] {
+        assert_eq!(db.number(&due).await, due_now, "and is as soon as it is its turn");
+        let delivered = Enqueuer::new(&engine, sink(), config()).run_once().await.unwrap();
+        assert_eq!(i64::from(delivered.delivered), due_now);
+    }
+    assert_eq!(inbox.take().len(), 4);
+
+    // Behind a dead letter, too.
+    finished(engine.execute(&scope(), &key("dead"), book(20)).await);
+    let dead = Handlers::new().on("receipt", async |_: String, _| Err(DeliveryError::dead("no")));
+    Enqueuer::new(&engine, dead, config()).run_once().await.unwrap();
+    assert_eq!(db.number(&due).await, 1);
+    assert_eq!(Enqueuer::new(&engine, sink(), config()).run_once().await.unwrap().delivered, 1);
+    assert_eq!(inbox.take().pop().unwrap().name, "thanks");
 }
 
 async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db: S) {
@@ -564,4 +665,30 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     }
     assert_eq!(sink.most.load(Ordering::SeqCst), 1, "one of a request at a time");
     assert_eq!(sink.names.lock().unwrap().len(), 2);
+}
+
+/// The store goes away for a moment behind a delivery, as in a failover: nobody has to wait until the claim is
+/// over, and nothing is delivered twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
+    use crate::support::proxy::{Cut, Proxy};
+    let db = Postgres::fresh().await;
+    let url = crate::support::db::url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let proxy = Proxy::start(port).await;
+    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let app = App::default();
+    let (through, direct) = (engine(&behind, &app), engine(&db, &app));
+    let inbox = Inbox::default();
+    for (name, cut) in [("unsent", Cut::Before), ("unheard", Cut::Answer)] {
+        finished(direct.execute(&scope(), &key(name), book(20)).await);
+        proxy.arm("WITH ended AS (DELETE", 1, cut);
+        let mut enqueuer = Enqueuer::new(&through, inbox.sink(), config());
+        let swept = enqueuer.run_once().await.unwrap();
+        assert_eq!((swept.delivered, swept.lost, proxy.fired()), (1, 0, proxy.fired().max(1)));
+        assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1, "the next one need not wait");
+        let names: Vec<_> = inbox.take().into_iter().map(|job| job.name).collect();
+        assert_eq!(names, ["receipt", "thanks"], "{name}: each once");
+    }
+    assert_eq!(proxy.fired(), 2);
 }

@@ -87,6 +87,7 @@ CREATE TABLE atomic_phases_staged_jobs (
     -- As many of them an operator has forgiven: they do not count against the cap.
     forgiven_attempts integer   NOT NULL DEFAULT 0,
     -- When to deliver it next. NULL: a dead letter, which waits for an operator.
+    -- The end of 9999: once the job before it in its request is out of the way.
     run_after       timestamptz,
     -- Why the last delivery failed: words of the library or of the handler. NULL while a delivery is
     -- under way.

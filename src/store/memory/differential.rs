@@ -11,12 +11,6 @@ use crate::phase::Statements;
 use crate::simulation::Chance;
 use crate::store::{Birth, Settles, StoredResponse};
 
-/// The test's own server.
-#[cfg(feature = "postgres")]
-#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#[path = "../../../tests/support/cluster.rs"]
-mod cluster;
-
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
 #[derive(Clone, Default)]
 struct Known {
@@ -285,10 +279,11 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                     let again = store.claim_job(at, ends).await.unwrap().is_some();
                     if let Some(job) = claimed {
                         write!(line, " claimed {} {}", job.name, job.at.attempts).unwrap();
-                        let told = match numbers.below(3) {
+                        let told = match numbers.below(4) {
                             0 => store.job_delivered(&job.at).await,
-                            1 => store.job_failed(&job.at, Some(ends), "late").await,
-                            _ => store.job_failed(&job.at, None, "dead").await,
+                            1 => store.job_failed(&job.at, Undelivered::Again(ends), "late").await,
+                            2 => store.job_failed(&job.at, Undelivered::Left, "left").await,
+                            _ => store.job_failed(&job.at, Undelivered::Dead, "dead").await,
                         };
                         write!(line, " again {again}, {}", told.unwrap()).unwrap();
                     }
@@ -362,7 +357,7 @@ fn compare(seed: u64, ours: &[String], theirs: &[String]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn random_histories_are_answered_as_postgresql_answers_them() {
     for seed in 0..6 {
-        let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
+        let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
         let postgres = crate::Postgres::connect(&url).await.unwrap();
         postgres.migrate().await.unwrap();
         let theirs = history(&postgres, seed, 120).await;

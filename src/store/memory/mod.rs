@@ -45,7 +45,7 @@ use self::link::{Lent, Pool};
 use self::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
 use self::session::Session;
 use self::statements::{
-    AsSeen, Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged,
+    AsSeen, Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged, waits,
 };
 use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs,
@@ -54,7 +54,7 @@ use super::row::{SurveyRow, glance, key_row, surveyed};
 use super::{
     Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
     Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, RowTimes,
-    StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Writes,
+    StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
@@ -692,8 +692,8 @@ impl Store for Memory {
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
         let (place, attempts) = job_place(at);
-        self.ask_again("delete a delivered job", move |session| {
-            change_job(session, place, attempts, |_, _| None).boxed()
+        self.ask("delete a delivered job", move |session| {
+            change_job(session, place, attempts, Behind::MadeDue, |_, _| None).boxed()
         })
         .await
     }
@@ -701,17 +701,23 @@ impl Store for Memory {
     async fn job_failed(
         &self,
         at: &JobAt,
-        back_off: Option<Duration>,
+        becomes: Undelivered,
         reason: &str,
     ) -> Result<bool, StoreError> {
         let (place, attempts) = job_place(at);
         let reason = reason.to_owned();
+        let (back_off, forgiven, behind) = match becomes {
+            Undelivered::Again(after) => (Some(after), 0, Behind::Waits),
+            Undelivered::Left => (Some(Duration::ZERO), 1, Behind::Waits),
+            Undelivered::Dead => (None, 0, Behind::MadeDue),
+        };
         let put_back = move |job: JobRecord, now: DateTime<Utc>| {
             let run_after = back_off.map(|back_off| after(now, back_off));
-            Some(JobRecord { run_after, reason: Some(reason), ..job })
+            let forgiven_attempts = job.attempts.min(job.forgiven_attempts + forgiven);
+            Some(JobRecord { run_after, forgiven_attempts, reason: Some(reason), ..job })
         };
         self.ask_again("put a job back", move |session| {
-            change_job(session, place, attempts, put_back).boxed()
+            change_job(session, place, attempts, behind, put_back).boxed()
         })
         .await
     }
@@ -1048,16 +1054,59 @@ async fn claim_next(
     session.update_job(&place, is_due, claim).await
 }
 
+/// What becomes of the later jobs of the request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// The next of them is due, if it waits.
+    MadeDue,
+    /// Those that are due wait.
+    Waits,
+}
+
 async fn change_job(
     session: &mut Session,
     place: Place,
     attempts: i32,
+    behind: Behind,
     change: impl FnOnce(JobRecord, DateTime<Utc>) -> Option<JobRecord> + Send,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
     let ours = move |job: &JobRecord, _| job.attempts == attempts;
-    let changed = session.update_job(&place, ours, change).await;
-    Ok(session.conclude(changed).await?.is_some())
+    let changed = async {
+        let changed = session.update_job(&place, ours, change).await?.is_some();
+        if changed {
+            change_behind(session, &place, behind).await?;
+        }
+        Ok(changed)
+    };
+    let changed = changed.await;
+    session.conclude(changed).await
+}
+
+async fn change_behind(session: &mut Session, place: &Place, behind: Behind) -> QueryResult<()> {
+    let Place::Job(scope, request_id, position) = place else { return Ok(()) };
+    let mut later = session.read_jobs()?;
+    later.retain(|job| {
+        (&job.scope, job.request_id.uuid()) == (scope, *request_id)
+            && job.position > *position
+            && job.run_after.is_some()
+    });
+    later.sort_by_key(|job| job.position);
+    if behind == Behind::MadeDue {
+        later.truncate(1);
+    }
+    for job in later {
+        let matches = move |job: &JobRecord, now: DateTime<Utc>| match behind {
+            Behind::MadeDue => job.run_after == Some(waits()),
+            Behind::Waits => job.run_after.is_some_and(|due| due.0 <= now),
+        };
+        let change = move |job: JobRecord, now: DateTime<Utc>| {
+            let run_after = if behind == Behind::MadeDue { Time(now) } else { waits() };
+            Some(JobRecord { run_after: Some(run_after), ..job })
+        };
+        session.update_job(&job.place(), matches, change).await?;
+    }
+    Ok(())
 }
 
 /// What an erasure came to.

@@ -556,7 +556,8 @@ impl Session {
             return self.noted(Err(error(DatabaseErrorKind::UniqueViolation, message)));
         }
         let now = Time(self.now());
-        let job = JobRecord { staged_at: now, run_after: Some(now), ..job };
+        let run_after = if job.run_after == Some(waits()) { waits() } else { now };
+        let job = JobRecord { staged_at: now, run_after: Some(run_after), ..job };
         self.locked(&place).await?.write(place, Some(Record::Job(job)));
         Ok(())
     }
@@ -743,6 +744,12 @@ pub(super) fn staged(guard: &Guard<'_>, job: &StagedJob) -> JobRecord {
         attempts: 0,
         forgiven_attempts: 0,
         reason: None,
-        run_after: None,
+        run_after: job.is_behind_another().then(waits),
     }
+}
+
+/// When a job is due that waits for another one of its request: not before the end of that one makes it due.
+pub(super) fn waits() -> Time {
+    const END_OF_9999: i64 = 253_402_214_400;
+    Time(DateTime::from_timestamp(END_OF_9999, 0).unwrap_or(DateTime::<Utc>::MAX_UTC))
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::error::Mark;
 use super::joined::JoinedWrites;
-use super::statements::{Guarded, NotLocked, OURS, SAME_JOBS};
+use super::statements::{Guarded, NotLocked, OURS, SAME_JOBS, WAITS};
 use super::twin::ROW_LOCK_WAIT;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
@@ -420,11 +420,12 @@ statement! {
     InsertJob<'a> for Pg, rows Integer,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
-        name: &'a str, args: &'a [u8],
+        name: &'a str, args: &'a [u8], waits: bool,
     },
     "WITH staged AS (INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, \
      position, name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ",
-    request_id, ", ", position, ", ", name, ", ", args, ", t, t FROM clock_timestamp() AS t \
+    request_id, ", ", position, ", ", name, ", ", args, ", t, CASE WHEN ", waits, " THEN ", [WAITS],
+    " ELSE t END FROM clock_timestamp() AS t \
      RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
     " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()),
     " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
@@ -441,6 +442,7 @@ impl<'a> InsertJob<'a> {
             position: job.position,
             name: &job.name,
             args: &job.args,
+            waits: job.is_behind_another(),
         }
     }
 }
@@ -449,10 +451,11 @@ statement! {
     /// A staged job as a part of a joined statement: its request is that of the row. The scope says by
     /// itself for which shard it is.
     JoinedJob<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8] },
+    { scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool },
     "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
      name, args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
-    ", ", position, ", ", name, ", ", args, ", advanced_at, advanced_at FROM atomic_phases_key"
+    ", ", position, ", ", name, ", ", args, ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS],
+    " ELSE advanced_at END FROM atomic_phases_key"
 }
 
 impl<'a> JoinedJob<'a> {
@@ -463,6 +466,7 @@ impl<'a> JoinedJob<'a> {
             position: job.position,
             name: &job.name,
             args: &job.args,
+            waits: job.is_behind_another(),
         }
     }
 }

@@ -219,7 +219,12 @@ mod tests {
             let config = with_bounds(url).unwrap();
             let idle = config.get_keepalives_idle();
             let (again, most) = (config.get_keepalives_interval(), config.get_keepalives_retries());
-            (idle.as_secs(), again.map(|d| d.as_secs()), most, config.get_tcp_user_timeout().copied())
+            (
+                idle.as_secs(),
+                again.map(|d| d.as_secs()),
+                most,
+                config.get_tcp_user_timeout().copied(),
+            )
         };
         let seconds = Duration::from_secs;
         let ours = (15, Some(5), Some(3), Some(seconds(30)));

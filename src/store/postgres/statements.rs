@@ -21,7 +21,7 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
 use crate::store::statement::{Bind, statement};
-use crate::store::{Claim, Guard, Hold, NewRow, Right};
+use crate::store::{Claim, Guard, Hold, JobAt, NewRow, Right};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -604,14 +604,20 @@ statement! {
     key_again, " FOR UPDATE SKIP LOCKED)"
 }
 
+/// When a job is due that waits for another one of its request: not before the end of that one makes it due.
+/// So a search never meets it, however many wait (G16). A time that any client can read.
+pub(super) const WAITS: &str = "timestamptz '9999-12-31 00:00:00+00'";
+
 /// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
 /// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-/// and no reason says how its delivery ended.
+/// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
+/// there may be many, are not read.
 const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND (other.position < j.position \
-    OR other.position > j.position AND other.attempts > 0 AND other.reason IS NULL \
-    AND other.run_after > statement_timestamp()))";
+    AND other.run_after IS NOT NULL AND other.position < j.position) \
+    AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+    WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
+    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp()))";
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
@@ -648,23 +654,94 @@ statement! {
 }
 
 statement! {
-    /// A job that was delivered.
-    JobDelivered<'a> for Pg, rows sql_types::Untyped,
+    /// What a word about a delivery is guarded by: the fencing token.
+    Claimed<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
-    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ",
-    request_id, " AND position = ", position, " AND attempts = ", attempts
+    " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
+    " AND attempts = ", attempts
+}
+
+impl<'a> Claimed<'a> {
+    fn new(at: &'a JobAt) -> Self {
+        Self {
+            scope: at.scope.as_str(),
+            request_id: at.request_id,
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        }
+    }
 }
 
 statement! {
-    /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
-    JobFailed<'a> for Pg, rows sql_types::Untyped,
+    /// Behind a job that has `ended`, the next that waits is due.
+    MakeNextDue<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, request_id: Uuid, again: &'a str, once_more: Uuid },
+    "UPDATE atomic_phases_staged_jobs AS j SET run_after = clock_timestamp() FROM ended, \
+     LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", scope,
+    " AND n.request_id = ", request_id, " AND n.position > ended.position AND n.run_after IS NOT NULL \
+     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ", again, " AND j.request_id = ", once_more,
+    " AND j.position = next.position AND j.run_after = ", [WAITS]
+}
+
+impl<'a> MakeNextDue<'a> {
+    fn new(at: &'a JobAt) -> Self {
+        let (scope, request_id) = (at.scope.as_str(), at.request_id);
+        Self { scope, request_id, again: scope, once_more: request_id }
+    }
+}
+
+statement! {
+    /// A job that was delivered.
+    JobDelivered<'a> for Pg, rows BigInt, { claimed: Claimed<'a>, next: MakeNextDue<'a> },
+    "WITH ended AS (DELETE FROM atomic_phases_staged_jobs", {claimed},
+    " RETURNING position), made_due AS (", {next}, ") SELECT count(*) FROM ended"
+}
+
+impl<'a> JobDelivered<'a> {
+    pub(super) fn new(at: &'a JobAt) -> Self {
+        Self { claimed: Claimed::new(at), next: MakeNextDue::new(at) }
+    }
+}
+
+statement! {
+    /// A job that is a dead letter.
+    JobDead<'a> for Pg, rows BigInt, { reason: &'a str, claimed: Claimed<'a>, next: MakeNextDue<'a> },
+    "WITH ended AS (UPDATE atomic_phases_staged_jobs SET run_after = NULL, reason = ", reason, {claimed},
+    " RETURNING position), made_due AS (", {next}, ") SELECT count(*) FROM ended"
+}
+
+impl<'a> JobDead<'a> {
+    pub(super) fn new(at: &'a JobAt, reason: &'a str) -> Self {
+        Self { reason, claimed: Claimed::new(at), next: MakeNextDue::new(at) }
+    }
+}
+
+statement! {
+    /// A job that was not delivered, and is due again later. Those of later phases, which are due, wait for it.
+    JobPutBack<'a> for Pg, rows BigInt,
     {
-        back_off_ms: Option<i64>, reason: &'a str, scope: &'a str, request_id: Uuid, position: i64,
-        attempts: i32,
+        back_off_ms: i64, forgiven: i32, reason: &'a str, claimed: Claimed<'a>, scope: &'a str,
+        request_id: Uuid,
     },
-    "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() + ", back_off_ms,
-    " * interval '1 millisecond', reason = ", reason, " WHERE scope = ", scope,
-    " AND request_id = ", request_id, " AND position = ", position, " AND attempts = ", attempts
+    "WITH put_back AS (UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() + ", back_off_ms,
+    " * interval '1 millisecond', forgiven_attempts = least(attempts, forgiven_attempts + ", forgiven,
+    "), reason = ", reason, {claimed}, " RETURNING position), \
+     waits AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = ", [WAITS],
+    " FROM put_back WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
+    " AND j.position > put_back.position AND j.run_after <= clock_timestamp()) SELECT count(*) FROM put_back"
+}
+
+impl<'a> JobPutBack<'a> {
+    pub(super) fn new(at: &'a JobAt, after: Duration, counts: bool, reason: &'a str) -> Self {
+        Self {
+            back_off_ms: millis(after),
+            forgiven: (!counts).into(),
+            reason,
+            claimed: Claimed::new(at),
+            scope: at.scope.as_str(),
+            request_id: at.request_id,
+        }
+    }
 }
 
 /// What an operator sees of a job.

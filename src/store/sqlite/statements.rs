@@ -15,7 +15,9 @@ use crate::phase::StagedJob;
 use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
-use crate::store::{Change, Claim, Glance, Guard, Hold, NewRow, Right, Seen, Status, StoreError};
+use crate::store::{
+    Change, Claim, Glance, Guard, Hold, JobAt, NewRow, Right, Seen, Status, StoreError, Undelivered,
+};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -37,6 +39,10 @@ bind! {
 
 /// Milliseconds since 1970.
 pub(super) const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+
+/// When a job is due that waits for another one of its request: not before the end of that one makes it due.
+/// So a search never meets it, however many wait (G16). The last day of the year 9999.
+const WAITS: &str = "253402214400000";
 
 /// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
 pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
@@ -413,11 +419,12 @@ statement! {
     InsertJob for Db, rows sql_types::Untyped,
     {
         scope: String, job_id: Vec<u8>, key: String, request_id: Vec<u8>, position: i64,
-        name: String, args: Vec<u8>,
+        name: String, args: Vec<u8>, waits: bool,
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
      name, args, staged_at, run_after) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
-    position, ", ", name, ", ", args, ", ", [NOW], ", ", [NOW], ")"
+    position, ", ", name, ", ", args, ", ", [NOW], ", CASE WHEN ", waits, " THEN ", [WAITS], " ELSE ", [NOW],
+    " END)"
 }
 
 impl InsertJob {
@@ -430,6 +437,7 @@ impl InsertJob {
             position: job.position,
             name: job.name.clone(),
             args: job.args.clone(),
+            waits: job.is_behind_another(),
         }
     }
 }
@@ -538,11 +546,14 @@ statement! {
 
 /// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
 /// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-/// and no reason says how its delivery ended.
+/// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
+/// there may be many, are not read.
 const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND (other.position < j.position \
-    OR other.position > j.position AND other.attempts > 0 AND other.reason IS NULL \
+    AND other.run_after IS NOT NULL AND other.position < j.position) \
+    AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+    WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
+    AND other.attempts > 0 AND other.reason IS NULL \
     AND other.run_after > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)))";
 
 statement! {
@@ -568,23 +579,95 @@ statement! {
 }
 
 statement! {
-    /// A job that was delivered.
-    JobDelivered for Db, rows sql_types::Untyped,
+    /// What a word about a delivery is guarded by: the fencing token.
+    Claimed for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
-    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ",
-    request_id, " AND position = ", position, " AND attempts = ", attempts
+    " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
+    " AND attempts = ", attempts
+}
+
+impl Claimed {
+    fn new(at: &JobAt) -> Self {
+        Self {
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        }
+    }
+}
+
+statement! {
+    /// A job that was delivered.
+    JobDelivered for Db, rows sql_types::Untyped, { claimed: Claimed },
+    "DELETE FROM atomic_phases_staged_jobs", {claimed}
+}
+
+impl JobDelivered {
+    pub(super) fn new(at: &JobAt) -> Self {
+        Self { claimed: Claimed::new(at) }
+    }
 }
 
 statement! {
     /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
     JobFailed for Db, rows sql_types::Untyped,
-    {
-        back_off_ms: Option<i64>, reason: String, scope: String, request_id: Vec<u8>, position: i64,
-        attempts: i32,
-    },
-    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms, ", reason = ",
-    reason, " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ",
-    position, " AND attempts = ", attempts
+    { back_off_ms: Option<i64>, forgiven: i32, reason: String, claimed: Claimed },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " + ", back_off_ms,
+    ", forgiven_attempts = min(attempts, forgiven_attempts + ", forgiven, "), reason = ", reason, {claimed}
+}
+
+impl JobFailed {
+    pub(super) fn new(at: &JobAt, becomes: Undelivered, reason: &str) -> Self {
+        let (back_off, counts) = match becomes {
+            Undelivered::Again(after) => (Some(after), true),
+            Undelivered::Left => (Some(Duration::ZERO), false),
+            Undelivered::Dead => (None, true),
+        };
+        Self {
+            back_off_ms: back_off.map(millis),
+            forgiven: (!counts).into(),
+            reason: reason.to_owned(),
+            claimed: Claimed::new(at),
+        }
+    }
+}
+
+statement! {
+    /// Behind a job that has ended, the next that waits is due.
+    MakeNextDue for Db, rows sql_types::Untyped,
+    { scope: String, request_id: Vec<u8>, again: String, once_more: Vec<u8>, position: i64 },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " WHERE scope = ", scope,
+    " AND request_id = ", request_id, " AND run_after = ", [WAITS], " AND position = (SELECT n.position \
+     FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", again, " AND n.request_id = ", once_more,
+    " AND n.position > ", position, " AND n.run_after IS NOT NULL ORDER BY n.position LIMIT 1)"
+}
+
+impl MakeNextDue {
+    pub(super) fn new(at: &JobAt) -> Self {
+        let scope = at.scope.as_str().to_owned();
+        let request_id = at.request_id.as_bytes().to_vec();
+        let (again, once_more) = (scope.clone(), request_id.clone());
+        Self { scope, request_id, again, once_more, position: at.position }
+    }
+}
+
+statement! {
+    /// The jobs of later phases, which are due, wait for one that was put back.
+    LetOthersWait for Db, rows sql_types::Untyped,
+    { scope: String, request_id: Vec<u8>, position: i64 },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [WAITS], " WHERE scope = ", scope,
+    " AND request_id = ", request_id, " AND position > ", position, " AND run_after <= ", [NOW]
+}
+
+impl LetOthersWait {
+    pub(super) fn new(at: &JobAt) -> Self {
+        Self {
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+        }
+    }
 }
 
 /// What an operator sees of a job.
