@@ -160,7 +160,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// How long an unknown outcome rests before it is looked into. Not less than the phase's time limit:
     /// a holder that lost its lease begins no call, and what it had begun is over by then, so that *not
-    /// executed* can be believed.
+    /// executed* can be believed. The limit is this build's, also where a deploy has shortened it since:
+    /// a body is polled only while its lease is known, whatever its limit was.
     fn reconcile_after(&self, phase: &str) -> Duration {
         let phase = self.definition.phases.iter().find(|known| known.is_called(phase));
         let limit = phase.filter(|phase| phase.kind == PhaseKind::Foreign(EffectClass::AtMostOnce));
