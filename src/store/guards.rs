@@ -101,7 +101,7 @@ impl<S: Store> One<S> {
         let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else {
             panic!("not reserved");
         };
-        assert!(matches!(tx.commit_reservation().await, Commit::Done));
+        assert!(matches!(tx.commit_unguarded().await, Commit::Done(())));
         one
     }
 
@@ -136,7 +136,7 @@ impl<S: Store> One<S> {
         let guard = self.guard(1, from);
         let tx = self.store.begin(Isolation::ReadCommitted, &guard).await.unwrap().unwrap();
         let commit = tx.commit(&guard, change, jobs).await;
-        assert!(matches!(commit, Commit::Done), "{commit:?}");
+        assert!(matches!(commit, Commit::Done(())), "{commit:?}");
     }
 }
 
@@ -177,7 +177,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     assert!(store.renew(&one.guard(1, ""), less).await.unwrap());
     assert!(!one.row().await.expired);
     let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
-    assert!(matches!(store.write(&one.guard(1, "started"), &done).await, Commit::Done));
+    assert!(matches!(store.write(&one.guard(1, "started"), &done).await, Commit::Done(())));
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
 }
 
@@ -201,7 +201,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
             "commit" => one.commit("started", &to("a", FAR), &[]).await,
             "write" => {
                 let written = store.write(&one.guard(1, "a"), &to("b", FAR)).await;
-                assert!(matches!(written, Commit::Done), "{written:?}");
+                assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             "advance" => {
                 let statements = Statements::default();
@@ -209,12 +209,12 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
                 let guard = one.guard(1, "b");
                 let level = Isolation::ReadCommitted;
                 let written = store.advance(level, &guard, &to("c", FAR), writes).await;
-                assert!(matches!(written, Commit::Done), "{written:?}");
+                assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             _ => {
                 let intent = Change { open_intent: Some("d"), ..to("c", FAR) };
                 let written = store.write(&one.guard(1, "c"), &intent).await;
-                assert!(matches!(written, Commit::Done), "{written:?}");
+                assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
         }
         ages(what, moves, began).await;
@@ -238,7 +238,7 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     assert!(!store.enrol(&found(&one, 1)).await.unwrap(), "it is entered");
     let done = One::of(&store, OVER, OVER).await;
     let finished = Change { status: Status::Completed, ..to("finished", OVER) };
-    assert!(matches!(store.write(&done.guard(1, "started"), &finished).await, Commit::Done));
+    assert!(matches!(store.write(&done.guard(1, "started"), &finished).await, Commit::Done(())));
     assert!(!store.enrol(&found(&done, 1)).await.unwrap(), "it is finished");
     assert_eq!(
         store.reap(10).await.unwrap(),

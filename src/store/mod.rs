@@ -11,7 +11,7 @@ mod by_text;
 #[path = "../../tests/support/cluster.rs"]
 pub(crate) mod cluster;
 mod due;
-#[cfg(test)]
+#[cfg(all(test, feature = "fault-injection"))]
 mod guards;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
