@@ -1146,7 +1146,8 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
     let first = tokio::spawn(running.call(&scope(), &key("k"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
     let wait = OnDuplicate::Wait(Duration::from_secs(600));
-    let waits = tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).into_future());
+    let waits =
+        tokio::spawn(idle.call(&scope(), &key("k"), book(20)).on_duplicate(wait).into_future());
     until(async || idle.__waiting() == 1).await;
     idle.shutdown(Duration::from_secs(20)).await.unwrap();
     let told = waits.await.unwrap().unwrap();

@@ -24,8 +24,7 @@ async fn values<S: Schema>(db: &S, columns: &[Vec<String>]) -> Vec<String> {
     let mut values = Vec::new();
     for (table, columns) in TABLES.iter().zip(columns) {
         // An index that has the column would give an order of its own.
-        let rows =
-            format!("(SELECT * FROM {table} ORDER BY scope, request_id) AS rows_in_order");
+        let rows = format!("(SELECT * FROM {table} ORDER BY scope, request_id) AS rows_in_order");
         for column in columns {
             values.push(format!("{table}.{column}: {}", db.joined(&rows, column).await));
         }

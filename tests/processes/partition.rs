@@ -185,7 +185,7 @@ async fn g17_a_connection_that_is_half_open_for_ever(
     let builder = Engine::builder(db).app(app.clone()).register::<Stands>();
     let engine = builder.lease(Duration::from_secs(6)).build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
-    let call = tokio::spawn(engine.call(&scope(), &key("k"), Stands { in_phase }).execute());
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Stands { in_phase }).into_future());
     let stands = gate.recv().await.unwrap();
     line.silence(Direction::Both);
     until(async || line.met()[2] > 0).await;

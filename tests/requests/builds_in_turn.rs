@@ -292,7 +292,7 @@ async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: T
     let app = App::new(Provider::that_ignores_keys());
     let old = Engine::builder(db.clone()).app(app.clone()).register::<Old>();
     let old = old.max_attempts(1).build().unwrap();
-    let told = old.execute(&scope(), &key("k"), Old { amount: 1 }).await;
+    let told = old.call(&scope(), &key("k"), Old { amount: 1 }).await;
     assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
     let new = running::<S, Once>(&db, &app);
     let word = || Resolution::not_executed("paid", 1);
@@ -303,7 +303,7 @@ async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: T
     assert_eq!((status.status, app.provider.effects()), (Status::Completed, 2), "{status:?}");
 
     // It was said of the calls before it, and of no later one.
-    let told = old.execute(&scope(), &key("l"), Old { amount: 1 }).await;
+    let told = old.call(&scope(), &key("l"), Old { amount: 1 }).await;
     assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
     let settled = old.resolve(&scope(), &key("l"), word()).await;
     assert_eq!(settled.unwrap(), Resolved::Applied);

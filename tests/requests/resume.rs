@@ -354,7 +354,7 @@ async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
     for _ in 0..2 {
         let mut gate = app.provider.stop_before_the_effect();
         let call = engine.call(&scope(), &key("cut-off"), book(20));
-        let call = tokio::spawn(call.__execute_in_place());
+        let call = tokio::spawn(call.__call_in_place());
         let in_the_call = gate.recv().await.unwrap();
         call.abort();
         assert!(call.await.is_err());
@@ -362,7 +362,7 @@ async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
         drop(in_the_call);
         db.let_time_pass().await;
     }
-    let given_up = engine.execute(&scope(), &key("cut-off"), book(20)).await;
+    let given_up = engine.call(&scope(), &key("cut-off"), book(20)).await;
     assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");
     let counted = "SELECT attempts - forgiven_attempts FROM atomic_phases_keys \
                    WHERE idempotency_key = 'cut-off'";

@@ -15,7 +15,7 @@ use crate::definition::{Phase, PhaseKind, Step};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
-use crate::phase::{PhaseFailure, Reconciled, PhaseInputs};
+use crate::phase::{PhaseFailure, PhaseInputs, Reconciled};
 use crate::store::{KeyRow, Settles, Status, Store};
 
 const NOT_EXECUTED: &str = "not executed";
