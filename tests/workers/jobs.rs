@@ -267,7 +267,7 @@ async fn g18_a_job_that_the_codec_cannot_open_here_waits_for_another_node<S: Tes
     let opening = engine(&db, &app);
     let sealed = engine_with(&db, &app, |builder| builder.codec(OtherSecret));
     for name in ["sealed", "open"] {
-        finished(opening.execute(&scope(), &key(name), book(20)).await);
+        finished(opening.call(&scope(), &key(name), book(20)).await);
     }
     let counted = "SELECT max(attempts - forgiven_attempts) FROM atomic_phases_staged_jobs";
     let inbox = Inbox::default();
@@ -303,11 +303,9 @@ async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: Tes
     let due = if is_postgres::<S>() { "now()" } else { "unixepoch('subsec') * 1000" };
     let due = format!("SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after <= {due}");
     // Two jobs of one phase; and those of two phases, of which the first was delivered in vain.
-    finished(engine.execute(&scope(), &key("one-phase"), book(20)).await);
+    finished(engine.call(&scope(), &key("one-phase"), book(20)).await);
     assert_eq!(db.number(&due).await, 1);
-    finished(
-        engine.execute(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await,
-    );
+    finished(engine.call(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await);
     assert_eq!(db.number(&due).await, 3, "nobody has looked yet");
     let is_up = Arc::new(Mutex::new(false));
     let (up, kept) = (is_up.clone(), inbox.clone());
@@ -336,7 +334,7 @@ async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: Tes
     assert_eq!(inbox.take().len(), 4);
 
     // Behind a dead letter, too.
-    finished(engine.execute(&scope(), &key("dead"), book(20)).await);
+    finished(engine.call(&scope(), &key("dead"), book(20)).await);
     let dead = Handlers::new().on("receipt", async |_: String, _| Err(DeliveryError::dead("no")));
     Enqueuer::new(&engine, dead, config()).run_once().await.unwrap();
     assert_eq!(db.number(&due).await, 1);
@@ -681,7 +679,7 @@ async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
     let (through, direct) = (engine(&behind, &app), engine(&db, &app));
     let inbox = Inbox::default();
     for (name, cut) in [("unsent", Cut::Before), ("unheard", Cut::Answer)] {
-        finished(direct.execute(&scope(), &key(name), book(20)).await);
+        finished(direct.call(&scope(), &key(name), book(20)).await);
         proxy.arm("WITH ended AS (DELETE", 1, cut);
         let mut enqueuer = Enqueuer::new(&through, inbox.sink(), config());
         let swept = enqueuer.run_once().await.unwrap();

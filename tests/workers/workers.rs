@@ -327,7 +327,7 @@ async fn an_operator_sees_why_a_reconcile_function_does_not_find_out<S: TestDb>(
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Riddle>();
     let builder = builder.lease(Duration::from_secs(1)).max_reconciles(5);
     let engine: TestEngine<S> = builder.build().unwrap();
-    let told = engine.execute(&scope(), &key("k"), Riddle).await;
+    let told = engine.call(&scope(), &key("k"), Riddle).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
     let known = "no answer";
     for failure in [
