@@ -9,7 +9,7 @@ macro_rules! over_every_store {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let store = crate::Sqlite::open(":memory:").await.unwrap();
+                let store = crate::Sqlite::connect(":memory:").await.unwrap();
                 super::Store::migrate(&store).await.unwrap();
                 super::$name(store).await;
             })*
@@ -69,6 +69,7 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         resolution: None,
         settles: Settles::Nothing,
         reason: None,
+        audit: None,
         forgiven_attempts: 0,
         response: None,
     }

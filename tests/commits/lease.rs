@@ -561,9 +561,9 @@ async fn g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came<S: Test
     let long = Duration::from_secs(600);
     let leaving = engine_with(&db, &app, |builder| builder.back_off(long, long));
     let request = || troubled(Trouble::RetryForeignOnce);
-    failed(leaving.execute(&scope(), &key("k"), request()).await);
+    failed(leaving.call(&scope(), &key("k"), request()).await);
     let mut gate = app.provider.stop_before_the_effect();
-    let call = tokio::spawn(leaving.call(&scope(), &key("k"), request()).execute());
+    let call = tokio::spawn(leaving.call(&scope(), &key("k"), request()).into_future());
     let in_the_call = gate.recv().await.unwrap();
     assert!(leaving.shutdown(Duration::ZERO).await.is_err());
     in_the_call.send(()).unwrap();
@@ -574,8 +574,8 @@ async fn g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came<S: Test
     assert!(retry_after > Duration::from_secs(500), "{retry_after:?}");
     app.provider.stop_no_more();
     let staying = engine(&db, &app);
-    assert_eq!(completed(&staying).await, Swept::default(), "it is not due");
-    finished(staying.execute(&scope(), &key("k"), request()).await);
+    assert_eq!(completed(&staying).await, Sweep::default(), "it is not due");
+    finished(staying.call(&scope(), &key("k"), request()).await);
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -942,7 +942,7 @@ async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anoth
     for (written, (name, in_a_batch)) in forms.iter().enumerate() {
         let mut gate = app.provider.stop_before_the_effect();
         let call = engine.call(&scope(), &key(name), Dwells { in_a_batch: *in_a_batch });
-        let call = tokio::spawn(call.execute());
+        let call = tokio::spawn(call.into_future());
         let in_the_phase = gate.recv().await.unwrap();
         let another = "lease_token = lease_token + 1, locked_until = expires_at";
         db.sql(&format!(
