@@ -111,7 +111,9 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
             plan.events.push(Event { at: call.at + chance.below(40_000), lasts: 0, what });
         }
     }
-    if chance.happens(1, 6) {
+    // What has ended by a clock that is set back has not ended.
+    let goes_back = |event: &Event| matches!(event.what, What::ClockBack(_));
+    if chance.happens(1, 6) && !plan.events.iter().any(goes_back) {
         plan.retention = plan.lease + chance.below(40_000);
         for call in &mut plan.calls {
             call.at += chance.below(2) * chance.below(50_000);

@@ -546,8 +546,10 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 found.push(format!("told erased, and nobody erased it: {at}"));
             }
             let Some(stored) = &op.stored else { continue };
-            // Of this life, its row may say nothing any more.
-            if op.told == Told::Erased || watched.begins_between(key, op.invoked, returned) {
+            // Of this life, its row may say nothing any more; or another call is about to begin the next.
+            let ends = plan.has_many_lives() && op.told == Told::InProgress;
+            if ends || op.told == Told::Erased || watched.begins_between(key, op.invoked, returned)
+            {
                 continue;
             }
             // What a row says behind the fingerprint is about the form of its parameters.

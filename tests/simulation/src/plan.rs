@@ -331,6 +331,15 @@ impl Plan {
         self.events.iter().any(|event| matches!(event.what, What::FailOver { .. }))
     }
 
+    /// By how much the database's clock is set back, by all events.
+    pub fn set_back(&self) -> Duration {
+        let by = |event: &Event| match event.what {
+            What::ClockBack(by) => Duration::from_millis(by),
+            _ => Duration::ZERO,
+        };
+        self.events.iter().map(by).sum()
+    }
+
     /// Whether finished keys end within the run, and begin another life.
     pub fn has_many_lives(&self) -> bool {
         self.retention < DAY
