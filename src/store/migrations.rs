@@ -2,7 +2,7 @@
 //!
 //! A deploy is rolled out node by node, so the build before goes on working on the new schema, and none of
 //! its requests may wait long for a migration. What a migration may contain is said in
-//! `migrations/README.md` and checked by `tests/migrations.rs`; here is how one is run: under the store's
+//! `migrations/README.md` and checked by `tests/migrations/rules.rs`; here is how one is run: under the store's
 //! own bounds, and again where a lock was not to be had.
 
 use std::time::{Duration, Instant};
@@ -42,7 +42,8 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        terms.keep_trying(|| {
+        let races = source.migrations().map_err(failed)?.len();
+        terms.keep_trying(races, || {
             // In a new database there is no request that could wait.
             let bounds = if harness.applied_migrations()?.is_empty() { "" } else { terms.bounds };
             for migration in harness.pending_migrations(Borrowed(&source))? {
@@ -80,7 +81,8 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        terms.keep_trying(|| {
+        let races = source.migrations().map_err(failed)?.len();
+        terms.keep_trying(races, || {
             let applied = harness.applied_migrations()?;
             let mut migrations = source.migrations()?;
             migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
@@ -101,15 +103,20 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
 impl Terms {
     /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
     /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
-    fn keep_trying(self, mut run: impl FnMut() -> Ran<()>) -> Result<(), StoreError> {
+    ///
+    /// `races`: how many migrations there are. Two processes that start at once may both find one missing; the
+    /// loser's fails, and its next look finds it applied, and perhaps the next one missing.
+    fn keep_trying(
+        self,
+        mut races: usize,
+        mut run: impl FnMut() -> Ran<()>,
+    ) -> Result<(), StoreError> {
         let until = Instant::now() + self.patience;
-        let mut may_have_raced = true;
         loop {
             let began = Instant::now();
             let Err(error) = run() else { return Ok(()) };
-            // Two processes that start at once may both find a migration missing. The loser's fails, and its
-            // next look finds nothing to do.
-            let raced = std::mem::replace(&mut may_have_raced, false);
+            let raced = races > 0;
+            races = races.saturating_sub(1);
             if began.elapsed() < self.lock_wait {
                 if raced {
                     continue;

@@ -3,7 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod arbitrary_rows;
 mod builds_in_turn;
 mod deploys;
 mod encryption;

@@ -1,12 +1,15 @@
 //! PROOF F4: whatever stands in a row, a typed error or an outcome comes of it: never a panic, and
-//! never an effect unless the whole row can be understood (G14).
+//! never an effect unless the whole row can be understood (G14). Alone in its process, because it counts all
+//! panics.
+
+mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::*;
 use atomic_phases::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use support::*;
 
 /// One column of a row: its SQL literal, and whether a request may have written it.
 #[derive(Clone, Debug)]
