@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// The member's name is the client's text and is not repeated; serde_json adds line and column.
 const TWICE: &str = "a member is given twice in one object";
@@ -109,7 +109,11 @@ impl Visitor<'_> for Number {
         f.write_str("a member whose name is not reserved")
     }
 
-    fn visit_string<E>(self, _: String) -> Result<Number, E> {
+    fn visit_str<E: Error>(self, _: &str) -> Result<Number, E> {
+        Err(E::custom("a member has a name that is reserved"))
+    }
+
+    fn visit_string<E: Error>(self, _: String) -> Result<Number, E> {
         Ok(Number)
     }
 }

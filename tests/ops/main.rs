@@ -9,6 +9,5 @@ mod acts;
 mod cast;
 mod list;
 mod permissions;
-mod plans;
 mod redaction;
 mod why;

@@ -7,5 +7,6 @@ mod support;
 mod counts;
 mod hot;
 mod idle_workers;
+mod operators;
 mod reserve;
 mod single_statement;

@@ -1,26 +1,14 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
 
-use std::sync::Mutex;
-
-use atomic_phases::ops::{Filter, State};
+use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::*;
-use diesel::connection::InstrumentationEvent;
 
-use super::cast::admin;
+use crate::recorded::{self, alone};
 use crate::support::*;
-
-static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn record(event: InstrumentationEvent<'_>) {
-    if let InstrumentationEvent::StartQuery { query, .. } = event {
-        SENT.lock().unwrap().push(query.to_string());
-    }
-}
 
 /// The statements that have this in them, or in their values, since the last call.
 fn sent(with: &str) -> Vec<String> {
-    let all = std::mem::take(&mut *SENT.lock().unwrap());
-    all.into_iter().filter(|sql| sql.contains(with)).collect()
+    recorded::sent().into_iter().filter(|sql| sql.contains(with)).collect()
 }
 
 /// 100,000 finished rows, of which 12,000 are made to wait and 12,000 others to be due.
@@ -109,10 +97,10 @@ fn is_bounded(plan: &str, index: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
-    diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
+    let _alone = alone().await;
     let db = filled().await;
     let engine = engine(&db, &App::default());
-    let ops = admin(&engine);
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
     let of = |state| Filter::new().states([state]);
     let searches = [
         (Filter::waiting(), "atomic_phases_keys_waiting"),
