@@ -193,7 +193,7 @@ mod tests {
 
     fn tries(lasting: Duration) -> u32 {
         let mut tries = 0;
-        let told = TERMS.keep_trying(|| {
+        let told = TERMS.keep_trying(1, || {
             tries += 1;
             std::thread::sleep(lasting);
             Err("no".into())

@@ -221,7 +221,8 @@ impl Flagship {
     /// What the client is told of a ride, how often Stripe was called for it, and how many charges it made.
     async fn book(&self, key: &str, troubles: &[Trouble]) -> (u16, usize, usize) {
         locked(&self.front.troubles).extend(troubles);
-        let (calls, charges) = (locked(&self.front.keys).len(), self.front.charges().await);
+        let charges = self.front.charges().await;
+        let calls = locked(&self.front.keys).len();
         let (status, _) = book(&self.rides.server.url, "user@example.com", key).await;
         let keys = locked(&self.front.keys)[calls..].to_vec();
         assert!(keys.iter().all(|key| *key == keys[0] && key.len() == 32), "{keys:?}");

@@ -157,7 +157,7 @@ async fn a_cursor_neither_skips_nor_repeats_while_rows_move<S: TestDb + Operator
     let mut seen = Vec::new();
     let mut round = 0;
     while let Some(cursor) = page.next.take() {
-        seen.extend(page.rows.drain(..));
+        seen.append(&mut page.rows);
         // What was shown goes, what comes is the youngest.
         let settled = seen.pop().unwrap();
         let word = Resolution::not_executed("notified", settled.attempts);

@@ -117,19 +117,20 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
             ("limited", filter.definition("book", Some(1)).scope(&Scope::new("tenant-7").unwrap())),
         ] {
             sent("");
-            let page = ops.list(filter.page(31)).await.unwrap();
+            let mut page = ops.list(filter.clone().page(31)).await.unwrap();
+            let is_full = kind == "full" && number < 3;
+            // A deep page, from its cursor, is like the first.
+            for _ in 0..if is_full { 3 } else { 0 } {
+                assert_eq!(page.rows.len(), 31);
+                let behind = filter.clone().page(31).after(page.next.take().unwrap());
+                page = ops.list(behind).await.unwrap();
+            }
             let mine = sent("FROM atomic_phases_keys WHERE");
             assert!(!mine.is_empty(), "{kind}");
             for sql in mine.iter().filter(|sql| !sql.contains("idempotency_key = $")) {
                 let plan = plan_of(&db, sql).await;
                 let is_of_next = plan.contains("atomic_phases_keys_due");
                 is_bounded(&plan, if is_of_next { "atomic_phases_keys_due" } else { index });
-            }
-            if kind == "full" && number < 3 {
-                assert_eq!(page.rows.len(), 31);
-                // A deep page, from its cursor, is like the first.
-                let cursor = page.next.unwrap();
-                drop(cursor);
             }
         }
     }

@@ -316,7 +316,7 @@ impl<Db: TestDb> Riddle {
     }
 
     #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, asked: &String) -> PhaseResult<Reply> {
+    async fn answered(&self, tx: &mut Tx<'_, Db>, asked: &str) -> PhaseResult<Reply> {
         Db::insert_step(tx, asked, "answered").await?;
         Ok(Reply::new(204))
     }
