@@ -72,6 +72,8 @@ struct Rounds {
     waits: u32,
     /// Whether it ran the request and lost it to another holder.
     ran: bool,
+    /// A moment before it first sent a row to be created.
+    first_sent: Option<Moment>,
     /// Why the last commit is not tried again.
     too_slow: Option<FailureCause>,
     /// Whether the row that a commit without an answer created was counted.
@@ -255,6 +257,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
         match (decision, row) {
             (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
+            // The row of a commit that got no answer may be finished, expired and deleted by now. Created
+            // again, the request would run twice for one call.
+            (Decision::Create { .. }, _)
+                if rounds.restarts > 0
+                    && rounds.first_sent.is_some_and(|sent| self.may_have_ended(sent)) =>
+            {
+                Err(CallError::RowDeleted)
+            }
             (Decision::Create { replaces }, _) => {
                 let admitted = match rounds.admitted.take() {
                     Some(admission) => Ok(admission),
@@ -264,6 +274,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     Ok(admission) => admission,
                     Err(refused) => return self.refused(refused).await,
                 };
+                rounds.first_sent.get_or_insert_with(Moment::now);
                 let end = self.create(replaces, admission.clone()).await?;
                 match end {
                     RoundEnd::Restart(_) => rounds.admitted = Some(admission),
@@ -301,6 +312,11 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await,
             (decision, row) => Ok(RoundEnd::Outcome(self.answer(decision, row)?)),
         }
+    }
+
+    /// Whether a row that was created then may be past its retention.
+    fn may_have_ended(&self, sent: Moment) -> bool {
+        Moment::now().since(sent) >= self.core.settings.retention
     }
 
     /// No room for a new key: which this is not, if by now it has a row, or another call creates it.

@@ -569,11 +569,13 @@ impl Scene {
         self.fingerprint_of(call).is_none() && !self.database.is_locked(&scope, &key)
     }
 
-    /// The fingerprint that the key's row has, if it has one.
+    /// The fingerprint that the key's row has, if it has one that is not over.
     fn fingerprint_of(&self, call: &Call) -> Option<String> {
         let mut found = None;
+        let now = self.database.now();
         self.database.each_key(|key| {
-            if is_of(&key, call) {
+            let is_over = key.status() == "completed" && key.expires_at() <= now;
+            if is_of(&key, call) && !is_over {
                 found = Some(key.fingerprint().to_owned());
             }
         });
