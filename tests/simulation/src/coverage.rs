@@ -93,6 +93,7 @@ const MET: &[(&str, &[&str])] = &[
             "Erase",
         ],
     ),
+    ("decide", &["done", "again", "refused", "dead letter", "not retained", "deadline"]),
     ("stop", &["freeze", "kill", "drain", "database"]),
 ];
 

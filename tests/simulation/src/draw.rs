@@ -87,7 +87,17 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
         ..fair
     };
     endings(chance, &mut plan);
+    deciders(chance, &mut plan);
     plan
+}
+
+/// Clients that go by the library's own half.
+fn deciders(chance: &mut Chance, plan: &mut Plan) {
+    for call in &mut plan.calls {
+        if call.manner == Manner::Plain && chance.happens(1, 3) {
+            call.manner = Manner::Decide;
+        }
+    }
 }
 
 /// Keys that end while their clients still ask: by an operator's hand, or by time.

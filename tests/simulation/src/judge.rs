@@ -22,7 +22,7 @@ pub struct Op {
     pub invoked: Duration,
     pub returned: Option<Duration>,
     pub told: Told,
-    /// The fingerprint of the key's row when it was asked.
+    /// The fingerprint that the key's row had from when it was asked to when it was answered.
     pub stored: Option<String>,
     /// Told *in progress*, of a key that had no row and that no transaction was about to create.
     pub of_nothing: bool,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Told {
 }
 
 impl Told {
-    pub fn of(outcome: Result<Outcome, CallError>) -> Self {
+    pub fn of(outcome: &Result<Outcome, CallError>) -> Self {
         match outcome {
             Ok(Outcome::Finished(finished)) => Self::Finished {
                 status: finished.reply.status(),
@@ -76,6 +76,12 @@ impl Told {
             Ok(Outcome::Accepted) => Self::Accepted,
             Ok(_) | Err(_) => Self::Error,
         }
+    }
+
+    /// Whether asking again under the same key changes nothing.
+    pub fn is_final(&self) -> bool {
+        let is_done = matches!(self, Self::Finished { .. } | Self::Erased);
+        is_done || matches!(self, Self::Mismatch | Self::DeadLetter)
     }
 
     pub fn name(&self) -> &'static str {
@@ -546,10 +552,8 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 found.push(format!("told erased, and nobody erased it: {at}"));
             }
             let Some(stored) = &op.stored else { continue };
-            // Of this life, its row may say nothing any more; or another call is about to begin the next.
-            let ends = plan.has_many_lives() && op.told == Told::InProgress;
-            if ends || op.told == Told::Erased || watched.begins_between(key, op.invoked, returned)
-            {
+            // Of this life, its row may say nothing any more.
+            if op.told == Told::Erased || watched.begins_between(key, op.invoked, returned) {
                 continue;
             }
             // What a row says behind the fingerprint is about the form of its parameters.

@@ -142,6 +142,8 @@ pub enum Manner {
     Wait,
     /// Wrongly or rightly says that the key is new.
     ExpectNew,
+    /// Goes by the library's own client half: from the HTTP answer to the decision.
+    Decide,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

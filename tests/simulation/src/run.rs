@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
 use atomic_phases::fault::Mutant;
 use atomic_phases::simulation::{
-    Database, KeyChange, KeyState, Memory, Network, Node, Passage, passed_points, simulate_with,
+    Chance, Database, KeyChange, KeyState, Memory, Network, Node, Passage, passed_points,
+    simulate_with,
 };
 use atomic_phases::*;
 use tokio::sync::mpsc;
@@ -471,9 +473,12 @@ impl Scene {
     /// A client with its retries.
     async fn client(self, call: Call) {
         sleep(Duration::from_millis(call.at)).await;
+        if call.manner == Manner::Decide {
+            return self.deciding_client(call).await;
+        }
         for attempt in 0..call.tries {
             let node = (call.node + usize::from(attempt)) % self.plan.nodes;
-            let told = self.ask(&call, node, Duration::from_millis(call.patience)).await;
+            let (told, _) = self.ask(&call, node, Duration::from_millis(call.patience)).await;
             match told {
                 Told::Finished { .. }
                 | Told::Erased
@@ -485,8 +490,48 @@ impl Scene {
         }
     }
 
+    /// A client that goes by the library's own half: it hears an HTTP answer, or none, and decides.
+    async fn deciding_client(self, call: Call) {
+        let policy = RetryPolicy::new(Duration::from_secs(120)).attempts(100);
+        let mut chance = Chance::from_seed(self.plan.seed ^ call.at);
+        let began = self.trace.elapsed();
+        for number in 1.. {
+            let node = (call.node + number as usize) % self.plan.nodes;
+            let within = policy.time_for_attempt(self.trace.elapsed() - began);
+            let (told, answer) = self.ask(&call, node, within).await;
+            let end = answer.map_or(End::Unanswered(Transport::Unknown), End::Answered);
+            let (elapsed, random) = (self.trace.elapsed() - began, chance.number() as u32);
+            let decision = decide(&policy, &Attempt { number, end, elapsed, random });
+            let (what, fits) = match decision {
+                Decision::Done { .. } => ("done", matches!(told, Told::Finished { .. })),
+                Decision::RetryAfter(_) => ("again", !told.is_final()),
+                Decision::GiveUp(Reason::Deadline | Reason::Attempts) => {
+                    ("deadline", !told.is_final())
+                }
+                Decision::GiveUp(Reason::DeadLetter) => ("dead letter", told == Told::DeadLetter),
+                Decision::GiveUp(Reason::ResponseNotRetained) => {
+                    ("not retained", told == Told::Erased)
+                }
+                Decision::GiveUp(_) => ("refused", told == Told::Mismatch),
+            };
+            self.covers(format!("decide: {what}"));
+            if !fits {
+                self.complain(format!("WIRE: told {told:?}, and the client decides {decision:?}"));
+            }
+            match decision {
+                Decision::RetryAfter(wait) => sleep(wait).await,
+                _ => return,
+            }
+        }
+    }
+
     /// One request, through a node, until its answer or until the client hangs up.
-    async fn ask(&self, call: &Call, node: usize, patience: Duration) -> Told {
+    async fn ask(
+        &self,
+        call: &Call,
+        node: usize,
+        patience: Duration,
+    ) -> (Told, Option<client::Answer>) {
         let number = self.history.lock().unwrap().ops.len();
         let invoked = self.trace.elapsed();
         let stored = self.fingerprint_of(call);
@@ -500,16 +545,16 @@ impl Scene {
                 "client {number} asks node {node}: {kind:?} of {amount}, {scope} {key}, {manner:?}"
             )
         });
-        let (told, of_nothing) = match self.through(call, node) {
-            None => (Told::Error, false),
+        let (told, of_nothing, answer) = match self.through(call, node) {
+            None => (Told::Error, false, None),
             Some(running) => {
                 let abort = running.abort_handle();
                 match tokio::time::timeout(patience, running).await {
                     Ok(Ok(told)) => told,
-                    Ok(Err(_)) => (Told::Error, false),
+                    Ok(Err(_)) => (Told::Error, false, None),
                     Err(_) => {
                         abort.abort();
-                        (Told::Nothing, false)
+                        (Told::Nothing, false, None)
                     }
                 }
             }
@@ -517,13 +562,16 @@ impl Scene {
         self.trace.note(|| format!("client {number} is told {told:?}"));
         self.covers(format!("told: {}", told.name()));
         let returned = Some(self.trace.elapsed());
+        // What there was all the time.
+        let still = self.fingerprint_of(call);
         let mut history = self.history.lock().unwrap();
         let op = &mut history.ops[number];
         (op.returned, op.told, op.of_nothing) = (returned, told.clone(), of_nothing);
-        told
+        op.stored = op.stored.take().filter(|stored| still.as_ref() == Some(stored));
+        (told, answer)
     }
 
-    fn through(&self, call: &Call, index: usize) -> Option<tokio::task::JoinHandle<(Told, bool)>> {
+    fn through(&self, call: &Call, index: usize) -> Option<tokio::task::JoinHandle<Heard>> {
         let hosts = self.hosts.lock().unwrap();
         let host = hosts[index].as_ref()?;
         let (engine, scene, call, build) = (host.engine.clone(), self.clone(), *call, host.build);
@@ -539,11 +587,11 @@ impl Scene {
                 (Kind::Stray, _) => execute(&engine, &call, Stray { amount }).await,
                 (Kind::Flood, _) => execute(&engine, &call, Flood { amount }).await,
             };
-            let told = Told::of(outcome);
+            let told = Told::of(&outcome);
             // In the same breath: what is told is durable (G8).
             scene.is_durable(&call, &told);
             let of_nothing = told == Told::InProgress && scene.is_nothing(&call);
-            (told, of_nothing)
+            (told, of_nothing, Some(read_by_a_client(&call, outcome)))
         }))
     }
 
@@ -652,6 +700,17 @@ fn is_of(key: &KeyState<'_>, call: &Call) -> bool {
     key.scope() == judge::scope_name(call.scope) && key.key() == judge::key_name(call.key)
 }
 
+/// What a client is told, whether that is *in progress* of nothing, and the answer over HTTP.
+type Heard = (Told, bool, Option<client::Answer>);
+
+/// The HTTP answer to it, as the client half takes it.
+fn read_by_a_client(call: &Call, outcome: Result<Outcome, CallError>) -> client::Answer {
+    let key = IdempotencyKey::new(judge::key_name(call.key)).unwrap();
+    let response = Policy::default().answer(Some(&key), outcome).into_http();
+    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    client::Answer::read(response.status().as_u16(), header, response.body())
+}
+
 async fn execute<R: RequestDefinition<Memory, App>>(
     engine: &Engine<Memory, App>,
     call: &Call,
@@ -661,7 +720,7 @@ async fn execute<R: RequestDefinition<Memory, App>>(
     let key = IdempotencyKey::new(judge::key_name(call.key)).unwrap();
     let asked = engine.call(&scope, &key, request);
     match call.manner {
-        Manner::Plain => asked.await,
+        Manner::Plain | Manner::Decide => asked.await,
         Manner::Accept => asked.accept().await,
         Manner::Wait => asked.on_duplicate(OnDuplicate::Wait(Duration::from_secs(5))).await,
         Manner::ExpectNew => asked.expect_new().await,
