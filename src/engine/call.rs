@@ -20,7 +20,7 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::store::Store;
 
-/// One call of [`Engine::call`], to be awaited.
+/// One call of [`Engine::call`](super::Engine::call), to be awaited.
 ///
 /// ```
 /// # use atomic_phases::*;

@@ -15,7 +15,8 @@ use crate::key::{IdempotencyKey, Scope};
 /// How many rows one statement of a search looks at. Some 50 ms, where each is on a page of its own.
 pub(crate) const MOST_LOOKED_AT: u32 = 10_000;
 
-/// How many staged jobs of one request are listed.
+/// How many staged jobs of one request are listed; as the statements of the other stores say it.
+#[cfg(feature = "simulation")]
 pub(crate) const MOST_JOBS: u32 = 100;
 
 /// How long the database may take for one search.
@@ -31,6 +32,7 @@ pub struct Limits {
 
 impl Limits {
     /// As the statements judge it.
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn allow(&self, scope: &str) -> bool {
         let named = self.only.as_ref().is_none_or(|only| only.iter().any(|one| one == scope));
         named && scope.starts_with(&self.prefix)
@@ -299,7 +301,7 @@ pub trait OperatorStore: Store {
         known: &[String],
     ) -> impl Future<Output = Result<WaitingCounts, StoreError>> + Send;
 
-    /// The staged jobs of a request, in order, [`MOST_JOBS`] at most.
+    /// The staged jobs of a request, in order, a hundred at most.
     #[doc(hidden)]
     fn jobs_of(
         &self,
