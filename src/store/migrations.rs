@@ -42,8 +42,7 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        let races = source.migrations().map_err(failed)?.len();
-        terms.keep_trying(races, || {
+        terms.keep_trying(|| {
             // In a new database there is no request that could wait.
             let bounds = if harness.applied_migrations()?.is_empty() { "" } else { terms.bounds };
             for migration in harness.pending_migrations(Borrowed(&source))? {
@@ -81,8 +80,7 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        let races = source.migrations().map_err(failed)?.len();
-        terms.keep_trying(races, || {
+        terms.keep_trying(|| {
             let applied = harness.applied_migrations()?;
             let mut migrations = source.migrations()?;
             migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
@@ -100,30 +98,28 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Migration(error.to_string())
 }
 
+/// How often a migration may fail for another reason than a lock. Two processes that start at once may both
+/// find one missing; the loser's fails, and its next look finds it applied, and perhaps the next one missing.
+const RACES: u32 = 4;
+
 impl Terms {
     /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
     /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
-    ///
-    /// `races`: how many migrations there are. Two processes that start at once may both find one missing; the
-    /// loser's fails, and its next look finds it applied, and perhaps the next one missing.
-    fn keep_trying(
-        self,
-        mut races: usize,
-        mut run: impl FnMut() -> Ran<()>,
-    ) -> Result<(), StoreError> {
+    fn keep_trying(self, mut run: impl FnMut() -> Ran<()>) -> Result<(), StoreError> {
         let until = Instant::now() + self.patience;
+        let (mut races, mut has_tried) = (RACES, false);
         loop {
             let began = Instant::now();
             let Err(error) = run() else { return Ok(()) };
-            let raced = races > 0;
-            races = races.saturating_sub(1);
+            let tried = std::mem::replace(&mut has_tried, true);
             if began.elapsed() < self.lock_wait {
-                if raced {
-                    continue;
+                if races == 0 {
+                    return Err(failed(error));
                 }
-                return Err(failed(error));
+                races -= 1;
+                continue;
             }
-            if Instant::now() >= until && !raced {
+            if Instant::now() >= until && tried {
                 return Err(StoreError::Migration(format!(
                     "{error} (tried for {:?}: other transactions kept its tables locked all the time, or they \
                      are so large that it takes long; nothing of it was changed. See migrations/README.md)",
@@ -193,7 +189,7 @@ mod tests {
 
     fn tries(lasting: Duration) -> u32 {
         let mut tries = 0;
-        let told = TERMS.keep_trying(1, || {
+        let told = TERMS.keep_trying(|| {
             tries += 1;
             std::thread::sleep(lasting);
             Err("no".into())
@@ -203,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_of_a_lock_is_told_after_one_more_look_and_a_lock_is_waited_for() {
-        assert_eq!(tries(Duration::ZERO), 2);
+    fn what_cannot_be_of_a_lock_is_told_after_a_few_looks_and_a_lock_is_waited_for() {
+        assert_eq!(tries(Duration::ZERO), RACES + 1);
         let tries = tries(TERMS.lock_wait);
         assert!((3..=11).contains(&tries), "{tries}");
     }

@@ -50,7 +50,7 @@ async fn g17_a_migration_gives_up_behind_a_long_transaction_and_no_request_waits
     let waited = began.elapsed();
     println!("{requests} requests beside it, the longest {longest:?}; it gave up after {waited:?}");
     assert!(matches!(gave_up, StoreError::Migration(_)), "{gave_up}");
-    assert!(gave_up.to_string().contains("kept its tables locked"));
+    assert!(gave_up.to_string().contains("kept its tables locked"), "{gave_up}");
     assert!(waited >= patience && waited < patience + Duration::from_secs(3), "{waited:?}");
     assert!(requests > 10, "{requests}");
     assert!(!has_next_column(&db).await, "nothing of it was changed");
