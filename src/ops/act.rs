@@ -1,6 +1,8 @@
 //! Acts: a word about a request, a retry, an erasure, a job. Each needs a permission and a reason, is about a
 //! row as the actor saw it, and is audited in its own transaction; a refusal is audited in one of its own.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use uuid::Uuid;
 
 use super::request::RowVersion;
@@ -159,7 +161,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             return Err(OpsError::BadReason);
         }
         let entry = AuditEntry {
-            id: chance::uuid(),
+            id: next_id(),
             actor: self.actor.name().to_owned(),
             act,
             outcome: "applied",
@@ -249,4 +251,14 @@ impl Done for () {
     fn is_already(&self) -> bool {
         false
     }
+}
+
+/// An id of the audit: random, and greater than those of this process before it, so that acts of one instant
+/// are listed in their order.
+fn next_id() -> Uuid {
+    static ACTS: AtomicU64 = AtomicU64::new(0);
+    let mut bytes = chance::uuid().into_bytes();
+    let number = ACTS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    bytes[..6].copy_from_slice(&number[2..]);
+    Uuid::new_v8(bytes)
 }
