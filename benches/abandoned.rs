@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atomic_phases::*;
+use atomic_phases::worker::{Completer, WorkerConfig};
+use atomic_phases::{Outcome, Scope};
 use tokio::task::JoinSet;
 
 use crate::contestants::{PgEngine, key_of, ride};

@@ -1,7 +1,8 @@
 //! The floor of the driver: a fresh request and a replay by hand on diesel-async, with the engine's
 //! pool, commits and round trips, on the yardstick's narrow table, and without a line of the engine.
 
-use atomic_phases::{DeadpoolPool, Postgres};
+use atomic_phases::Postgres;
+use atomic_phases::store::DeadpoolPool;
 use deadpool::managed::Object;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};

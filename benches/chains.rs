@@ -1,6 +1,7 @@
 //! Requests of 1, 3, 6 and 12 phases, each local one with a single insert.
 
-use atomic_phases::*;
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use crate::requests::App;

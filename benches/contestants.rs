@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::store::{PoolSettings, StoreError};
+use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
 use uuid::Uuid;
 
 use crate::by_hand::ByHand;

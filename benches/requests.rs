@@ -27,9 +27,12 @@ impl App {
 }
 
 macro_rules! requests {
-    ($module:ident, $store:ty) => {
+    ($module:ident, $store:ident) => {
         pub mod $module {
-            use atomic_phases::*;
+            use atomic_phases::phase::ForeignError;
+            use atomic_phases::{
+                Batch, ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases, $store,
+            };
             use diesel::{ExpressionMethods, QueryDsl};
             use diesel_async::RunQueryDsl;
             use serde::{Deserialize, Serialize};

@@ -1,11 +1,14 @@
 //! The workers on a large table: what traffic feels of the reaper, and the plan of each statement that
 //! a worker sends.
 
+use atomic_phases::{Outcome, Scope};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atomic_phases::*;
+use atomic_phases::worker::{
+    Completer, DeliveryError, Enqueuer, Job, JobSink, Reaper, Reconciler, WorkerConfig,
+};
 
 use crate::contestants::{PgEngine, key_of, open, ride, scope_of};
 use crate::large;

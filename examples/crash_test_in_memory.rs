@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use atomic_phases::fault::{Explore, Report, explore};
 use atomic_phases::simulation::{Database, Memory, Write, simulate};
-use atomic_phases::*;
+use atomic_phases::{
+    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Sqlite, Store, Tx, atomic_phases,
+};
 use diesel::QueryResult;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,14 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::engine::Resolution;
+use atomic_phases::http::{Answer, Idempotency, Keyed, Params};
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+use atomic_phases::{
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
+    Sqlite, Store, Tx, atomic_phases,
+};
 use axum::{Router, routing::post};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

@@ -6,7 +6,13 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::engine::Resolution;
+use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::worker::WorkerConfig;
+use atomic_phases::{
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
+    Sqlite, Store, Tx, atomic_phases,
+};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,11 @@
-//! [`Settings`]: every number of the engine, with its reason.
+//! What an engine is configured with, by [`EngineBuilder`](crate::engine::EngineBuilder): every number, with its
+//! reason.
 
 use std::time::Duration;
 
-use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, SettingError, duration, number};
+pub use crate::derived_key::{DerivedKeys, SecretTooShort};
+pub use crate::setting::SettingError;
+use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, duration, number};
 use crate::store::Hold;
 
 /// What happens to a request whose key is being run by somebody else.
@@ -17,7 +20,7 @@ pub enum OnDuplicate {
     Wait(Duration),
 }
 
-/// The engine's numbers. Set by the methods of [`EngineBuilder`](crate::EngineBuilder).
+/// The engine's numbers. Set by the methods of [`EngineBuilder`](crate::engine::EngineBuilder).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// How long a holder that gives no sign keeps its row. Renewed at a third of it while a request
@@ -82,7 +85,7 @@ const STORED_HEADERS: [&str; 8] = [
     "content-language",
 ];
 
-/// Caps for each scope; see [`EngineBuilder::quota`](crate::EngineBuilder::quota).
+/// Caps for each scope; see [`EngineBuilder::quota`](crate::engine::EngineBuilder::quota).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Quota {

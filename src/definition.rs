@@ -69,9 +69,9 @@ pub struct Phase {
 #[non_exhaustive]
 pub enum PhaseKind {
     /// In the database, in one transaction of this isolation level, which the phase is given
-    /// ([`Tx`](crate::Tx)).
+    /// ([`Tx`]).
     Local(Isolation),
-    /// The same, with statements that the phase hands over ([`Batch`](crate::Batch)).
+    /// The same, with statements that the phase hands over ([`Batch`]).
     Batch(Isolation),
     /// At a foreign system, with no transaction open.
     Foreign(EffectClass),
@@ -175,6 +175,7 @@ impl Definition {
 }
 
 /// What the body of one phase came to, as the engine stores it.
+#[doc(hidden)]
 #[derive(Debug)]
 pub enum Step {
     /// Go on; here is the output, serialised.
@@ -184,12 +185,14 @@ pub enum Step {
 }
 
 /// The boxed future of one phase.
+#[doc(hidden)]
 pub type PhaseFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// The phases of one request value, by index. Implemented by `#[atomic_phases]`.
 ///
 /// An index that is out of range or of the other kind is a defect of the caller and answered with
 /// an error, never with a panic.
+#[doc(hidden)]
 pub trait Phases<S: Store, A>: Send + Sync + 'static {
     /// Runs the local phase `index` in `tx`.
     fn run_local<'a>(

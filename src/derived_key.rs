@@ -30,11 +30,11 @@ const KEPT_BYTES: usize = 24;
 /// configuration; change it when no row is unfinished, or along with the definition's name.
 ///
 /// ```
-/// use atomic_phases::DerivedKeys;
+/// use atomic_phases::config::DerivedKeys;
 ///
 /// let keys = DerivedKeys::plain().with_secret("32 bytes from your secret store.")?;
 /// assert_eq!(format!("{keys:?}"), "DerivedKeys { secret: true, salted_by_request: false }");
-/// # Ok::<(), atomic_phases::SecretTooShort>(())
+/// # Ok::<(), atomic_phases::config::SecretTooShort>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct DerivedKeys {

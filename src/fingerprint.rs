@@ -11,7 +11,7 @@
 //! fingerprint again.
 //!
 //! `v1` is stored in rows: its form never changes. A different form, a keyed one say, is another
-//! [`FingerprintVersion`]. This module never sees a body, and never reads or writes a row.
+//! `FingerprintVersion`. This module never sees a body, and never reads or writes a row.
 
 mod canonical;
 mod compound;
@@ -173,7 +173,7 @@ impl fmt::Debug for Fingerprint {
 /// requests are the same.
 ///
 /// ```
-/// use atomic_phases::{RequestOrigin, fingerprint};
+/// use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct CreateRide { user_id: i64, distance: f64 }

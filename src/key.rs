@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 pub const MAX_KEY_LENGTH: usize = 255;
 
 /// How a key begins that the HTTP boundary made for a request without one. Such keys do not count
-/// against [`Quota::keys`](crate::Quota::keys), so the boundary takes none of them from a client. The
+/// against [`Quota::keys`](crate::config::Quota::keys), so the boundary takes none of them from a client. The
 /// stores' statements repeat this text: keys are counted before and behind it.
 pub(crate) const KEYLESS: &str = "~keyless:";
 
@@ -26,7 +26,7 @@ pub(crate) const KEYLESS: &str = "~keyless:";
 /// let key: IdempotencyKey = "8e03978e-40d5-43dd-bc93-6894a57f9324".parse()?;
 /// assert_eq!(key.as_str().len(), 36);
 /// assert!("two words".parse::<IdempotencyKey>().is_err());
-/// # Ok::<(), atomic_phases::InvalidKey>(())
+/// # Ok::<(), atomic_phases::key::InvalidKey>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(Arc<str>);
@@ -85,7 +85,7 @@ impl IdempotencyKey {
     }
 
     /// A new key for a new logical request: a version 4 UUID. A call that is the first to use it may
-    /// [say so](crate::Call::expect_new).
+    /// [say so](crate::engine::Call::expect_new).
     #[must_use]
     pub fn random() -> Self {
         Self::made_here(crate::chance::uuid().to_string())

@@ -15,7 +15,11 @@
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")] mod doc {
-//! use atomic_phases::*;
+//! use atomic_phases::phase::DerivedKey;
+//! use atomic_phases::{
+//!     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, RequestContext,
+//!     Scope, Sqlite, Store, Tx, atomic_phases,
+//! };
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -132,7 +136,7 @@
 //! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that asks the `#[reconcile]`
 //! functions about unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], and a
 //! [`Reaper`] that deletes finished keys past their expiry. What hangs for one scope delays no other:
-//! see [`Completer`](Completer#fairness). [`Engine::status`] tells where a request stands;
+//! see [`Completer`](worker::Completer#fairness). [`Engine::status`] tells where a request stands;
 //! [`Engine::resolve`] takes a webhook's or an operator's word. [`Engine::dead_jobs`] lists the staged
 //! jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
 //!
@@ -162,6 +166,13 @@
 //! and the histograms `phase.duration.seconds` (with the label `phase`) and `staged_job.lag.seconds`
 //! (from staging to delivery).
 //!
+//! # Where things are
+//!
+//! The root has what every program names; [`prelude`] what a file with phases imports. Else: [`phase`](mod@phase) (what
+//! a phase is given and returns), [`engine`] (configuration, outcomes, operators' words), [`worker`],
+//! [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be deployed), `http` and
+//! [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`].
+//!
 //! # Cargo features
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
@@ -174,6 +185,16 @@
 //! * `simulation`: a store in memory, and time and chance that are simulated, for tests.
 //! * `fault-injection`: the module `fault`, with which your tests crash your requests everywhere. A
 //!   release build refuses it without `fault-injection-in-release`.
+//!
+//! [`Call::accept`]: engine::Call::accept
+//! [`Completer`]: worker::Completer
+//! [`DerivedKey`]: phase::DerivedKey
+//! [`Enqueuer`]: worker::Enqueuer
+//! [`ForeignError::not_executed`]: phase::ForeignError::not_executed
+//! [`ForeignError::unknown`]: phase::ForeignError::unknown
+//! [`JobSink`]: worker::JobSink
+//! [`Reaper`]: worker::Reaper
+//! [`Reconciler`]: worker::Reconciler
 
 // A request must not die of a surprise. (Tests may, so this is no workspace lint.)
 #![warn(unreachable_pub)]
@@ -188,72 +209,48 @@ pub mod fault;
 
 mod chance;
 pub mod client;
-mod codec;
+pub mod codec;
 pub mod compat;
-mod config;
-mod definition;
+pub mod config;
+pub mod definition;
 mod derived_key;
-mod engine;
+pub mod engine;
 mod error;
-mod fingerprint;
+pub mod fingerprint;
 #[cfg(feature = "http")]
-mod http;
-mod key;
+pub mod http;
+pub mod key;
 mod moment;
 mod observe;
 pub mod ops;
-mod phase;
+pub mod phase;
+pub mod prelude;
 mod repeats;
 mod roundtrip;
 mod setting;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod sound;
-mod store;
+pub mod store;
 mod task;
-mod worker;
+pub mod worker;
 
 pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
-#[cfg(feature = "encryption")]
-pub use codec::EncryptingCodec;
-pub use codec::{Codec, CodecError, Place, PlainCodec};
-pub use config::{Limits, OnDuplicate, Quota};
-pub use definition::{Definition, EffectClass, Isolation, Phase, PhaseKind, RequestDefinition};
-pub use derived_key::{DerivedKeys, SecretTooShort};
-pub use engine::{
-    BuildError, Call, CallError, CheckReport, Engine, EngineBuilder, EraseError, ErasedScope,
-    FailureCause, Finished, ListedJob, Outcome, Registered, RequestStatus, Resolution,
-    ResolveError, Resolved, StillRunning, Stranded, StrandedBecause, Unregistered,
-};
-pub use error::DbError;
-pub use fingerprint::{
-    Fingerprint, FingerprintError, FingerprintRule, RequestOrigin, Unfingerprinted, fingerprint,
-};
-#[cfg(feature = "http")]
-pub use http::{
-    Answer, Bodies, Description, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, Idempotency, KeyHeaderError,
-    KeyRule, KeySyntax, Keyed, Policy, Profile, UnknownProfile, key_of, parse_key, single_tenant,
-};
-#[cfg(feature = "axum")]
-pub use http::{Checked, Params};
-pub use key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH, Scope};
-pub use phase::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, JobId, PhaseError, PhaseResult, Reconciled,
-    Reply, ReplyNotJson, RequestContext, Tx,
-};
-pub use setting::SettingError;
+#[doc(inline)]
+pub use engine::{CallError, Engine, Outcome};
+#[doc(inline)]
+pub use key::{IdempotencyKey, Scope};
+#[doc(inline)]
+pub use phase::{Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx};
 pub use sound::assert_sound;
 #[cfg(feature = "postgres")]
-pub use store::postgres::{DeadpoolPool, Pool, PoolSettings, Postgres};
+#[doc(inline)]
+pub use store::Postgres;
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
-pub use store::{Standing, Status, Store, StoreError};
-#[cfg(feature = "redis")]
-pub use worker::RedisStream;
-pub use worker::{
-    Completer, Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Reaper, Reconciler,
-    StillWorking, Sweep, WorkerConfig, Workers,
-};
+#[doc(inline)]
+pub use store::Sqlite;
+#[doc(inline)]
+pub use store::Store;
 
 /// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:
 /// it changes with the macro, in any release.

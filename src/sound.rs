@@ -17,7 +17,7 @@ const READINGS: u32 = 32;
 /// | trap | found by | remedy |
 /// |---|---|---|
 /// | a member with `#[serde(skip)]`, or skipped if empty without a default | another value is read back | make it a parameter, or no part of the type |
-/// | a `Serialize` that redacts (`"***"`) | another value is read back | serialise the secret, and encrypt at rest with a [`Codec`](crate::Codec) |
+/// | a `Serialize` that redacts (`"***"`) | another value is read back | serialise the secret, and encrypt at rest with a [`Codec`](crate::codec::Codec) |
 /// | a `HashSet`, or a `Vec` made of one | another order each time | `BTreeSet`, `BTreeMap`, or sort it |
 /// | `Utc::now()`, a random id | another fingerprint each time that it is made | [`created_at`](crate::RequestContext::created_at) and [`uuid`](crate::RequestContext::uuid) in a phase |
 /// | NaN, a map whose keys are tuples, an untagged enum whose variants look alike, `Some(None)` | no fingerprint, or another value is read back | refuse it where the request is parsed; a list of pairs; a tag; one `Option` |

@@ -6,7 +6,11 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use atomic_phases::*;
+use atomic_phases::engine::Resolution;
+use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
+use atomic_phases::http::Policy;
+use atomic_phases::worker::{Completer, Reaper, Reconciler, WorkerConfig};
+use atomic_phases::{Outcome, Postgres, Reply, Sqlite};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::*;

@@ -6,7 +6,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use atomic_phases::*;
+use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job};
+use atomic_phases::{
+    Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, atomic_phases,
+};
 use support::work::*;
 use support::*;
 

@@ -6,7 +6,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use atomic_phases::*;
+use atomic_phases::Sqlite;
+use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use support::*;
 

@@ -6,7 +6,17 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::config::DerivedKeys;
+use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::fingerprint::{RequestOrigin, Unfingerprinted};
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::worker::{
+    Completer, DeliveryError, Enqueuer, Handlers, Job, Reaper, Reconciler, WorkerConfig,
+};
+use atomic_phases::{
+    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult,
+    Postgres, Reply, Scope, Sqlite, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 use support::db::{open_pg, url_of};
 use support::*;

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Mode, check_locks};
-use atomic_phases::*;
+use atomic_phases::{
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Sqlite,
+    Store, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 static PROVIDER_IS_DOWN: AtomicBool = AtomicBool::new(true);

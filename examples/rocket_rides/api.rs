@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use atomic_phases::{Answer, Bodies, Engine, Idempotency, Keyed, Params, Policy, Profile, Scope};
+use atomic_phases::http::{Answer, Bodies, Idempotency, Keyed, Params, Policy, Profile};
+use atomic_phases::{Engine, Scope};
 use axum::Router;
 use axum::extract::{Extension, Request, State};
 use axum::http::header::{self, HeaderValue};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use atomic_phases::client::{
     Answered, Caller, KeyedCall, Last, Repeat, Response, RetryPolicy, SendError, Transport,
 };
-use atomic_phases::{DerivedKey, ForeignError};
+use atomic_phases::phase::{DerivedKey, ForeignError};
 use serde::{Deserialize, Serialize};
 
 /// A Stripe-shaped charge API. Plain HTTP here; behind TLS, give `reqwest` a TLS feature.

@@ -3,9 +3,10 @@
 //! application writes; everything around it makes these five phases survive a crash.
 
 use atomic_phases::compat::Definitions;
+use atomic_phases::fingerprint::Unfingerprinted;
+use atomic_phases::phase::{Flow, ForeignError, Reconciled};
 use atomic_phases::{
-    Batch, Flow, ForeignCall, ForeignError, PhaseError, PhaseResult, Reconciled, Reply,
-    RequestContext, Tx, Unfingerprinted, atomic_phases,
+    Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

@@ -20,9 +20,9 @@ mod webhook;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atomic_phases::{
-    DeliveryError, Engine, Handlers, Job, Postgres, Profile, Sqlite, WorkerConfig,
-};
+use atomic_phases::http::Profile;
+use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+use atomic_phases::{Engine, Postgres, Sqlite};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use atomic_phases::ForeignError;
+use atomic_phases::phase::ForeignError;
 use serde::Deserialize;
 
 pub struct PilotApi {

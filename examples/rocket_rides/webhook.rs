@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use atomic_phases::{Engine, IdempotencyKey, Resolution, ResolveError, Scope};
+use atomic_phases::engine::{Resolution, ResolveError};
+use atomic_phases::{Engine, IdempotencyKey, Scope};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};

@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use atomic_phases::{KeyHeaderError, KeySyntax, MAX_KEY_LENGTH, parse_key};
+use atomic_phases::http::{KeyHeaderError, KeySyntax, parse_key};
+use atomic_phases::key::MAX_KEY_LENGTH;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|value: &[u8]| {

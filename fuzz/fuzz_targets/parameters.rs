@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use atomic_phases::{Bodies, Policy, RequestOrigin, Unfingerprinted, fingerprint};
+use atomic_phases::fingerprint::{RequestOrigin, Unfingerprinted, fingerprint};
+use atomic_phases::http::{Bodies, Policy};
 use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use libfuzzer_sys::fuzz_target;
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ const HEAD: usize = FORM.len() + KEY_ID + NONCE;
 /// not, and never give its number to another one.
 ///
 /// ```
-/// use atomic_phases::EncryptingCodec;
+/// use atomic_phases::codec::EncryptingCodec;
 ///
 /// # let (old, new) = ([1; 32], [2; 32]);
 /// let codec = EncryptingCodec::new(1, &old);

@@ -22,7 +22,7 @@ use crate::store::Store;
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod doc {
-/// # use atomic_phases::*;
+/// # use atomic_phases::{Engine, PhaseResult, Reply, Sqlite, Tx, atomic_phases, phase};
 /// # use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize)]
 /// # struct CreateOrder { cents: u32 }

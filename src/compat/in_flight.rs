@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
-use crate::StrandedBecause;
 use crate::definition::{ListedKind, PhaseList, STARTED};
+use crate::engine::StrandedBecause;
 use crate::store::{FoundBy, Standing, Status, Store, StoreError};
 
 /// How many rows each of the three searches returns at most.

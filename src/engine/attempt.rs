@@ -20,7 +20,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
-use crate::store::{Glance, KeyRow, Right, Status, Store, StoreError};
+use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
 
 /// One call on its way, detached from its caller.
@@ -125,7 +125,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     /// The answer, where the row says it and nothing has to be done.
-    async fn told_at_once(&self, row: &mut Option<Glance>) -> Result<Option<Outcome>, CallError> {
+    async fn told_at_once(
+        &self,
+        row: &mut Option<KeySummary>,
+    ) -> Result<Option<Outcome>, CallError> {
         let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
         match decide(row.as_ref(), &asked) {
             Decision::Create { .. }
@@ -166,12 +169,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
     }
 
-    async fn settle(&self, seen: Option<Option<Glance>>) -> Result<Outcome, CallError> {
+    async fn settle(&self, seen: Option<Option<KeySummary>>) -> Result<Outcome, CallError> {
         self.answered(self.settled(seen).await)
     }
 
     /// Round after round, until there is an answer. `seen`: the key's row, where it was just looked at.
-    async fn settled(&self, mut seen: Option<Option<Glance>>) -> Result<Outcome, CallError> {
+    async fn settled(&self, mut seen: Option<Option<KeySummary>>) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
             let row = match seen.take() {
@@ -239,7 +242,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     async fn act(
         &self,
         decision: Decision,
-        row: Option<Glance>,
+        row: Option<KeySummary>,
         rounds: &mut Rounds,
     ) -> Result<RoundEnd, CallError> {
         // It would be as slow again.
@@ -342,7 +345,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         first.filter(|_| error.is_unanswered()).map(timed_out)
     }
 
-    fn answer(&self, decision: Decision, row: Option<Glance>) -> Result<Outcome, CallError> {
+    fn answer(&self, decision: Decision, row: Option<KeySummary>) -> Result<Outcome, CallError> {
         Ok(match decision {
             Decision::Mismatch => Outcome::Mismatch,
             Decision::InProgress { retry_after: lease_left } => {
@@ -384,7 +387,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     /// Goes on with the row that was seen, if it is still that.
-    async fn resume(&self, seen: &Glance, right: Right) -> Result<RoundEnd, CallError> {
+    async fn resume(&self, seen: &KeySummary, right: Right) -> Result<RoundEnd, CallError> {
         let row = self.core.store.read(&self.scope, &self.key).await?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)

@@ -23,7 +23,8 @@ use crate::store::Store;
 /// [`app`](Self::app) exists before the first [`register`](Self::register) only:
 ///
 /// ```compile_fail,E0599
-/// # use atomic_phases::*;
+/// # use atomic_phases::definition::RequestDefinition;
+/// # use atomic_phases::{Engine, Sqlite};
 /// # fn build<R: RequestDefinition<Sqlite, ()>>(store: Sqlite) {
 /// Engine::builder(store).register::<R>().app("state"); // no method named `app`
 /// # }

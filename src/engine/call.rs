@@ -23,7 +23,9 @@ use crate::store::Store;
 /// One call of [`Engine::call`](super::Engine::call), to be awaited.
 ///
 /// ```
-/// # use atomic_phases::*;
+/// # use atomic_phases::config::OnDuplicate;
+/// # use atomic_phases::definition::RequestDefinition;
+/// # use atomic_phases::{Engine, IdempotencyKey, Scope, Store};
 /// # async fn example<R: RequestDefinition<S, ()>, S: Store>(engine: Engine<S>, request: R) -> Result<(), Box<dyn std::error::Error>> {
 /// let (scope, key) = (Scope::new("tenant-1")?, IdempotencyKey::new("8e03978e")?);
 /// let outcome = engine.call(&scope, &key, request).on_duplicate(OnDuplicate::Answer).await?;
@@ -69,7 +71,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     ///
     /// Only a hint: a key that has a row is answered as ever, after one statement more, and a first phase
     /// that takes a [`Batch`](crate::Batch) has then computed in vain, and left an error in PostgreSQL's log
-    /// (without the key). With a [`Quota`](crate::Quota) it changes nothing, because a replay never counts
+    /// (without the key). With a [`Quota`](crate::config::Quota) it changes nothing, because a replay never counts
     /// against that.
     pub fn expect_new(mut self) -> Self {
         self.expects_new = true;

@@ -8,11 +8,14 @@ use super::given::Comparison;
 use super::outcome::CallError;
 use super::progress::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
-use crate::store::{Glance, Store};
+use crate::store::{KeySummary, Store};
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// `None`: the row changed meanwhile.
-    pub(super) async fn asked(&self, row: Option<&Glance>) -> Result<Option<Asked<'_>>, CallError> {
+    pub(super) async fn asked(
+        &self,
+        row: Option<&KeySummary>,
+    ) -> Result<Option<Asked<'_>>, CallError> {
         let comparison = match row {
             None => Comparison::Same,
             Some(row) => self.compare(row).await?,
@@ -28,13 +31,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         Ok(Some(Asked { definition, knows_version, runs_as, same_request }))
     }
 
-    fn knows(&self, row: &Glance) -> bool {
+    fn knows(&self, row: &KeySummary) -> bool {
         row.version == self.definition.version
             || self.core.registry.get(&row.definition, row.version).is_some()
     }
 
     /// Why `decide` leaves the row alone.
-    pub(super) fn unknown_because(&self, row: Option<&Glance>) -> StrandedBecause {
+    pub(super) fn unknown_because(&self, row: Option<&KeySummary>) -> StrandedBecause {
         match row {
             Some(row) if StoredFingerprint::parse(&row.fingerprint).is_none() => {
                 StrandedBecause::NewerForm
@@ -54,7 +57,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
     /// origins do not: then either this is another request, or the type has changed since.
-    async fn compare(&self, row: &Glance) -> Result<Comparison, CallError> {
+    async fn compare(&self, row: &KeySummary) -> Result<Comparison, CallError> {
         if mutated!(SkipFingerprint) {
             return Ok(Comparison::Same);
         }

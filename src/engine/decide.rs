@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, EffectClass, PhaseKind};
-use crate::store::{ERASED, Glance, KeyRow, Status};
+use crate::store::{ERASED, KeyRow, KeySummary, Status};
 
 /// What is known about a call before its row is looked at.
 pub(crate) struct Asked<'a> {
@@ -20,7 +20,7 @@ pub(crate) struct Asked<'a> {
 /// Whether the call that creates rows as `runs_as` has created this one and holds it, or has finished it, and
 /// no other process has held it since: a row that its creator runs is born with token 1, and each
 /// takeover raises the token.
-pub(crate) fn is_held_by_its_creator(row: &Glance, runs_as: Option<uuid::Uuid>) -> bool {
+pub(crate) fn is_held_by_its_creator(row: &KeySummary, runs_as: Option<uuid::Uuid>) -> bool {
     runs_as == Some(row.request_id) && row.lease_token == 1
 }
 
@@ -53,14 +53,14 @@ pub(crate) enum Decision {
 }
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
-pub(crate) fn decide(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
+pub(crate) fn decide(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
     let decision = decided(row, asked);
     #[cfg(feature = "simulation")]
     crate::simulation::pass_variant("decision", &decision);
     decision
 }
 
-fn decided(row: Option<&Glance>, asked: &Asked<'_>) -> Decision {
+fn decided(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
     let Some(row) = row else { return Decision::Create { replaces: None } };
     if row.is_over() {
         return Decision::Create { replaces: Some(row.request_id) };
@@ -217,8 +217,8 @@ pub(super) mod tests {
         }
     }
 
-    fn glance(status: Status) -> Glance {
-        Glance {
+    fn key_summary(status: Status) -> KeySummary {
+        KeySummary {
             request_id: Uuid::from_u128(1),
             definition: "rides.create".into(),
             version: 3,
@@ -260,7 +260,7 @@ pub(super) mod tests {
     fn every_status_has_its_decision() {
         for lease_left in [Duration::ZERO, HOUR] {
             for status in EVERY_STATUS {
-                let row = Glance { lease_left, back_off_left: HOUR, ..glance(status) };
+                let row = KeySummary { lease_left, back_off_left: HOUR, ..key_summary(status) };
                 let expected = match status {
                     Status::Pending | Status::FailedRetryable => Decision::TakeOver,
                     Status::InProgress if lease_left.is_zero() => Decision::TakeOver,
@@ -278,13 +278,13 @@ pub(super) mod tests {
     fn g9_a_mismatch_is_told_in_every_state_of_the_row_and_before_anything_else() {
         for status in EVERY_STATUS {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
-                let row = Glance { lease_left, version, ..glance(status) };
+                let row = KeySummary { lease_left, version, ..key_summary(status) };
                 assert_eq!(
                     decide(Some(&row), &asked(Some(false))),
                     Decision::Mismatch,
                     "{status:?}"
                 );
-                let row = Glance { definition: "rides.cancel".into(), ..row };
+                let row = KeySummary { definition: "rides.cancel".into(), ..row };
                 assert_eq!(
                     decide(Some(&row), &asked(Some(true))),
                     Decision::Mismatch,
@@ -297,16 +297,16 @@ pub(super) mod tests {
     #[test]
     fn g14_what_this_process_does_not_know_is_left_alone() {
         for status in EVERY_STATUS {
-            assert_eq!(decide(Some(&glance(status)), &asked(None)), Decision::NotKnownHere);
+            assert_eq!(decide(Some(&key_summary(status)), &asked(None)), Decision::NotKnownHere);
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
-            let row = Glance { version: 4, ..glance(status) };
+            let row = KeySummary { version: 4, ..key_summary(status) };
             let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
             assert_eq!(decide(Some(&row), &elsewhere), Decision::NotKnownHere);
             // Another version that this process can run is taken over as what it is.
             assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::TakeOver);
         }
-        let finished = Glance { version: 4, ..glance(Status::Completed) };
+        let finished = KeySummary { version: 4, ..key_summary(Status::Completed) };
         let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
         assert_eq!(decide(Some(&finished), &elsewhere), Decision::Replay);
     }
@@ -314,9 +314,10 @@ pub(super) mod tests {
     #[test]
     fn g15_an_erased_row_is_a_tombstone_until_it_expires() {
         for same_request in [Some(true), Some(false), None] {
-            let erased = Glance { fingerprint: ERASED.into(), ..glance(Status::Completed) };
+            let erased =
+                KeySummary { fingerprint: ERASED.into(), ..key_summary(Status::Completed) };
             assert_eq!(decide(Some(&erased), &asked(same_request)), Decision::Erased);
-            let expired = Glance { expired: true, ..erased };
+            let expired = KeySummary { expired: true, ..erased };
             let replaces = Some(expired.request_id);
             assert_eq!(decide(Some(&expired), &asked(same_request)), Decision::Create { replaces });
         }
@@ -325,7 +326,7 @@ pub(super) mod tests {
     #[test]
     fn g15_only_a_finished_row_expires() {
         for status in EVERY_STATUS {
-            let row = Glance { expired: true, ..glance(status) };
+            let row = KeySummary { expired: true, ..key_summary(status) };
             let decision = decide(Some(&row), &asked(Some(true)));
             let replaced = decision == Decision::Create { replaces: Some(row.request_id) };
             assert_eq!(replaced, status == Status::Completed, "{status:?}");
@@ -334,18 +335,18 @@ pub(super) mod tests {
 
     #[test]
     fn g7_a_row_that_this_call_created_is_recovered_even_while_its_lease_lives() {
-        let created = Glance {
+        let created = KeySummary {
             lease_left: HOUR,
             request_id: Uuid::from_u128(2),
             lease_token: 1,
-            ..glance(Status::InProgress)
+            ..key_summary(Status::InProgress)
         };
         assert_eq!(decide(Some(&created), &asked(Some(true))), Decision::Recover);
         let held = Decision::InProgress { retry_after: HOUR };
         // A row that was accepted is born with token 0: token 1 is the completer's.
         let accepting = Asked { runs_as: None, ..asked(Some(true)) };
         assert_eq!(decide(Some(&created), &accepting), held);
-        let taken_over = Glance { lease_token: 2, ..created };
+        let taken_over = KeySummary { lease_token: 2, ..created };
         assert_eq!(decide(Some(&taken_over), &asked(Some(true))), held);
     }
 

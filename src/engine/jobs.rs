@@ -17,7 +17,7 @@ const PAGE: u32 = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedJob {
-    /// What it is known by, together with its scope; see [`Job::id`](crate::Job::id).
+    /// What it is known by, together with its scope; see [`Job::id`](crate::worker::Job::id).
     pub id: JobId,
     /// The name it was staged under.
     pub name: String,
@@ -59,7 +59,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 
     /// Staged jobs that could have been delivered for longer than `overdue` and are not, the longest
     /// waiting first: up to `limit` of them, a thousand at most. No enqueuer runs, all of them are
-    /// busy, no node's sink [handles](crate::JobSink::handles) their name, or no node's codec opens their
+    /// busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's codec opens their
     /// arguments. What waits for another job of its request is not among them.
     ///
     /// # Errors

@@ -143,8 +143,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Give it longer than the time limit of your foreign phases (30 s by default), and your process
     /// manager longer than that before it kills. When a process is told to stop: this first, while the server
     /// still answers, so that each client hears its answer, or that it is to ask again
-    /// ([`Outcome::Failed`](crate::Outcome::Failed), 503); then the graceful shutdown of the server, with a time
-    /// limit; then [`Workers::shutdown`](crate::Workers::shutdown).
+    /// ([`Outcome::Failed`], 503); then the graceful shutdown of the server, with a time
+    /// limit; then [`Workers::shutdown`](crate::worker::Workers::shutdown).
     ///
     /// # Errors
     /// [`StillRunning`]: some are in a phase that takes longer. When the process ends they are what a crash

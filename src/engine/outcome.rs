@@ -15,7 +15,7 @@ use crate::store::StoreError;
 pub enum Outcome {
     /// Finished, now or earlier: its reply, durable before it was told (G8).
     Finished(Finished),
-    /// Finished earlier, with a reply over [`Limits::reply_body`](crate::Limits) that was not
+    /// Finished earlier, with a reply over [`Limits::reply_body`](crate::config::Limits) that was not
     /// retained. The request never runs again.
     ReplyNotRetained {
         /// The reply's HTTP status.
@@ -45,7 +45,7 @@ pub enum Outcome {
         /// Until the outcome is looked into.
         retry_after: Duration,
     },
-    /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::Call::accept).
+    /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::engine::Call::accept).
     Accepted,
     /// Gave up at the attempt cap; only an operator moves it on.
     DeadLetter,
@@ -111,8 +111,8 @@ pub enum FailureCause {
         /// Which values.
         what: &'static str,
     },
-    /// The attempt that this call waited for ([`OnDuplicate::Wait`](crate::OnDuplicate::Wait)) failed, and its
-    /// back-off lasts. What it failed of is in [`RequestStatus::reason`](crate::RequestStatus).
+    /// The attempt that this call waited for ([`OnDuplicate::Wait`](crate::config::OnDuplicate::Wait)) failed, and its
+    /// back-off lasts. What it failed of is in [`RequestStatus::reason`](crate::engine::RequestStatus).
     OtherAttempt,
     /// This process is shutting down.
     ShuttingDown,
@@ -186,7 +186,7 @@ pub enum CallError {
     /// The parameters have no canonical form.
     #[error(transparent)]
     Fingerprint(#[from] FingerprintError),
-    /// Larger than the configured cap; see [`Limits`](crate::Limits).
+    /// Larger than the configured cap; see [`Limits`](crate::config::Limits).
     #[error("the {what} take {size} bytes; the limit is {limit}")]
     TooLarge {
         /// `parameters` or `context`.
@@ -196,7 +196,7 @@ pub enum CallError {
         /// The cap in bytes.
         limit: usize,
     },
-    /// The scope creates keys faster than [`Quota::rate`](crate::Quota::rate) allows. HTTP 429.
+    /// The scope creates keys faster than [`Quota::rate`](crate::config::Quota::rate) allows. HTTP 429.
     #[error("this scope may create {limit} keys in {period:?}; try again in {retry_after:?}")]
     RateExceeded {
         /// How many.
@@ -206,7 +206,7 @@ pub enum CallError {
         /// When it may create the next.
         retry_after: Duration,
     },
-    /// The scope has as many keys as [`Quota::keys`](crate::Quota::keys) allows. HTTP 429: some of
+    /// The scope has as many keys as [`Quota::keys`](crate::config::Quota::keys) allows. HTTP 429: some of
     /// them have to expire first.
     #[error("this scope has {limit} keys, which is its limit; some of them have to expire first")]
     TooManyKeys {
@@ -214,7 +214,7 @@ pub enum CallError {
         limit: u32,
     },
     /// Other requests of the scope have begun and have no row yet; with each of them the scope might have as
-    /// many keys as [`Quota::keys`](crate::Quota::keys) allows. HTTP 429.
+    /// many keys as [`Quota::keys`](crate::config::Quota::keys) allows. HTTP 429.
     #[error(
         "this scope is creating other keys, and may have {limit} at most; try again in {retry_after:?}"
     )]

@@ -53,7 +53,7 @@ impl Resolution {
 
     /// The call of `phase` in this attempt
     /// ([`RequestContext::attempt`](crate::RequestContext::attempt),
-    /// [`RequestStatus::attempt`](crate::RequestStatus::attempt)) had no effect and will have none:
+    /// [`RequestStatus::attempt`](crate::engine::RequestStatus::attempt)) had no effect and will have none:
     /// it may be made again. The attempt keeps a word about an earlier call, delivered twice or late,
     /// from being taken for a word about a later one.
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {

@@ -99,14 +99,14 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch, Mode::Outrun])
     }
 
-    /// Each call says that its key is new, as [`Call::expect_new`](crate::Call::expect_new) does: rightly the
+    /// Each call says that its key is new, as [`Call::expect_new`](crate::engine::Call::expect_new) does: rightly the
     /// first time, and wrongly in each retry.
     pub fn with_calls_that_expect_new(mut self) -> Self {
         self.expects_new = true;
         self
     }
 
-    /// The first call only [accepts](crate::Call::accept) the request; retries and workers run it. What goes
+    /// The first call only [accepts](crate::engine::Call::accept) the request; retries and workers run it. What goes
     /// wrong, and who competes, then begins with the acceptance.
     pub fn with_a_call_that_accepts(mut self) -> Self {
         self.accepts = true;

@@ -19,7 +19,7 @@
 //! ```
 //! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
 //! use atomic_phases::fault::{Explore, crash_test, explore};
-//! # use atomic_phases::*;
+//! # use atomic_phases::{Engine, PhaseResult, Reply, RequestContext, Sqlite, Store, Tx, atomic_phases};
 //! # #[derive(serde::Serialize, serde::Deserialize)]
 //! # struct BookRide { cents: u32 }
 //! # #[atomic_phases(name = "rides.book", version = 1)]
@@ -67,7 +67,8 @@
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
-//! # use atomic_phases::{*, fault::{Explore, explore}};
+//! # use atomic_phases::fault::{Explore, explore};
+//! # use atomic_phases::{Engine, Sqlite, definition::RequestDefinition};
 //! # struct Bank; impl Bank { fn charges(&self) -> usize { 0 } }
 //! # fn a_ride<F, R>(world: F, ride: R, other: R) -> impl Explore
 //! # where F: AsyncFn() -> (Engine<Sqlite>, Bank), R: RequestDefinition<Sqlite, ()> {
@@ -110,7 +111,7 @@
 //! # Points
 //!
 //! A point is written `phase/place`, `charge_created/after_call` for example; the places are those of
-//! [`Place`]. [`Definition::points`](crate::Definition::points) lists what an undisturbed run passes, and
+//! [`Place`]. [`Definition::points`](crate::definition::Definition::points) lists what an undisturbed run passes, and
 //! the explorer fails if a run passes others. The reservation of the key is phase `started`. After a
 //! fault the recovery passes more: `before_take_over`, `after_take_over`, `before_release`,
 //! `after_release`.
@@ -217,6 +218,8 @@
 //! Without the feature the hooks are nothing: no string, no branch, no await (`.ci/zero-cost` looks for
 //! them in the binary). Cargo unifies features, so a release build with it is refused, unless
 //! `fault-injection-in-release` says that it is meant.
+
+#![cfg_attr(not(feature = "fault-injection"), allow(rustdoc::broken_intra_doc_links))]
 
 #[macro_use]
 mod hooks;

@@ -7,7 +7,7 @@ use std::fmt;
 /// The request's parameters have no fingerprint: a place, and the rule that is broken there.
 ///
 /// ```
-/// use atomic_phases::{FingerprintRule, RequestOrigin, fingerprint};
+/// use atomic_phases::fingerprint::{FingerprintRule, RequestOrigin, fingerprint};
 ///
 /// #[derive(serde::Serialize)]
 /// struct Order { items: Vec<Item> }

@@ -20,12 +20,12 @@ pub(super) const NAME: &str = "$atomic_phases::private::Unfingerprinted";
 ///
 /// Only a member can be left out. As an element, inside of an `Option`, as the content of an enum
 /// variant or as the parameters as a whole it is an error
-/// ([`FingerprintRule::NotAMember`](crate::FingerprintRule::NotAMember)). In a map each entry with
+/// ([`FingerprintRule::NotAMember`](crate::fingerprint::FingerprintRule::NotAMember)). In a map each entry with
 /// such a value is left out, its key too. Do not `#[serde(flatten)]` one: serde then takes the
 /// wrapper off before we see it, and its fields count; wrap the fields inside instead.
 ///
 /// ```
-/// use atomic_phases::{RequestOrigin, Unfingerprinted, fingerprint};
+/// use atomic_phases::fingerprint::{RequestOrigin, Unfingerprinted, fingerprint};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Payment {

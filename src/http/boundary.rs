@@ -42,14 +42,16 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// There is no default:
     ///
     /// ```compile_fail
-    /// # use atomic_phases::{Engine, Idempotency, Store};
+    /// # use atomic_phases::http::Idempotency;
+    /// # use atomic_phases::{Engine, Store};
     /// # fn boundary<S: Store>(engine: Engine<S, ()>) -> Idempotency<S, ()> {
     /// Idempotency::new(engine)
     /// # }
     /// ```
     ///
     /// ```
-    /// # use atomic_phases::{Engine, Idempotency, Scope, Store, single_tenant};
+    /// # use atomic_phases::http::{Idempotency, single_tenant};
+    /// # use atomic_phases::{Engine, Scope, Store};
     /// # #[derive(Clone)] struct Tenant { id: u64 }
     /// # fn boundary<S: Store>(engine: Engine<S, ()>) -> Idempotency<S, ()> {
     /// Idempotency::new(engine, |request| {

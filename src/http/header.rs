@@ -46,7 +46,7 @@ pub enum KeyHeaderError {
 /// The key of a request, from its header lines.
 ///
 /// ```
-/// use atomic_phases::{KeyHeaderError, KeySyntax, key_of};
+/// use atomic_phases::http::{KeyHeaderError, KeySyntax, key_of};
 /// use http::{HeaderMap, HeaderValue};
 ///
 /// let mut headers = HeaderMap::new();

@@ -41,7 +41,7 @@ pub enum Bodies {
 /// How a boundary behaves. The defaults are those of the IETF draft; each method names its own.
 ///
 /// ```
-/// use atomic_phases::{Bodies, KeyRule, Policy, Profile};
+/// use atomic_phases::http::{Bodies, KeyRule, Policy, Profile};
 ///
 /// let policy = Policy::default()
 ///     .profile(Profile::Stripe)

@@ -214,7 +214,8 @@ impl ForeignCall {
     /// returns is committed like the result of a call, and later attempts do not ask again.
     ///
     /// ```
-    /// # use atomic_phases::*;
+    /// # use atomic_phases::phase::DerivedKey;
+    /// # use atomic_phases::{ForeignCall, PhaseResult};
     /// # #[derive(serde::Serialize)] struct Charge(Option<String>);
     /// # struct Bank; impl Bank { async fn charge(&self, key: DerivedKey, cents: u32) -> PhaseResult<Charge> {
     /// #     Ok(Charge(Some(format!("{key}: {cents}")))) } }

@@ -31,7 +31,7 @@ impl RequestContext {
 
     /// The client's key. With [`scope`](Self::scope) it names the request, for a webhook that comes
     /// later ([`Engine::resolve`](crate::Engine::resolve)); what a provider is to see is the
-    /// [derived key](crate::DerivedKey).
+    /// [derived key](crate::phase::DerivedKey).
     #[must_use]
     pub fn key(&self) -> &IdempotencyKey {
         &self.key
@@ -72,6 +72,7 @@ impl RequestContext {
 
 /// All that a phase may ask for besides its transaction or call. Made by the engine, taken apart by
 /// the code that `#[atomic_phases]` generates.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct PhaseInputs<'a, A> {
     pub(crate) app: &'a A,

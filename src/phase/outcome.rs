@@ -41,7 +41,7 @@ impl<T: Serialize + DeserializeOwned> Output for T {}
 
 /// The answer of a finished request: stored, and replayed (G8). A replay has the same status, the same
 /// bytes in its body, and those header lines that
-/// [`EngineBuilder::store_header`](crate::EngineBuilder::store_header) lists; any other line is on the
+/// [`EngineBuilder::store_header`](crate::engine::EngineBuilder::store_header) lists; any other line is on the
 /// first answer only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -155,7 +155,7 @@ impl PhaseError {
     ///
     /// What earlier phases committed stays. Where that is to be undone (the seat was taken, and then the card
     /// is declined), let the foreign phase return the refusal as its output, and the local phase behind it
-    /// undo and answer with [`Flow::Finish`](crate::Flow::Finish).
+    /// undo and answer with [`Flow::Finish`](crate::phase::Flow::Finish).
     #[must_use]
     pub fn reject(reply: Reply) -> Self {
         Self(PhaseFailure::Reject(reply))
@@ -270,7 +270,7 @@ pub enum Reconciled<T> {
     /// engine asks no earlier than the phase's time limit (`#[phase(timeout = "..")]`, 30 s by default)
     /// after the lease of its holder: by then a holder that lives has dropped the call, and one that
     /// stood still begins none any more. What a socket had accepted before that arrives or does not;
-    /// [`reconcile_after`](crate::EngineBuilder::reconcile_after) has to be longer than that may take.
+    /// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after) has to be longer than that may take.
     NotExecuted,
     /// Nobody can tell yet.
     StillUnknown,

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use atomic_phases::simulation::{Database, Memory, Write, simulate};
-//! use atomic_phases::*;
+//! use atomic_phases::{Engine, IdempotencyKey, PhaseResult, Reply, RequestContext, Scope, Tx, atomic_phases, phase};
 //! use diesel_async::RunQueryDsl;
 //! use serde::{Deserialize, Serialize};
 //!

@@ -2,6 +2,7 @@
 //! writes nothing. Over every store.
 
 use super::*;
+use crate::phase::Statements;
 
 macro_rules! over_every_store {
     ($($name:ident),* $(,)?) => {

@@ -6,7 +6,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use uuid::Uuid;
 
 use super::{
-    FoundBy, Glance, KeyRow, Standing, Status, StoreError, StoredResponse, SurveyedRow, Work,
+    FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedRow, Work,
 };
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
@@ -21,8 +21,8 @@ pub(super) type Row = (
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
-/// The columns of a [`Glance`]; `now` is the database's clock.
-pub(super) type GlanceRow = (
+/// The columns of a [`KeySummary`]; `now` is the database's clock.
+pub(super) type KeySummaryRow = (
     (Uuid, String, i32, String),
     (String, i64, DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>, DateTime<Utc>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -80,13 +80,13 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     })
 }
 
-pub(super) fn glance(row: GlanceRow) -> Result<Glance, StoreError> {
+pub(super) fn key_summary(row: KeySummaryRow) -> Result<KeySummary, StoreError> {
     let (
         (request_id, definition, version, fingerprint),
         (status, lease_token, now, locked_until, run_after, expires_at),
         response,
     ) = row;
-    Ok(Glance {
+    Ok(KeySummary {
         request_id,
         definition,
         version: version.cast_unsigned(),

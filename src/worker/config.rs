@@ -59,7 +59,7 @@ impl WorkerConfig {
     ///
     /// What takes longer than a second does not count, up to four times this number in all: it most
     /// likely waits for a foreign system and holds no connection. See
-    /// [`Completer`](crate::Completer#fairness).
+    /// [`Completer`](crate::worker::Completer#fairness).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
@@ -73,7 +73,7 @@ impl WorkerConfig {
 
     /// How often the completer reads the whole table for requests whose holder died; 1 h, and at its
     /// start. Between these it reads the youngest rows only, which is enough while all nodes have
-    /// one [`retention`](crate::EngineBuilder::retention).
+    /// one [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
         self.full_sweep = full_sweep;
         self
@@ -100,7 +100,7 @@ impl WorkerConfig {
 
     /// How often a job is delivered before it is a dead letter; 20, with a back-off that doubles from
     /// a second to an hour: about ten hours. A sink may ask for a longer back-off
-    /// ([`DeliveryError::retry_after`](crate::DeliveryError::retry_after)), up to that hour.
+    /// ([`DeliveryError::retry_after`](crate::worker::DeliveryError::retry_after)), up to that hour.
     /// A delivery that is cut off, because its process ends or it takes longer than
     /// [`delivery`](Self::delivery), counts as well.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {

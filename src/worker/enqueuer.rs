@@ -48,7 +48,7 @@ const LEFT_FOR: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(36
 /// counts towards the cap as well. A job that this node cannot deliver, because its sink does not handle the
 /// name or its codec does not open the arguments, is left to the others, and no attempt counts.
 ///
-/// Scopes share its slots as they share the [`Completer`](crate::Completer)'s.
+/// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
 pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
     jobs: Dispatcher<DueJobs<S, A>>,
 }

@@ -15,7 +15,7 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 /// nodes that have a function for them.
 ///
 /// ```
-/// use atomic_phases::{DeliveryError, Handlers, Job};
+/// use atomic_phases::worker::{DeliveryError, Handlers, Job};
 ///
 /// let jobs = Handlers::new().on("send_receipt", async |charge: String, job: Job| {
 ///     // Delivered at least once: let the mailer ignore a job.id that it has seen.

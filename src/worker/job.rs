@@ -87,13 +87,13 @@ impl DeliveryError {
     }
 }
 
-/// Where staged jobs go: [`Handlers`](crate::Handlers) in this process, a queue, a stream.
+/// Where staged jobs go: [`Handlers`](crate::worker::Handlers) in this process, a queue, a stream.
 ///
 /// Called at least once for each job (G18), the jobs of one request one after the other, in the order
 /// in which they were staged.
 pub trait JobSink: Send + Sync + 'static {
     /// Delivers the job. A panic, and an answer that takes longer than
-    /// [`WorkerConfig::delivery`](crate::WorkerConfig::delivery), count as a passing failure.
+    /// [`WorkerConfig::delivery`](crate::worker::WorkerConfig::delivery), count as a passing failure.
     ///
     /// # Errors
     /// [`DeliveryError`] says whether and when to try again.

@@ -11,11 +11,11 @@ use crate::engine::Engine;
 use crate::store::{Right, Store, StoreError};
 
 /// Asks the `#[reconcile]` functions of requests whose outcome is unknown and that have rested for
-/// [`reconcile_after`](crate::EngineBuilder::reconcile_after). *Executed*: its output is stored and
+/// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after). *Executed*: its output is stored and
 /// the request goes on. *Not executed*: released, for a completer or a retry. *Still unknown*: later,
 /// with back-off; past the cap it is a dead letter, for an operator.
 ///
-/// Scopes share its slots as they share the [`Completer`](crate::Completer)'s.
+/// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
 pub struct Reconciler<S: Store, A: Send + Sync + 'static> {
     requests: Dispatcher<DueRequests<S, A>>,
 }
@@ -28,7 +28,7 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
     }
 
     /// Looks into what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) requests, as [`Completer::run_once`](crate::Completer::run_once) does.
+    /// [`batch`](WorkerConfig::batch) requests, as [`Completer::run_once`](crate::worker::Completer::run_once) does.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.

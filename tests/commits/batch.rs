@@ -6,7 +6,11 @@ use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::FailureCause;
+use atomic_phases::{
+    Batch, Engine, Outcome, PhaseResult, Postgres, Reply, RequestContext, atomic_phases,
+};
 
 macro_rules! in_form {
     ($module:ident, $form:ident, $($name:ident),*) => {

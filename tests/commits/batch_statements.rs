@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::FailureCause;
+use atomic_phases::{
+    Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
+};
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Sly {

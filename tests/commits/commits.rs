@@ -8,7 +8,14 @@ use crate::support::db::{open_pg, prepare_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
 use atomic_phases::__private::{self as private};
-use atomic_phases::*;
+use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind, RequestDefinition};
+use atomic_phases::engine::FailureCause;
+use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::{DeadpoolPool, Pool};
+use atomic_phases::{
+    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    Sqlite, Store, Tx, atomic_phases,
+};
 use diesel_async::SimpleAsyncConnection;
 
 fn port_of(url: &str) -> u16 {
@@ -518,7 +525,7 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
 fn h12_the_clock_is_clock_timestamp() {
     for source in [
         include_str!("../../src/store/postgres/statements.rs"),
-        include_str!("../../src/store/postgres/moves.rs"),
+        include_str!("../../src/store/postgres/commit_statements.rs"),
     ] {
         let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
         assert!(code.clone().any(|line| line.contains("clock_timestamp()")));

@@ -29,7 +29,15 @@ use std::time::{Duration, Instant};
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg, url_of};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::engine::FailureCause;
+use atomic_phases::http::Policy;
+use atomic_phases::phase::{DerivedKey, ForeignError};
+use atomic_phases::store::{Pool, PoolSettings, StoreError};
+use atomic_phases::worker::{Completer, WorkerConfig};
+use atomic_phases::{
+    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    RequestContext, Sqlite, Tx, atomic_phases,
+};
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,15 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::store::Status;
+use atomic_phases::worker::{Completer, Sweep, WorkerConfig};
+use atomic_phases::{
+    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    Sqlite, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 on_both_stores! {

@@ -7,7 +7,14 @@ use std::time::Duration;
 use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::FailureCause;
+use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, StoreError};
+use atomic_phases::{
+    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    RequestContext, Scope, Tx, atomic_phases,
+};
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tokio::sync::Semaphore;

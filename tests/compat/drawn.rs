@@ -17,8 +17,11 @@ use atomic_phases::compat::{
     CallState, Definitions, Effect, Finding, Level, Lock, Locks, Output, Resumed, ValueType,
     compare, resumed,
 };
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::simulation::{Database, Memory};
-use atomic_phases::*;
+use atomic_phases::worker::Reconciler;
+use atomic_phases::{Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, Reply, Tx};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use crate::create_ride::definitions;
 use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
-use atomic_phases::*;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::{
+    ForeignCall, PhaseError, PhaseResult, Reply, Sqlite, Tx, atomic_phases, locked,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use atomic_phases::compat::{Definitions, InFlight, Lint, compare};
-use atomic_phases::*;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::StrandedBecause;
+use atomic_phases::{Engine, Outcome, compat};
 
 use crate::support::*;
 use crate::verdicts::{

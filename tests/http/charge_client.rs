@@ -9,7 +9,12 @@ mod charge_api;
 mod pilot_api;
 
 use crate::support::script::{DROP, Server, Step};
-use atomic_phases::*;
+use atomic_phases::engine::FailureCause;
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store, Tx,
+    atomic_phases,
+};
 use charge_api::{Charge, ChargeApi, ChargeParams};
 use serde::{Deserialize, Serialize};
 

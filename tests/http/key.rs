@@ -1,7 +1,8 @@
 //! Whatever bytes are in the header: no panic, one row at most, and never taken for no header.
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::Sqlite;
+use atomic_phases::http::{IDEMPOTENCY_KEY, Idempotency, KeyRule, Policy, single_tenant};
 use http::header::HeaderValue;
 use http::request::Parts;
 use proptest::prelude::*;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::support::*;
 use crate::wire::server::{Wire, router};
-use atomic_phases::*;
+use atomic_phases::Sqlite;
+use atomic_phases::config::{Limits, OnDuplicate, Quota};
+use atomic_phases::http::{Bodies, IDEMPOTENCY_KEY, KeyRule, KeySyntax, Policy, Profile};
 use http::header::{CONTENT_TYPE, HeaderName};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};

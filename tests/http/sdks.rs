@@ -12,7 +12,15 @@ use std::time::Duration;
 
 use crate::support::assets::{self, succeeds};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::fingerprint::Unfingerprinted;
+use atomic_phases::http::{
+    Answer, Bodies, Idempotency, Keyed, Params, Policy, Profile, single_tenant,
+};
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{
+    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases,
+};
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;

@@ -1,3 +1,3 @@
 //! The wire contract in the dialect of the IETF draft: one test for each row.
 
-crate::wire::rows!(atomic_phases::Profile::Ietf);
+crate::wire::rows!(atomic_phases::http::Profile::Ietf);

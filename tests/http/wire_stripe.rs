@@ -1,3 +1,3 @@
 //! The wire contract in the dialect of the Stripe API: one test for each row.
 
-crate::wire::rows!(atomic_phases::Profile::Stripe);
+crate::wire::rows!(atomic_phases::http::Profile::Stripe);

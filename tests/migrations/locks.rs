@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use atomic_phases::*;
+use atomic_phases::engine::Call;
+use atomic_phases::store::StoreError;
+use atomic_phases::{CallError, Outcome, Postgres};
 use diesel::connection::BoxableConnection;
 use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result as Ran,

@@ -18,7 +18,8 @@ mod rules;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use atomic_phases::{Postgres, Sqlite, StoreError};
+use atomic_phases::store::StoreError;
+use atomic_phases::{Postgres, Sqlite};
 use diesel_migrations::FileBasedMigrations;
 
 use crate::support::TestDb;

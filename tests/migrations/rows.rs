@@ -1,7 +1,10 @@
 //! What becomes of the rows: each migration goes up, down and up again with requests and jobs in every
 //! state, and each of them then ends as it would have.
 
-use atomic_phases::*;
+use atomic_phases::engine::{RequestStatus, Resolution, Resolved};
+use atomic_phases::store::Status;
+use atomic_phases::worker::Enqueuer;
+use atomic_phases::{Outcome, Postgres, Sqlite};
 
 use crate::support::work::*;
 use crate::support::*;

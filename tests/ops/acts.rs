@@ -1,7 +1,9 @@
 //! Acts: each does what it says, once, and is in the audit exactly if it was done.
 
+use atomic_phases::engine::{EraseError, Resolution, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, Ops, OpsError, State, Summary};
-use atomic_phases::*;
+use atomic_phases::worker::Enqueuer;
+use atomic_phases::{Outcome, Reply};
 
 use super::cast::*;
 use crate::support::work::{Inbox, completed, config};

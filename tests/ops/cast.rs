@@ -1,7 +1,7 @@
 //! A request in each state, and operators.
 
+use atomic_phases::Outcome;
 use atomic_phases::ops::{Actor, OperatorStore, Ops, Permissions, Scopes};
-use atomic_phases::*;
 use uuid::Uuid;
 
 use crate::support::work::dies_in_its_call;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{
     Actor, Filter, OperatorStore, OpsError, Permissions, Scopes, State, Summary,
 };
-use atomic_phases::*;
+use atomic_phases::{Outcome, Scope};
 use uuid::Uuid;
 
 use super::cast::*;

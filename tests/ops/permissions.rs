@@ -1,8 +1,9 @@
 //! Who may do what: every act and every read, under each permission, within and outside of the actor's
 //! scopes.
 
+use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{Actor, Filter, OperatorStore, Ops, OpsError, Permissions, Scopes, What};
-use atomic_phases::*;
+use atomic_phases::{Reply, Scope};
 use uuid::Uuid;
 
 use super::cast::*;

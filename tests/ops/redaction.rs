@@ -1,8 +1,9 @@
 //! Redaction: no key, scope, parameter, output or reply leaves but by a reveal, and each of those is in the
 //! audit, which has none of them either.
 
+use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{Filter, OperatorStore, Permissions, What};
-use atomic_phases::*;
+use atomic_phases::{IdempotencyKey, Outcome, Reply, Scope};
 
 use super::cast::*;
 use crate::support::*;

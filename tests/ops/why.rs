@@ -1,7 +1,7 @@
 //! What holds a request, and what ends that: told of every state, of rows that this build cannot run too.
 
+use atomic_phases::engine::StrandedBecause;
 use atomic_phases::ops::{EndedBy, HeldBy, OperatorStore, PhaseStands, State, Why};
-use atomic_phases::*;
 
 use super::cast::*;
 use crate::support::*;

@@ -6,6 +6,7 @@
 //! `PARTITION_SEED=… PARTITIONS=… cargo test --all-features --test processes partition::` repeats a schedule, and says
 //! how many.
 
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 use std::time::{Duration, Instant};
 
 use crate::support::cluster;
@@ -15,7 +16,7 @@ use crate::support::look::Look;
 use crate::support::network::{Direction, Line};
 use crate::support::rides::{Node, Random, Rides, number};
 use crate::support::{App, TestDb, finished, key, scope, until};
-use atomic_phases::*;
+use atomic_phases::Postgres;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::Postgres;
 
 #[derive(diesel::QueryableByName)]
 struct Ssl {

@@ -4,7 +4,10 @@
 #![cfg(feature = "encryption")]
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::codec::EncryptingCodec;
+use atomic_phases::engine::{Resolution, ResolveError};
+use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, WorkerConfig};
+use atomic_phases::{CallError, Outcome, Reply, Scope};
 
 on_both_stores! {
     no_plaintext_is_in_any_table,

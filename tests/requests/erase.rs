@@ -3,7 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::engine::{EraseError, Resolution, ResolveError};
+use atomic_phases::fingerprint::RequestOrigin;
+use atomic_phases::http::Policy;
+use atomic_phases::store::Status;
+use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
+use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope};
 
 on_both_stores! {
     g15_an_erased_request_is_a_tombstone_and_never_runs_again,

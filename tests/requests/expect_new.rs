@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::{OnDuplicate, Quota};
+use atomic_phases::{CallError, Outcome};
 
 on_both_stores! {
     g10_a_wrong_hint_is_answered_as_no_hint,

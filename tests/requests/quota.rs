@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::config::{OnDuplicate, Quota};
+use atomic_phases::{
+    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Tx,
+    atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::support::*;

@@ -3,7 +3,9 @@
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::engine::{Resolution, ResolveError, Resolved};
+use atomic_phases::store::{Status, StoreError};
+use atomic_phases::{CallError, Engine, Outcome, Postgres, Reply};
 
 on_both_stores! {
     a_word_from_outside_settles_an_unknown_outcome_once,

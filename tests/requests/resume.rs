@@ -3,7 +3,18 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::{Limits, OnDuplicate, Quota};
+use atomic_phases::engine::{
+    BuildError, EngineBuilder, FailureCause, Resolution, Resolved, Unregistered,
+};
+use atomic_phases::fingerprint::Unfingerprinted;
+use atomic_phases::phase::{DerivedKey, Flow, Reconciled};
+use atomic_phases::store::{PoolSettings, StoreError, WatchedConnection};
+use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
+use atomic_phases::{
+    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    RequestContext, Scope, Sqlite, Tx, atomic_phases,
+};
 
 on_both_stores! {
     g8_a_replay_has_the_same_status_headers_and_bytes,

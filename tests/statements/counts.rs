@@ -3,7 +3,10 @@
 use crate::recorded::{self, alone};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{
+    Batch, Engine, ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases,
+};
 use diesel::{ExpressionMethods, QueryDsl};
 
 /// The first words of what was sent since the last call.

@@ -4,7 +4,7 @@
 use crate::recorded::{alone, sent};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::Postgres;
 
 /// The words and signs of a statement, without the values behind it.
 fn words(sql: &str) -> Vec<String> {

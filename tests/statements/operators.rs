@@ -1,7 +1,7 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
-use atomic_phases::*;
+use atomic_phases::{Postgres, Scope};
 
 use crate::recorded::{self, alone};
 use crate::support::*;

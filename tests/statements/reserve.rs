@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use crate::recorded::{alone, sent};
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::codec::{Codec, CodecError, Place};
+use atomic_phases::{CallError, Outcome, Postgres, Sqlite};
 
 /// Does something between the look at a key and its reservation: parameters are encoded there.
 struct Meanwhile(Mutex<Option<Box<dyn FnOnce() + Send>>>);

@@ -312,7 +312,7 @@ pub async fn pg(url: &str) -> Box<AsyncPgConnection> {
 
 /// The URL that a store was opened with, by the name of its database.
 /// Keeps the pools, so that no other takes the address by which one is known.
-static URLS: Mutex<Vec<(atomic_phases::DeadpoolPool, String)>> = Mutex::new(Vec::new());
+static URLS: Mutex<Vec<(atomic_phases::store::DeadpoolPool, String)>> = Mutex::new(Vec::new());
 
 pub fn url_of(db: &Postgres) -> String {
     let urls = URLS.lock().unwrap();
@@ -321,7 +321,7 @@ pub fn url_of(db: &Postgres) -> String {
 }
 
 pub async fn open_pg(url: &str, max_size: usize) -> Postgres {
-    let settings = atomic_phases::PoolSettings { max_size, ..Default::default() };
+    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
     let db = Postgres::connect_with(url, settings).await.unwrap();
     URLS.lock().unwrap().push((db.pool().clone(), url.to_owned()));
     db

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use atomic_phases::{Postgres, Sqlite, StoreError};
+use atomic_phases::store::StoreError;
+use atomic_phases::{Postgres, Sqlite};
 use diesel::sql_types::{BigInt, Text};
 
 pub enum Look {

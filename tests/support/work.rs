@@ -4,7 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::*;
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::RequestStatus;
+use atomic_phases::worker::{
+    Completer, DeliveryError, Handlers, Job, JobSink, Reconciler, Sweep, WorkerConfig,
+};
 
 use super::{App, TestDb, TestEngine, key, scope};
 

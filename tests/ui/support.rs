@@ -2,10 +2,9 @@
 
 #![allow(dead_code, unused_imports)]
 
-pub use atomic_phases::{
-    Batch, DerivedKey, Flow, ForeignCall, ForeignError, IdempotencyKey, PhaseError, PhaseResult,
-    Reconciled, Reply, RequestContext, RequestDefinition, Sqlite, Store, Tx, atomic_phases,
-};
+pub use atomic_phases::definition::RequestDefinition;
+pub use atomic_phases::phase::{DerivedKey, Flow, ForeignError, Reconciled};
+pub use atomic_phases::{Batch, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases, Store};
 pub use serde::{Deserialize, Serialize};
 
 /// The application's state, under the name that the macro knows.

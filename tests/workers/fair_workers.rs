@@ -8,7 +8,12 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::store::Status;
+use atomic_phases::worker::{Completer, DeliveryError, Job, JobSink, WorkerConfig};
+use atomic_phases::{
+    Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Scope, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 on_both_stores! {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::codec::{Codec, CodecError, Place};
+use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink};
+use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases};
 
 on_both_stores! {
     g18_jobs_are_delivered_in_order_with_stable_ids,

@@ -1,7 +1,9 @@
 //! The optional partitions by day: the same engine, and a day that goes at once with nothing lost.
 
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::Outcome;
+use atomic_phases::Postgres;
+use atomic_phases::worker::{Completer, Reaper, WorkerConfig};
 
 const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
 const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");

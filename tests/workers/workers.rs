@@ -7,7 +7,15 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::*;
+use atomic_phases::config::Quota;
+use atomic_phases::engine::{Resolution, ResolveError, Resolved};
+use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::Status;
+use atomic_phases::worker::{Completer, Reaper, Reconciler, Sweep, WorkerConfig};
+use atomic_phases::{
+    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    RequestContext, Scope, Tx, atomic_phases,
+};
 
 on_both_stores! {
     an_accepted_request_is_run_by_a_worker_and_answered_by_its_key,

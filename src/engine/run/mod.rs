@@ -30,7 +30,7 @@ use crate::definition::{Definition, Phase, PhaseKind, Phases};
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::{DerivedKey, Outputs, RequestContext};
-use crate::store::{Glance, Guard, NewRow, Store, StoreError};
+use crate::store::{Guard, KeySummary, NewRow, Store, StoreError};
 
 pub(super) use self::body::timed_out;
 
@@ -88,7 +88,7 @@ pub(super) enum RoundEnd {
     /// The row is another one by now, and nothing ran: look again.
     Changed,
     /// The same, and this is the row.
-    Found(Glance),
+    Found(KeySummary),
     /// Another transaction is about to create the key's row, and nothing ran.
     Busy,
     /// It ran here, and the row is another holder's: look again, and answer as a loser (G3).

@@ -54,7 +54,7 @@ fn row(row: &KeyRow) -> String {
     )
 }
 
-fn glance_of(row: &Glance) -> String {
+fn glance_of(row: &KeySummary) -> String {
     format!(
         "{} {:?} {} held {} rests {} expired {} {:?}",
         row.request_id,

@@ -50,10 +50,10 @@ use self::statements::{
 use super::due::{
     AbandonedRow, DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs,
 };
-use super::row::{SurveyRow, glance, key_row, surveyed};
+use super::row::{SurveyRow, key_row, key_summary, surveyed};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Reserved, RowTimes,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
+    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes,
     StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
 };
 use crate::definition::Isolation;
@@ -163,7 +163,7 @@ impl Memory {
             }),
             Ok(Err(taken)) => {
                 tx.rollback().await;
-                let seen = taken.map(|(row, now)| glance(row.glance(now))).transpose()?;
+                let seen = taken.map(|(row, now)| key_summary(row.key_summary(now))).transpose()?;
                 Ok(Reserved::Exists(seen))
             }
             Err(error) if is_lock_timeout(&error) => {
@@ -374,11 +374,11 @@ impl Store for Memory {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<Glance>, StoreError> {
+    ) -> Result<Option<KeySummary>, StoreError> {
         let place = place_of(scope, key);
         let seen =
             self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
-        seen.map(|(row, now)| glance(row.glance(now))).transpose()
+        seen.map(|(row, now)| key_summary(row.key_summary(now))).transpose()
     }
 
     async fn read(

@@ -6,7 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::store::audit::AuditEntry;
-use crate::store::row::{GlanceRow, Row};
+use crate::store::row::{KeySummaryRow, Row};
 use crate::store::{Status, StoredResponse};
 
 /// The primary key of a row, of whichever table.
@@ -188,7 +188,7 @@ impl KeyRecord {
         )
     }
 
-    pub(super) fn glance(self, now: DateTime<Utc>) -> GlanceRow {
+    pub(super) fn key_summary(self, now: DateTime<Utc>) -> KeySummaryRow {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
         (
             (self.request_id.uuid(), self.definition, self.definition_version, self.fingerprint),

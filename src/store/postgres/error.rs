@@ -33,14 +33,14 @@ pub(super) enum Mark {
     LeftOpen,
 }
 
-struct Texts {
+struct StatementRegistry {
     raised: String,
     sql: String,
 }
 
-static TEXTS: LazyLock<[Texts; Mark::ALL.len()]> = LazyLock::new(|| {
+static TEXTS: LazyLock<[StatementRegistry; Mark::ALL.len()]> = LazyLock::new(|| {
     let process = Uuid::new_v4().simple();
-    Mark::ALL.map(|mark| Texts {
+    Mark::ALL.map(|mark| StatementRegistry {
         raised: format!("atomic_phases:{process}:{}:", mark.word()),
         sql: format!("('atomic_phases:{process}' || ':{}:')", mark.word()),
     })
@@ -61,7 +61,7 @@ impl Mark {
         &self.texts().sql
     }
 
-    fn texts(self) -> &'static Texts {
+    fn texts(self) -> &'static StatementRegistry {
         &TEXTS[self as usize]
     }
 

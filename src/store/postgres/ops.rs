@@ -11,7 +11,7 @@ use futures_util::future::{join3, join4};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-use super::lent::Lent;
+use super::connection::Lent;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::{LOCKED_WAIT, Postgres, answered, ask_within, sql};

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use uuid::Uuid;
 
-use super::moves::Write;
+use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
 use crate::store::EraseAct;
 use crate::store::audit::AuditEntry;

@@ -257,7 +257,7 @@ pub(super) type RowSql = (
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
-/// The columns of a [`GlanceRow`](crate::store::row::GlanceRow).
+/// The columns of a [`KeySummaryRow`](crate::store::row::KeySummaryRow).
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     clock_timestamp(), locked_until, run_after, expires_at, \
     response_status, response_headers, response_body";

@@ -16,7 +16,8 @@ use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
 use crate::store::{
-    Change, Claim, Glance, Guard, Hold, JobAt, NewRow, Right, Seen, Status, StoreError, Undelivered,
+    Change, Claim, Guard, Hold, JobAt, KeySummary, NewRow, Right, Seen, Status, StoreError,
+    Undelivered,
 };
 
 macro_rules! bind {
@@ -128,7 +129,7 @@ statement! {
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
-/// The columns of a [`SqliteGlance`].
+/// The columns of a [`SqliteKeySummary`].
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, expires_at, \
     response_status, response_headers, response_body";
@@ -139,13 +140,13 @@ type GlanceSql = (
     (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
-pub(super) type SqliteGlance = (
+pub(super) type SqliteKeySummary = (
     (Vec<u8>, String, i64, String),
     (String, i64, i64, Option<i64>, Option<i64>, i64),
     (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
-pub(super) fn glance(row: SqliteGlance) -> Result<Glance, StoreError> {
+pub(super) fn key_summary(row: SqliteKeySummary) -> Result<KeySummary, StoreError> {
     let ((request_id, definition, version, fingerprint), state, response) = row;
     let (status, lease_token, now, locked_until, run_after, expires_at) = state;
     let (response_status, response_headers, response_body) = response;
@@ -154,7 +155,7 @@ pub(super) fn glance(row: SqliteGlance) -> Result<Glance, StoreError> {
     let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
     let response_status =
         response_status.map(|status| fitting(status, "response_status")).transpose()?;
-    crate::store::row::glance((
+    crate::store::row::key_summary((
         (uuid(&request_id, "request_id")?, definition, version, fingerprint),
         (
             status,

@@ -1,7 +1,7 @@
 //! The program that each recipe begins with.
 
 use atomic_phases::compat::Definitions;
-use atomic_phases::*;
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::App;

@@ -1,6 +1,7 @@
 //! **Insert a phase**: directly before the last one, where no row has passed. Anywhere else, it is a new version
 //! (`side_by_side`).
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment, Stock};

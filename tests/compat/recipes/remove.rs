@@ -1,5 +1,6 @@
 //! **Remove a phase**: in a new version. Rows in flight still run it, in the version that they began in.
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment};

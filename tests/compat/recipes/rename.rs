@@ -1,6 +1,7 @@
 //! **Rename a phase**: `was` says what it was called. Of a foreign phase that name stays for ever, because the
 //! provider's key is made of it.
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment, Stock};

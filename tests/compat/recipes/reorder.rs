@@ -1,5 +1,6 @@
 //! **Reorder phases**: in a new version. Here the stock is taken before the card is charged.
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment, Stock};

@@ -1,6 +1,7 @@
 //! **Retype a member**, in two deploys: `first` reads both forms and writes the old one, so that a node of the
 //! build before reads what it writes; `second` writes the new one, when all nodes read it.
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment, Stock};

@@ -2,6 +2,7 @@
 //! follow. New requests are of the type that the handler calls; a retry runs its request in the version that it
 //! began in, and so do the workers.
 
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::before::{Order, Payment, Stock};

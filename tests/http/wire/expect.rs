@@ -1,6 +1,7 @@
 //! What the contract says of each error, written by hand from its table: one line, both profiles.
 
-use atomic_phases::{Profile, client};
+use atomic_phases::client;
+use atomic_phases::http::Profile;
 
 use super::client::Seen;
 

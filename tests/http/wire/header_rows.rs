@@ -1,6 +1,6 @@
 //! Rows 1 to 11: the header.
 
-use atomic_phases::{KeyRule, KeySyntax, Profile};
+use atomic_phases::http::{KeyRule, KeySyntax, Profile};
 
 use super::expect::{does_not_reflect, is_error, is_reply};
 use super::server::Wire;

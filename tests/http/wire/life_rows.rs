@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use atomic_phases::{
-    KeyRule, OnDuplicate, Outcome, Policy, Profile, Quota, RequestOrigin, WorkerConfig,
-};
+use atomic_phases::Outcome;
+use atomic_phases::config::{OnDuplicate, Quota};
+use atomic_phases::fingerprint::RequestOrigin;
+use atomic_phases::http::{KeyRule, Policy, Profile};
+use atomic_phases::worker::WorkerConfig;
 use serde_json::{Value, json};
 
 use super::client::Seen;

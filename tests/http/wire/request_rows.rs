@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atomic_phases::{Policy, Profile};
+use atomic_phases::http::{Policy, Profile};
 use http::HeaderValue;
 use serde_json::json;
 

@@ -2,7 +2,14 @@
 
 use std::net::SocketAddr;
 
-use atomic_phases::*;
+use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::EngineBuilder;
+use atomic_phases::fingerprint::Unfingerprinted;
+use atomic_phases::http::{Answer, Bodies, Checked, Idempotency, Keyed, Params, Policy, Profile};
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{
+    ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Scope, Tx, atomic_phases, phase,
+};
 use axum::Router;
 use axum::extract::{Path, Query, Request as AxumRequest};
 use axum::http::StatusCode;

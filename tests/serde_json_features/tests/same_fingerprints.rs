@@ -1,7 +1,8 @@
 //! Fingerprint v1 under `arbitrary_precision` and `preserve_order`: the fixtures of the main
 //! tests, to the letter (G9).
 
-use atomic_phases::{FingerprintRule, Policy, RequestOrigin, fingerprint};
+use atomic_phases::fingerprint::{FingerprintRule, RequestOrigin, fingerprint};
+use atomic_phases::http::Policy;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::simulation::{Database, KeyChange, KeyState};
-use atomic_phases::*;
+use atomic_phases::{CallError, Outcome};
 
 use super::plan::{Call, HOSTILE, Kind, Plan};
 use super::provider::{Entry, Honours, WINDOW};

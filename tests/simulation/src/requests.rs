@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::simulation::{Memory, Node, Write};
-use atomic_phases::*;
+use atomic_phases::{
+    Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
+};
 use diesel_async::RunQueryDsl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

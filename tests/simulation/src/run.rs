@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use atomic_phases::client;
 use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
+use atomic_phases::config::{DerivedKeys, OnDuplicate};
+use atomic_phases::definition::RequestDefinition;
 use atomic_phases::fault::Mutant;
+use atomic_phases::http::Policy;
 use atomic_phases::simulation::{
     Chance, Database, KeyChange, KeyState, Memory, Network, Node, Passage, passed_points,
     simulate_with,
 };
-use atomic_phases::*;
+use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Scope};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 

@@ -8,7 +8,7 @@ use support::*;
 
 use std::time::Duration;
 
-use atomic_phases::{EffectClass, Isolation, PhaseKind};
+use atomic_phases::definition::{EffectClass, Isolation, PhaseKind};
 
 #[atomic_phases(name = "rides.create", version = 1)]
 impl CreateRide {

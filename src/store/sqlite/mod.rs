@@ -45,9 +45,10 @@ use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes, is_nested,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
+    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved,
+    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
+    is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -255,13 +256,13 @@ impl Store for Sqlite {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<Glance>, StoreError> {
+    ) -> Result<Option<KeySummary>, StoreError> {
         let look = sql::Look::at(scope, key);
         let rows = match self.reader.look(&look) {
             Some(rows) => rows,
             None => self.run("look at the key", |conn| look.load(conn)).await?,
         };
-        rows.into_iter().next().map(sql::glance).transpose()
+        rows.into_iter().next().map(sql::key_summary).transpose()
     }
 
     async fn read(
@@ -289,7 +290,7 @@ impl Store for Sqlite {
                 // Nobody else writes meanwhile, so there is a row.
                 let row = match times {
                     Some(_) => None,
-                    None => look.load::<sql::SqliteGlance>(conn)?.into_iter().next(),
+                    None => look.load::<sql::SqliteKeySummary>(conn)?.into_iter().next(),
                 };
                 Ok((times, row))
             })
@@ -302,7 +303,7 @@ impl Store for Sqlite {
             }),
             None => {
                 tx.rollback().await;
-                Ok(Reserved::Exists(row.map(sql::glance).transpose()?))
+                Ok(Reserved::Exists(row.map(sql::key_summary).transpose()?))
             }
         }
     }

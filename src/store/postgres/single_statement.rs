@@ -20,9 +20,9 @@ use futures_util::future::{OptionFuture, join3};
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
 };
-use super::handed::{Statement, Trial};
-use super::whole::Answer;
-use super::{Pool, Postgres, answered, answered_within, moves, sql};
+use super::pipelined::Answer;
+use super::statement::{MergeAttempt, Statement};
+use super::{Pool, Postgres, answered, answered_within, commit_statements, sql};
 use crate::definition::Isolation;
 use crate::store::{ByText, Guard, Writes};
 
@@ -38,12 +38,13 @@ const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// The phase's part of it.
 pub(super) struct JoinedWrites<'a> {
     statements: &'a [Statement],
-    jobs: Vec<moves::JoinedJob<'a>>,
+    jobs: Vec<commit_statements::JoinedJob<'a>>,
 }
 
 impl<'a> JoinedWrites<'a> {
     pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
-        let jobs = writes.jobs.iter().map(|job| moves::JoinedJob::new(guard, job)).collect();
+        let jobs =
+            writes.jobs.iter().map(|job| commit_statements::JoinedJob::new(guard, job)).collect();
         Self { statements: &writes.statements.all, jobs }
     }
 }
@@ -73,7 +74,11 @@ impl QueryFragment<Pg> for JoinedWrites<'_> {
 
 impl<P: Pool> Postgres<P> {
     /// These writes as one statement, if they can go so, as far as can be told without the server.
-    pub(super) fn joins(&self, isolation: Isolation, writes: &Writes<'_, Self>) -> Option<Trial> {
+    pub(super) fn joins(
+        &self,
+        isolation: Isolation,
+        writes: &Writes<'_, Self>,
+    ) -> Option<MergeAttempt> {
         let all = &writes.statements.all;
         let can = isolation == Isolation::ReadCommitted
             && (all.len() < 2 || !writes.statements.in_order)
@@ -99,9 +104,9 @@ where
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
     let began = Instant::now();
-    let ready = (!is_ours).then(|| moves::Ready {}.execute(&mut conn));
+    let ready = (!is_ours).then(|| commit_statements::Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
-    let restore = (!is_ours).then(|| moves::Restore {}.execute(&mut conn));
+    let restore = (!is_ours).then(|| commit_statements::Restore {}.execute(&mut conn));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
         // Polled, and so sent, in this order. What becomes of the writes, the second tells.

@@ -1,21 +1,21 @@
 //! [`Postgres`]: the production store, on diesel-async.
 //!
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
-//! would hide which of body, commit and rollback failed (H8). `statements` and `moves` hold the SQL.
+//! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` hold the SQL.
 
+mod commit_statements;
+mod connection;
 mod error;
-mod handed;
-mod joined;
-mod lent;
-mod moves;
 mod ops;
 mod ops_statements;
+mod pipelined;
 mod pool;
 mod shares;
+mod single_statement;
+mod statement;
 mod statements;
 mod turns;
 mod twin;
-mod whole;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,16 +32,16 @@ use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join, join_all, join3, join4, join5};
 use uuid::Uuid;
 
+use self::connection::Lent;
 use self::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
     is_refused_by_server,
 };
-use self::handed::{Statement, Texts};
-use self::lent::Lent;
 use self::ops::Operators;
 use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
 pub use self::pool::{DeadpoolPool, Pool, PoolSettings};
 use self::shares::{Place, Shares};
+use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
@@ -50,12 +50,13 @@ use super::due::{
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
-    GlanceRow, MOST_EXPIRED, Row, SurveyRow, count, glance, key_row, millis, surveyed,
+    KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, count, key_row, key_summary, millis, surveyed,
 };
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Glance, Guard,
-    Hold, JobAt, JobPlace, JobRow, KeyPlace, KeyRow, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Undelivered, Writes,
+    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
+    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved,
+    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId,
+    Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -100,7 +101,7 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// All nodes have to write to one primary with `synchronous_commit = on`.
 ///
 /// A statement of a request waits 20 ms at most for a key that another transaction has locked or is about
-/// to create; the rest of the [time for it](crate::EngineBuilder::lock_wait) is waited for without a
+/// to create; the rest of the [time for it](crate::engine::EngineBuilder::lock_wait) is waited for without a
 /// connection. Of the pool's connections a scope uses one to ask what became of a key that it waits for;
 /// all scopes together use a quarter of them to ask.
 ///
@@ -119,7 +120,7 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
-    texts: Arc<Texts>,
+    texts: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
     /// Whether the pool's connections begin with what a joined statement cannot set for itself.
@@ -221,7 +222,7 @@ impl<P: Pool> Postgres<P> {
         let size = pool.max_size();
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
-        let (texts, operators) = (Arc::new(Texts::new()), Operators::on(None));
+        let (texts, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
         Self { pool, texts, waits, shares, is_ours: false, operators }
     }
 
@@ -269,7 +270,7 @@ impl<P: Pool> Postgres<P> {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Vec<GlanceRow>, StoreError> {
+    ) -> Result<Vec<KeySummaryRow>, StoreError> {
         let lent = Lent::to_read(&self.pool).await?;
         let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
         let answer = answered(look.load(&mut lent.shared()?)).await;
@@ -327,7 +328,7 @@ impl<P: Pool> Postgres<P> {
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
             sql::Settings::new(Some(ROW_LOCK_WAIT)).load::<sql::SettingsRow>(&mut &*conn),
             OptionFuture::from(make_room),
-            sql::Reserve::new(row).load::<(bool, GlanceRow)>(&mut &*conn),
+            sql::Reserve::new(row).load::<(bool, KeySummaryRow)>(&mut &*conn),
             // The bound is for the reservation only: the phase keeps the session's own.
             sql::RestoreLockTimeout {}.execute(&mut &*conn),
         );
@@ -347,7 +348,7 @@ impl<P: Pool> Postgres<P> {
             return Ok(Reserved::Fresh { tx, created_at, expires_at });
         }
         tx.rollback().await;
-        Ok(Reserved::Exists(told.map(|(_, row)| glance(row)).transpose()?))
+        Ok(Reserved::Exists(told.map(|(_, row)| key_summary(row)).transpose()?))
     }
 
     /// One guarded update, in a transaction that says its isolation level (R7).
@@ -465,7 +466,7 @@ impl<P: Pool> Postgres<P> {
         guard: &Guard<'_>,
         change: &Change<'_>,
     ) -> Result<usize, StoreError> {
-        let write = moves::Write::new(guard, change);
+        let write = commit_statements::Write::new(guard, change);
         if let Some(entry) = change.audit {
             let audited = WriteAudited { write, audit: InsertAudit::of(entry) };
             return ask_within!(LOCKED_WAIT, self, "write the key", |conn| {
@@ -568,7 +569,7 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     fn keeps(&self, query: &impl QueryFragment<Pg>) -> bool {
-        handed::keeps(query, &self.texts)
+        statement::keeps(query, &self.texts)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -587,7 +588,7 @@ impl<P: Pool> Store for Postgres<P> {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-    ) -> Result<Option<Glance>, StoreError> {
+    ) -> Result<Option<KeySummary>, StoreError> {
         let rows = match self.try_look(scope, key).await {
             Err(error) if error.is_of_the_connection() => {
                 self.pool.forget_idle();
@@ -595,7 +596,7 @@ impl<P: Pool> Store for Postgres<P> {
             }
             answer => answer?,
         };
-        rows.into_iter().next().map(glance).transpose()
+        rows.into_iter().next().map(key_summary).transpose()
     }
 
     async fn read(
@@ -1185,11 +1186,12 @@ impl<P: Pool> PgTransaction<P> {
         let conn = self.lent.shared()?;
         let jobs = join_all(
             jobs.iter()
-                .map(|job| moves::InsertJob::new(guard, job))
+                .map(|job| commit_statements::InsertJob::new(guard, job))
                 .map(|insert| insert.load::<i32>(&mut &*conn)),
         );
         let advance =
-            moves::Advance { moved: moves::Moved::new(guard, change) }.load::<i32>(&mut &*conn);
+            commit_statements::Advance { moved: commit_statements::Moved::new(guard, change) }
+                .load::<i32>(&mut &*conn);
         let commit = sql::CommitTx {}.execute(&mut &*conn);
         let sent = answered(async {
             let (jobs, (advanced, committed)) = join(jobs, join(advance, commit)).await;

@@ -1,6 +1,6 @@
 //! A whole transaction in one round trip, for a phase that hands its statements over.
 //!
-//! Where they can be parts of one statement, they are: [`joined`](super::joined). Else they travel
+//! Where they can be parts of one statement, they are: [`single_statement`](super::single_statement). Else they travel
 //! together, nothing waits for an answer, and so everything rests on order: each statement travels
 //! prepared, is polled in turn, and so is sent in turn, because diesel-async takes a statement out of
 //! its cache, or prepares it, under one fair lock. The first statement behind `BEGIN` is the engine's
@@ -22,9 +22,9 @@ use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, may
 use futures_util::{FutureExt, TryStreamExt};
 
 use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
-use super::joined::{self, JoinedWrites};
+use super::single_statement::{self, JoinedWrites};
 use super::twin::ROW_LOCK_WAIT;
-use super::{PgTransaction, Pool, Postgres, answered_within, moves, refused, sql};
+use super::{PgTransaction, Pool, Postgres, answered_within, commit_statements, refused, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
@@ -61,13 +61,18 @@ impl<P: Pool> Postgres<P> {
         if let Some(trial) = trial {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.lent.shared()?;
-            let create = moves::CreateJoined {
+            let create = commit_statements::CreateJoined {
                 is_ours: self.is_ours,
-                row: moves::BornRow::new(row, created_at, change),
+                row: commit_statements::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
-            if let Some(answer) =
-                joined::send::<_, moves::Made>(conn, self.is_ours, create, writes.within).await
+            if let Some(answer) = single_statement::send::<_, commit_statements::Made>(
+                conn,
+                self.is_ours,
+                create,
+                writes.within,
+            )
+            .await
             {
                 self.texts.joined(trial, true);
                 return Ok(tx.created(answer));
@@ -97,8 +102,10 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let create = moves::Create { row: moves::BornRow::new(row, created_at, change) };
-        let create = create.load::<moves::Made>(&mut &*conn);
+        let create = commit_statements::Create {
+            row: commit_statements::BornRow::new(row, created_at, change),
+        };
+        let create = create.load::<commit_statements::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
         let reset = sql::RestoreLockTimeout {}.execute(&mut &*conn);
         let head = async {
@@ -126,13 +133,13 @@ impl<P: Pool> Postgres<P> {
         if let Some(trial) = trial {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.lent.shared()?;
-            let advance = moves::AdvanceJoined {
+            let advance = commit_statements::AdvanceJoined {
                 is_ours: self.is_ours,
-                moved: moves::Moved::new(guard, change),
+                moved: commit_statements::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
             if let Some(answer) =
-                joined::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
+                single_statement::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
             {
                 self.texts.joined(trial, true);
                 return Ok(tx.advanced(answer));
@@ -157,7 +164,8 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = sql::Settings::new(None).execute(&mut &*conn);
-        let advance = moves::AdvanceFirst { moved: moves::Moved::new(guard, change) };
+        let advance =
+            commit_statements::AdvanceFirst { moved: commit_statements::Moved::new(guard, change) };
         let advance = advance.load::<i32>(&mut &*conn);
         let head = async {
             let (begun, set, advanced) = join3(begin, set, advance).await;
@@ -183,7 +191,8 @@ impl<P: Pool> Postgres<P> {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.texts))
         });
-        let jobs = writes.jobs.iter().map(|job| told(moves::InsertJob::new(guard, job), conn));
+        let jobs =
+            writes.jobs.iter().map(|job| told(commit_statements::InsertJob::new(guard, job), conn));
         // Made in this order, too: that is the one in which diesel's instrumentation sees them.
         let proof = writes.jobs.is_empty().then_some(sql::StillOurs {});
         let proof = proof.into_iter().map(|proof| told(proof, conn));
@@ -253,7 +262,7 @@ where
 }
 
 impl<P: Pool> PgTransaction<P> {
-    fn created(self, answer: Answer<moves::Made>) -> Commit<RowTimes> {
+    fn created(self, answer: Answer<commit_statements::Made>) -> Commit<RowTimes> {
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {

@@ -73,7 +73,10 @@ impl Statement {
     }
 
     /// The statement by itself.
-    pub(super) fn to_send(&self, texts: &Texts) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
+    pub(super) fn to_send(
+        &self,
+        texts: &StatementRegistry,
+    ) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
         let about = self.about();
         let kept = about.is_constant || (about.lasts && texts.admits(&about.text));
         ByText { query: &*self.query, kept }
@@ -169,7 +172,7 @@ fn lasts(text: &str) -> bool {
 }
 
 /// Whether a connection may keep a statement prepared that diesel would prepare anew.
-pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &Texts) -> bool {
+pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &StatementRegistry) -> bool {
     if query.is_safe_to_cache_prepared(&Pg).unwrap_or(true) {
         return false;
     }
@@ -184,13 +187,13 @@ pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &Texts) -> bool {
 /// diesel prepares an `UPDATE` anew each time, one round trip more, because its text may differ each
 /// time and a connection keeps what it prepared. Here the text is looked at: the first
 /// [`MOST_TEXTS`](Self::MOST_TEXTS) different ones are kept, which in nearly every application is all.
-pub(super) struct Texts {
+pub(super) struct StatementRegistry {
     hasher: RandomState,
     /// How often in a row a text was refused as a part of another, and succeeded by itself.
     refused: Mutex<HashMap<u64, u8>>,
 }
 
-impl Texts {
+impl StatementRegistry {
     const MOST_TEXTS: usize = 256;
     /// After so many, it is not tried any more.
     const MOST_REFUSALS: u8 = 3;
@@ -206,14 +209,14 @@ impl Texts {
 
     /// These statements as one, where there is room for them and the server takes them, as far as is
     /// known.
-    pub(super) fn join(&self, text: &impl Hash) -> Option<Trial> {
+    pub(super) fn join(&self, text: &impl Hash) -> Option<MergeAttempt> {
         let text = self.hasher.hash_one(text);
         let refused = self.known(text).filter(|&times| times < Self::MOST_REFUSALS)?;
-        Some(Trial { text, refused })
+        Some(MergeAttempt { text, refused })
     }
 
     /// Whether the server accepted them this time.
-    pub(super) fn joined(&self, trial: Trial, accepted: bool) {
+    pub(super) fn joined(&self, trial: MergeAttempt, accepted: bool) {
         let times = if accepted { 0 } else { trial.refused.saturating_add(1) };
         if times != trial.refused {
             self.refused().insert(trial.text, times);
@@ -238,14 +241,14 @@ impl Texts {
 
 /// Statements that are tried as one.
 #[derive(Clone, Copy)]
-pub(super) struct Trial {
+pub(super) struct MergeAttempt {
     text: u64,
     refused: u8,
 }
 
-impl fmt::Debug for Texts {
+impl fmt::Debug for StatementRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texts").finish_non_exhaustive()
+        f.debug_struct("StatementRegistry").finish_non_exhaustive()
     }
 }
 
@@ -254,7 +257,7 @@ mod tests {
     use diesel::sql_query;
     use diesel::sql_types::Integer;
 
-    use super::{Statement, Texts};
+    use super::{Statement, StatementRegistry};
 
     #[test]
     fn what_can_be_a_part_of_another_statement() {
@@ -294,8 +297,8 @@ mod tests {
 
     #[test]
     fn a_connection_keeps_so_many_texts_and_no_more() {
-        let texts = Texts::new();
-        for text in 0..Texts::MOST_TEXTS {
+        let texts = StatementRegistry::new();
+        for text in 0..StatementRegistry::MOST_TEXTS {
             assert!(texts.admits(&text.to_string()));
         }
         assert!(!texts.admits("one more"));
@@ -304,13 +307,13 @@ mod tests {
 
     #[test]
     fn a_text_that_is_refused_again_and_again_is_not_tried_any_more() {
-        let texts = Texts::new();
+        let texts = StatementRegistry::new();
         assert!(texts.admits(&"a"));
-        for _ in 0..Texts::MOST_REFUSALS - 1 {
+        for _ in 0..StatementRegistry::MOST_REFUSALS - 1 {
             texts.joined(texts.join(&"a").unwrap(), false);
         }
         texts.joined(texts.join(&"a").unwrap(), true);
-        for _ in 0..Texts::MOST_REFUSALS {
+        for _ in 0..StatementRegistry::MOST_REFUSALS {
             texts.joined(texts.join(&"a").expect("in a row"), false);
         }
         assert!(texts.join(&"a").is_none());

@@ -16,7 +16,7 @@ use diesel::sql_types::{self, HasSqlType, Integer, Nullable, Timestamptz};
 use uuid::Uuid;
 
 use super::error::Mark;
-use super::joined::JoinedWrites;
+use super::single_statement::JoinedWrites;
 use super::statements::{Guarded, NotLocked, OURS, SAME_JOBS, WAITS};
 use super::twin::ROW_LOCK_WAIT;
 use crate::phase::StagedJob;

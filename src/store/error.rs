@@ -1,0 +1,103 @@
+//! [`StoreError`]: what a store could not do, and which predicates the engine asks of it.
+
+use crate::error::DbError;
+use crate::setting::SettingError;
+
+/// Why a store could not do what was asked. Holds no value of a row (G19).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No connection within the pool's time limit, or none could be opened.
+    #[error("no database connection: {0}")]
+    NoConnection(String),
+    /// The database answered with an error, or not at all.
+    #[error("the database could not {doing}")]
+    Database {
+        /// What was asked, in words.
+        doing: &'static str,
+        /// What it answered.
+        #[source]
+        error: DbError,
+    },
+    /// Another transaction holds the lock of the key's row: its holder in its own commit, or in a
+    /// phase that keeps the row locked.
+    #[error("the key's row is locked by another transaction")]
+    Locked,
+    /// A stored value that this version of the crate does not understand.
+    #[error(
+        "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
+    )]
+    Unreadable {
+        /// The column's name.
+        column: &'static str,
+    },
+    /// A migration failed.
+    #[error("migration: {0}")]
+    Migration(String),
+    /// The store's configuration cannot work.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+impl From<SettingError> for StoreError {
+    fn from(error: SettingError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl StoreError {
+    pub(crate) fn database(doing: &'static str, error: impl Into<DbError>) -> Self {
+        Self::Database { doing, error: error.into() }
+    }
+
+    /// Whether no answer came in the time that there was for it.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_unanswered())
+    }
+
+    /// Whether the connection is gone or good for nothing, and another one may do better.
+    pub(crate) fn is_of_the_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Database { error, .. } if error.is_connection_lost() || error.is_of_a_pooler()
+        )
+    }
+
+    /// Whether the server may have said that the statement waited too long for a lock.
+    pub(crate) fn may_be_of_a_lock(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.has_no_kind())
+    }
+
+    /// What happened, in words without values.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::NoConnection(_) => "no connection",
+            Self::Locked => "the row is locked",
+            Self::Database { error, .. } => error.kind(),
+            Self::Unreadable { .. } => "a stored value is not readable",
+            Self::Migration(_) => "a migration failed",
+            Self::Configuration(_) => "the configuration cannot work",
+        }
+    }
+
+    /// What it was about: names of the schema.
+    pub(crate) fn about(&self) -> Option<String> {
+        match self {
+            Self::Database { error, .. } => error.about(),
+            _ => None,
+        }
+    }
+
+    /// Whether the database itself said no, so that it is certain that nothing was written.
+    pub(crate) fn is_from_server(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if !error.is_connection_lost())
+    }
+
+    pub(crate) fn is_worth_a_rerun(&self) -> bool {
+        match self {
+            Self::Database { error, .. } => error.is_worth_a_rerun(),
+            Self::NoConnection(_) | Self::Locked => true,
+            _ => false,
+        }
+    }
+}
