@@ -99,6 +99,11 @@ pub enum Resolved {
     Applied,
     /// The same was known already.
     Already,
+    /// The request had finished before the word about its call came, as it does where a webhook is slower
+    /// than the answer. Nothing was written. Whether it finished with this output is not known: the output of
+    /// a call whose request went on to its end in one go is not kept. Compare with your own tables where that
+    /// matters.
+    Finished,
 }
 
 /// Why a word was not taken. Nothing was written.
@@ -171,7 +176,8 @@ impl From<CallError> for ResolveError {
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Takes a webhook's or an operator's word about a request, fenced like every write. The same
-    /// word twice is [`Resolved::Already`]; a different one is refused.
+    /// word twice is [`Resolved::Already`]; a different one is refused; one about a call of a request that
+    /// has ended is [`Resolved::Finished`].
     ///
     /// # Errors
     /// [`ResolveError`]; nothing was written.
@@ -268,7 +274,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 waits_for(row, index, phase, &outputs)?;
                 // Only a completed row has nothing to bring back to life.
                 let Some(revived) = revived else {
-                    return conflict("the request is finished without it");
+                    return Ok(Some(Resolved::Finished));
                 };
                 if let Found::Undecodable(because) = revived.found {
                     return Err(ResolveError::Undecodable(because));

@@ -243,7 +243,7 @@ trait Done {
 
 impl Done for Resolved {
     fn is_already(&self) -> bool {
-        *self == Self::Already
+        matches!(self, Self::Already | Self::Finished)
     }
 }
 

@@ -9,6 +9,7 @@ use atomic_phases::{CallError, Engine, Outcome, Postgres, Reply};
 
 on_both_stores! {
     a_word_from_outside_settles_an_unknown_outcome_once,
+    a_webhook_behind_the_answer_is_told_that_the_request_has_finished,
     a_late_word_about_an_earlier_call_is_refused,
     an_operator_closes_a_request_by_hand,
     a_word_that_fits_nothing_is_refused,
@@ -56,6 +57,23 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     let reply = finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await).reply;
     assert_eq!(reply.bytes(), b"notified effect-1");
     assert_eq!(app.provider.effects(), 1);
+}
+
+// A provider whose webhook is told of a conflict delivers it for days, and then ends the subscription.
+async fn a_webhook_behind_the_answer_is_told_that_the_request_has_finished<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let (a_ride, a_note) = (key("ride"), key("note"));
+    finished(engine.call(&scope(), &a_ride, book(20)).await);
+    finished(engine.call(&scope(), &a_note, notify(Trouble::None)).await);
+    let say = async |key, phase, id: &str| {
+        let charge = Charge { id: id.into(), padding: String::new() };
+        let word = Resolution::executed(phase, &charge).unwrap();
+        engine.resolve(&scope(), key, word).await.unwrap()
+    };
+    // The charge went with the last commit, and its output is not kept.
+    assert_eq!(say(&a_ride, "charged", "effect-1").await, Resolved::Finished);
+    assert_eq!(say(&a_note, "notified", "effect-2").await, Resolved::Already);
 }
 
 async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {

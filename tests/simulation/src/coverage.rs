@@ -94,6 +94,7 @@ const MET: &[(&str, &[&str])] = &[
         ],
     ),
     ("decide", &["done", "again", "refused", "dead letter", "not retained", "deadline"]),
+    ("webhook", &["applied", "finished", "known already", "in progress", "refused", "nothing"]),
     ("stop", &["freeze", "kill", "drain", "database"]),
 ];
 

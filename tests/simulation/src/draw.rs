@@ -88,6 +88,7 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     };
     endings(chance, &mut plan);
     deciders(chance, &mut plan);
+    webhooks(chance, &mut plan);
     plan
 }
 
@@ -96,6 +97,20 @@ fn deciders(chance: &mut Chance, plan: &mut Plan) {
     for call in &mut plan.calls {
         if call.manner == Manner::Plain && chance.happens(1, 3) {
             call.manner = Manner::Decide;
+        }
+    }
+}
+
+/// Providers that tell what they did, often before the call is answered.
+fn webhooks(chance: &mut Chance, plan: &mut Plan) {
+    // A word names a key, and not which life of it.
+    if plan.has_many_lives() || !chance.happens(1, 3) {
+        return;
+    }
+    for number in 0..40 {
+        if chance.happens(2, 3) {
+            plan.webhooks
+                .insert(number, chance.duration(Duration::from_secs(20)).as_millis() as u64);
         }
     }
 }

@@ -42,6 +42,9 @@ pub struct Plan {
     pub aimed: BTreeMap<String, BTreeMap<u64, Fault>>,
     /// By the number of the call at the provider.
     pub provider: BTreeMap<u64, Trouble>,
+    /// By the number of the call at the provider: after how many milliseconds from its effect a webhook tells
+    /// of it, whether the call was answered by then or not.
+    pub webhooks: BTreeMap<u64, u64>,
 }
 
 impl Default for Plan {
@@ -61,6 +64,7 @@ impl Default for Plan {
             statements: BTreeMap::new(),
             aimed: BTreeMap::new(),
             provider: BTreeMap::new(),
+            webhooks: BTreeMap::new(),
         }
     }
 }
@@ -312,6 +316,7 @@ impl Plan {
     pub fn is_calm(&self) -> bool {
         let nothing = self.events.is_empty() && self.statements.is_empty();
         let nothing = nothing && self.aimed.is_empty() && self.provider.is_empty();
+        let nothing = nothing && self.webhooks.is_empty();
         nothing && !self.has_other_builds() && !self.has_many_lives()
     }
 
@@ -351,6 +356,11 @@ impl Plan {
     pub fn erases(&self, scope: u8, key: u8) -> bool {
         let is_it = |event: &Event| matches!(event.what, What::Erase { scope: of, key: this, .. } if (of, this) == (scope, key));
         self.events.iter().any(is_it)
+    }
+
+    /// Whether an operator erases any key.
+    pub fn erases_a_key(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.what, What::Erase { .. }))
     }
 
     /// Whether one scope floods the workers, and nothing else is wrong.

@@ -49,6 +49,8 @@ pub enum Honours {
 pub struct Caller {
     pub scope: String,
     pub key: String,
+    /// The phase that calls.
+    pub phase: &'static str,
     /// Of which life of the key it is.
     pub life: String,
     pub created_at: String,
@@ -57,6 +59,18 @@ pub struct Caller {
 
 /// A node that is to stand still, or to die.
 pub type Stops = mpsc::UnboundedSender<(String, Stop)>;
+
+/// What the provider tells by a webhook: a call of this phase had this effect.
+#[derive(Clone, Debug)]
+pub struct Hook {
+    pub scope: String,
+    pub key: String,
+    pub phase: &'static str,
+    pub effect: String,
+}
+
+/// Where webhooks go.
+pub type Hooks = mpsc::UnboundedSender<Hook>;
 
 /// Enough of an id to tell it from others.
 fn short(id: &str) -> &str {
@@ -69,6 +83,7 @@ pub struct Provider(Arc<Inner>);
 struct Inner {
     plan: Arc<Plan>,
     stops: Stops,
+    hooks: Hooks,
     database: Database,
     trace: Trace,
     state: Mutex<State>,
@@ -84,10 +99,17 @@ struct State {
 }
 
 impl Provider {
-    pub fn new(plan: &Arc<Plan>, database: &Database, trace: &Trace, stops: Stops) -> Self {
+    pub fn new(
+        plan: &Arc<Plan>,
+        database: &Database,
+        trace: &Trace,
+        stops: Stops,
+        hooks: Hooks,
+    ) -> Self {
         Self(Arc::new(Inner {
             plan: plan.clone(),
             stops,
+            hooks,
             database: database.clone(),
             trace: trace.clone(),
             state: Mutex::default(),
@@ -104,8 +126,9 @@ impl Provider {
 
     pub async fn call(&self, key: &str, honours: Honours, caller: Caller) -> Answer {
         let wrong = self.wrong_with(&caller, honours);
-        let Caller { life, store, .. } = caller;
+        let Caller { life, store, scope, key: of, phase, .. } = caller;
         drop(store);
+        let hook = move |effect: &str| Hook { scope, key: of, phase, effect: effect.to_owned() };
         let number = {
             let mut state = self.0.state.lock().unwrap();
             for what in wrong {
@@ -138,6 +161,14 @@ impl Provider {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(trouble.before)).await;
             let told = provider.act(&key, &life, honours, trouble.end);
+            let known = provider.0.state.lock().unwrap().known.get(&key).map(|(id, _)| id.clone());
+            if let (Some(after), Some(id)) = (provider.0.plan.webhooks.get(&number), known) {
+                let (provider, hook, after) = (provider.clone(), hook(&id), *after);
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(after)).await;
+                    let _ = provider.0.hooks.send(hook);
+                });
+            }
             tokio::time::sleep(Duration::from_millis(trouble.after)).await;
             match told {
                 Some(told) => {

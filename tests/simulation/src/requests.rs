@@ -22,10 +22,11 @@ pub struct App {
 }
 
 impl App {
-    fn caller(&self, ctx: &RequestContext, life: &str) -> Caller {
+    fn caller(&self, ctx: &RequestContext, phase: &'static str, life: &str) -> Caller {
         Caller {
             scope: ctx.scope().as_str().to_owned(),
             key: ctx.key().as_str().to_owned(),
+            phase,
             life: life.to_owned(),
             created_at: ctx.created_at().to_rfc3339(),
             store: self.store.clone(),
@@ -40,8 +41,8 @@ struct Booked {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Charged {
-    id: String,
+pub struct Charged {
+    pub id: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,7 +78,7 @@ async fn charge(
     ctx: &RequestContext,
     booked: &Booked,
 ) -> PhaseResult<Charged, ForeignError> {
-    let caller = app.caller(ctx, &booked.id);
+    let caller = app.caller(ctx, "charged", &booked.id);
     let make = async |key: DerivedKey| {
         let honours = Honours::ForSixtySeconds;
         charged(app.provider.call(key.as_str(), honours, caller).await)
@@ -174,7 +175,7 @@ impl Note {
         ctx: &RequestContext,
         noted: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
-        let caller = app.caller(ctx, &noted.id);
+        let caller = app.caller(ctx, "notified", &noted.id);
         let make = async |key: DerivedKey| {
             charged(app.provider.call(key.as_str(), Honours::Never, caller).await)
         };
@@ -232,7 +233,7 @@ impl Parcel {
         ctx: &RequestContext,
         packed: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
-        let caller = app.caller(ctx, &packed.id);
+        let caller = app.caller(ctx, "sent", &packed.id);
         let make = async |key: DerivedKey| {
             charged(app.provider.call(key.as_str(), Honours::ForEver, caller).await)
         };
@@ -309,7 +310,7 @@ impl Stray {
         ctx: &RequestContext,
         noted: &Booked,
     ) -> PhaseResult<Charged, ForeignError> {
-        let (provider, caller) = (app.provider.clone(), app.caller(ctx, &noted.id));
+        let (provider, caller) = (app.provider.clone(), app.caller(ctx, "notified", &noted.id));
         let make = async move |key: DerivedKey| {
             charged(provider.call(key.as_str(), Honours::Never, caller).await)
         };

@@ -8,6 +8,7 @@ use atomic_phases::client;
 use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
 use atomic_phases::config::{DerivedKeys, OnDuplicate};
 use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::fault::Mutant;
 use atomic_phases::http::Policy;
 use atomic_phases::simulation::{
@@ -21,8 +22,10 @@ use tokio::time::sleep;
 
 use super::judge::{self, Delivered, History, Op, Told, Watched};
 use super::plan::{Build, Call, Event, HEALED, HOSTILE, Kind, Manner, Plan, Stop, What};
-use super::provider::{Provider, Stops};
-use super::requests::{App, Flood, LongRide, NextRide, Note, Parcel, Ride, Stray, Transfer};
+use super::provider::{Hook, Provider, Stops};
+use super::requests::{
+    App, Charged, Flood, LongRide, NextRide, Note, Parcel, Ride, Stray, Transfer,
+};
 use super::trace::{self, Trace};
 
 /// How long after the last fault every key has to be settled (G17): the longest delay of a statement that
@@ -169,8 +172,9 @@ impl Scene {
         let began = chrono::DateTime::from_timestamp(1_800_000_000, 123_456_789).unwrap();
         let database = Database::starting_at(began);
         let (stops, stopped) = mpsc::unbounded_channel();
+        let (hooks, hooked) = mpsc::unbounded_channel();
         let scene = Self {
-            provider: Provider::new(&plan, &database, &trace, stops.clone()),
+            provider: Provider::new(&plan, &database, &trace, stops.clone(), hooks),
             database,
             stops,
             sent: Arc::default(),
@@ -192,6 +196,7 @@ impl Scene {
             scene.start(index);
         }
         tokio::spawn(scene.clone().stop_nodes(stopped));
+        tokio::spawn(scene.clone().receive_webhooks(hooked));
         if scene.plan.has_other_builds() {
             tokio::spawn(scene.clone().deploy_everywhere());
         }
@@ -472,6 +477,53 @@ impl Scene {
         self.builds.lock().unwrap().fill(Build::Both);
         for index in 0..self.plan.nodes {
             self.drain(index).await;
+        }
+    }
+
+    /// A webhook goes to any node that runs, again and again until it is answered, as providers do it.
+    async fn receive_webhooks(self, mut hooked: mpsc::UnboundedReceiver<Hook>) {
+        let mut number = 0;
+        while let Some(hook) = hooked.recv().await {
+            number += 1;
+            tokio::spawn(self.clone().webhook(number, hook));
+        }
+    }
+
+    async fn webhook(self, number: usize, hook: Hook) {
+        let scope = Scope::new(hook.scope.clone()).unwrap();
+        let key = IdempotencyKey::new(hook.key.clone()).unwrap();
+        for again in 0..20 {
+            let node = (number + again) % self.plan.nodes;
+            let running = self.hosts.lock().unwrap()[node].as_ref().map(|host| {
+                let (engine, scope, key) = (host.engine.clone(), scope.clone(), key.clone());
+                let output = Charged { id: hook.effect.clone() };
+                let word = Resolution::executed(hook.phase, &output).unwrap();
+                host.node.spawn(async move { engine.resolve(&scope, &key, word).await })
+            });
+            let told = match running {
+                Some(running) => tokio::time::timeout(Duration::from_secs(20), running).await.ok(),
+                None => None,
+            };
+            self.trace.note(|| format!("webhook {number}, {hook:?}: {told:?}"));
+            let (what, is_final) = match told {
+                Some(Ok(Ok(Resolved::Applied))) => ("applied", true),
+                Some(Ok(Ok(Resolved::Finished))) => ("finished", true),
+                Some(Ok(Ok(_))) => ("known already", true),
+                Some(Ok(Err(ResolveError::InProgress { .. }))) => ("in progress", false),
+                Some(Ok(Err(ResolveError::Conflict(what)))) => {
+                    if !self.plan.is_beyond_promises() && !self.plan.erases_a_key() {
+                        self.complain(format!("G2: {hook:?} contradicts what is known: {what}"));
+                    }
+                    ("contradicts", true)
+                }
+                Some(Ok(Err(_))) => ("refused", false),
+                _ => ("nothing", false),
+            };
+            self.covers(format!("webhook: {what}"));
+            if is_final {
+                return;
+            }
+            sleep(Duration::from_secs(3)).await;
         }
     }
 
