@@ -72,7 +72,7 @@ pub struct Limits {
     pub reply_body: usize,
 }
 
-/// What a reply says about the result, and not about the exchange (WIRE 74).
+/// What a reply says about the result, and not about the exchange (`w74_*` in `tests/http`).
 const STORED_HEADERS: [&str; 8] = [
     "location",
     "content-location",

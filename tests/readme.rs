@@ -1,5 +1,9 @@
 //! README.md and docs/ say what is so: their Rust is part of programs that run, the dependencies compile.
 
+use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
+
 #[allow(missing_docs, unreachable_pub, dead_code)]
 #[path = "../examples/readme.rs"]
 mod page;
@@ -81,4 +85,70 @@ fn the_dependencies_are_those_that_compile() {
     let package = include_str!("first_hour/Cargo.toml");
     assert_eq!(block(README, "```"), block(package, "\n\n"));
     assert!(package.contains("path = \"../../examples/readme.rs\""));
+}
+
+/// All files below, with their text.
+fn files(below: &str, endings: &[&str], found: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" {
+            files(&path.to_string_lossy(), endings, found);
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// The words of a text that name something, such as `g1_one_effect` or `H4`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+}
+
+/// Whether it is a letter of these and a number, and what follows.
+fn numbered<'a>(word: &'a str, letters: &str) -> Option<(&'a str, &'a str)> {
+    let rest = word.strip_prefix(|letter| letters.contains(letter))?;
+    let digits = rest.chars().take_while(char::is_ascii_digit).count();
+    (1..=2).contains(&digits).then(|| word.split_at(1 + digits))
+}
+
+/// A page that names a test which is gone promises what nobody looks at.
+#[test]
+fn each_test_that_a_page_names_is_there() {
+    let (mut pages, mut code) = (Vec::new(), Vec::new());
+    files("docs", &[".md"], &mut pages);
+    pages.push((PathBuf::from("README.md"), README.to_owned()));
+    for below in ["src", "tests", "examples", "compat", "cli", "macros"] {
+        files(below, &[".rs"], &mut code);
+    }
+    let known: HashSet<&str> = code.iter().flat_map(|(_, text)| words(text)).collect();
+    let mut named = 0;
+    for (page, text) in &pages {
+        for word in words(text) {
+            let Some((_, name)) = numbered(word, "ghw") else { continue };
+            // `w28_*` names all of them.
+            if name.len() > 1 {
+                named += 1;
+                assert!(known.contains(word), "{}: {word}", page.display());
+            }
+        }
+    }
+    assert!(named > 80, "{named}");
+}
+
+/// What the code cites by number can be looked up.
+#[test]
+fn each_number_that_the_code_cites_is_in_a_page() {
+    let mut code = Vec::new();
+    files("src", &[".rs"], &mut code);
+    let design = include_str!("../docs/design.md");
+    let known: HashSet<&str> = words(design).chain(words(README)).collect();
+    for (file, text) in &code {
+        for word in words(text) {
+            if let Some((number, "")) = numbered(word, "GHRWY") {
+                // A type parameter, or the width of a number, is none.
+                assert!(known.contains(number), "{}: {number}", file.display());
+            }
+        }
+    }
 }

@@ -86,7 +86,7 @@ struct Rounds {
 pub(super) const MAX_ROUNDS: u32 = 16;
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
-    /// On a task of its own: whoever awaits it may go away (R10, WIRE 35).
+    /// On a task of its own: its caller may go away, and that must not cancel a phase (`w35_*` in `tests/http`).
     pub(super) async fn detached(self) -> Result<Outcome, CallError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.

@@ -66,7 +66,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         };
         let is_same = match stored.version == FingerprintVersion::CURRENT {
             true => self.fingerprint.matches(stored.fingerprint),
-            // An older row is compared in its own form (WIRE 59).
+            // An older row is compared in its own form (`w59_*` in `tests/http`).
             false => self
                 .given
                 .fingerprint_in(stored.version)

@@ -1,5 +1,5 @@
 //! What becomes of a commit when the connection, the server or the answer is lost (G4, G7), and the
-//! facts of PostgreSQL and diesel-async that the store stands on (HAZARDS H1 to H13).
+//! facts of PostgreSQL and diesel-async that the store stands on (H1 to H13 of `docs/design.md`).
 
 use std::time::Duration;
 
@@ -457,7 +457,7 @@ async fn h8_a_rejection_survives_the_loss_of_its_connection() {
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
 }
 
-/// H13 and R7: inside of a phase, the transaction has the engine's bounds and isolation level,
+/// H13: inside of a phase, the transaction has the engine's bounds and isolation level,
 /// whatever the database's defaults are; and the phase keeps its session's lock timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {

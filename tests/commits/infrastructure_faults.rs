@@ -20,7 +20,7 @@
 //! | pool of one connection, exhausted, handed a connection in a transaction | here |
 //! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
 //!
-//! Failover that loses acknowledged commits is a promise that nobody makes (SPEC section 3). Bad
+//! Failover that loses acknowledged commits is a promise that nobody makes (README, *not promised*). Bad
 //! input is in `tests/wire/header_rows.rs` and `tests/wire/request_rows.rs`, row by row.
 
 use std::sync::{Arc, Mutex, OnceLock};

@@ -73,7 +73,7 @@ async fn g3_a_stale_holder_commits_nothing<S: TestDb>(db: S) {
     // The stale holder wakes up in its call, with a result that nobody needs any more.
     asleep.send(()).unwrap();
     let loser = finished(sleeping.await.unwrap());
-    assert!(loser.replayed, "WIRE 33: the loser's answer");
+    assert!(loser.replayed, "the loser's answer");
     assert_eq!(loser.reply, done.reply);
     assert_eq!(db.text("SELECT lease_token FROM atomic_phases_keys").await, before);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
@@ -114,7 +114,7 @@ async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
     };
     // The holder gives signs and may end at any moment, whatever its lease.
     assert!(!retry_after.is_zero() && retry_after <= Duration::from_secs(2), "{retry_after:?}");
-    // WIRE 31: another request is told so, although the first still runs.
+    // w31: another request is told so, although the first still runs.
     let other = engine.call(&scope(), &key("k"), book(21)).await;
     assert!(matches!(other, Ok(Outcome::Mismatch)));
     let short = OnDuplicate::Wait(Duration::from_millis(120));
@@ -145,7 +145,7 @@ async fn g13_a_caller_that_goes_away_cancels_nothing<S: TestDb>(db: S) {
     app.provider.stop_no_more();
     let long = OnDuplicate::Wait(Duration::from_secs(30));
     let retry = engine.call(&scope(), &key("k"), book(20)).on_duplicate(long).await;
-    assert!(finished(retry).replayed, "WIRE 35: the work went on without its caller");
+    assert!(finished(retry).replayed, "the work went on without its caller");
     assert_eq!(app.provider.calls().len(), 1);
 }
 

@@ -226,7 +226,7 @@ async fn rocket_rides_answers_each_outcome_with_its_status() {
     assert_eq!(post(user, &["\"a\""], json, good).await, (201, replayed.clone(), None));
     let form = "origin_lat=1&origin_lon=2&target_lat=3.0&target_lon=4e0";
     let form_type = "application/x-www-form-urlencoded";
-    assert_eq!(post(user, &["a"], form_type, form).await.1, replayed, "WIRE 57");
+    assert_eq!(post(user, &["a"], form_type, form).await.1, replayed, "the same replay");
     assert_eq!(post(user, &["a"], json, &good.replace('4', "5")).await, (422, None, None));
     let declined = "user-bad-source@example.com";
     assert_eq!(post(declined, &["a"], json, good).await, (402, None, None));

@@ -278,7 +278,7 @@ async fn g3_an_erasure_and_a_retry_never_make_a_second_effect<S: TestDb>(db: S) 
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// WIRE 77's code, with its own words.
+/// The code of `w77_*`, with its own words.
 #[tokio::test]
 async fn over_http_it_is_410() {
     let outcome = Ok(Outcome::Erased);

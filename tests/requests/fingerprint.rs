@@ -324,7 +324,7 @@ fn of<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine<S, A
     Engine::builder(db.clone()).app(app.clone()).register::<R>().build().unwrap()
 }
 
-/// SPEC 2: the parameters are what the handler sees of them today.
+/// The parameters are what the handler sees of them today.
 async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(db: S) {
     let app = App::default();
     let old = of::<S, Order>(&db, &app);

@@ -54,7 +54,7 @@ fn limited<S: TestDb>(db: &S, quota: Quota) -> Engine<S> {
 }
 
 /// The same request again while its first phase runs, which nothing but this process knows of: a new key
-/// is refused, and this is none (WIRE 28).
+/// is refused, and this is none.
 async fn a_duplicate<S: TestDb>(db: S, quota: Quota) {
     let engine = limited(&db, quota);
     let slow = Slow { first: 1500, call: 0 };

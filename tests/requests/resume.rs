@@ -102,7 +102,7 @@ async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
     assert_eq!(app.bodies(), [1, 2, 1]);
     let calls = app.provider.calls();
     assert_eq!(calls.len(), 2);
-    assert_eq!(calls[0], calls[1], "WIRE 37: the same derived key");
+    assert_eq!(calls[0], calls[1], "the same derived key");
     assert_eq!(app.provider.effects(), 1);
 }
 

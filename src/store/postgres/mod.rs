@@ -351,7 +351,7 @@ impl<P: Pool> Postgres<P> {
         Ok(Reserved::Exists(told.map(|(_, row)| key_summary(row)).transpose()?))
     }
 
-    /// One guarded update, in a transaction that says its isolation level (R7).
+    /// One guarded update, in a transaction that says its isolation level.
     async fn take_over_once(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
         let lent = Lent::of(&self.pool).await?.in_transaction()?;
         let conn = lent.shared()?;

@@ -51,7 +51,7 @@ bind! {
     Option<&[u8]> => Nullable<Binary>,
 }
 
-/// `BEGIN`, with the isolation level said, whatever the session's default is (R7).
+/// `BEGIN`, with the isolation level said, whatever the session's default is: under a default of REPEATABLE READ, a race would be a serialization failure.
 pub(super) struct Begin(pub(super) Isolation);
 
 impl QueryId for Begin {
