@@ -180,6 +180,7 @@
 //! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
 //! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
+//! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
 //! * `simulation`: a store in memory, and time and chance that are simulated, for tests.
@@ -212,6 +213,8 @@ pub mod client;
 pub mod codec;
 pub mod compat;
 pub mod config;
+#[cfg(feature = "ops-api")]
+pub mod console;
 pub mod definition;
 mod derived_key;
 pub mod engine;

@@ -120,7 +120,9 @@ pub enum ResolveError {
     #[error("this contradicts what is known: {0}")]
     Conflict(&'static str),
     /// The request's definition has no such phase, or it is not the one that waits for a word.
-    #[error("the request does not wait for a word about this phase; see Engine::status")]
+    #[error(
+        "the request does not wait for a word about this phase; Ops::show and Engine::status say what it waits for"
+    )]
     NotThatPhase,
     /// It is in use: a holder runs it right now, the call that the word is about included, or another
     /// transaction has locked its row. Say it again later.

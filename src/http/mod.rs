@@ -30,3 +30,5 @@ pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
 pub use policy::{Bodies, KeyRule, Policy};
 pub use profile::{Profile, UnknownProfile};
 pub use respond::{Answer, IDEMPOTENCY_EXPIRES};
+#[cfg(feature = "ops-api")]
+pub(crate) use status::reply_as_json;

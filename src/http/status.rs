@@ -78,7 +78,7 @@ fn told(status: &RequestStatus) -> Response<Bytes> {
         "open_intent": status.open_intent,
     });
     if status.status == Status::Completed {
-        told["response"] = status.reply.as_ref().map_or(Value::Null, response);
+        told["response"] = status.reply.as_ref().map_or(Value::Null, reply_as_json);
     }
     let mut response = Response::new(Bytes::from(told.to_string()));
     let headers = response.headers_mut();
@@ -89,7 +89,8 @@ fn told(status: &RequestStatus) -> Response<Bytes> {
     response
 }
 
-fn response(reply: &Reply) -> Value {
+/// Status, header lines, and the body as text where it is UTF-8.
+pub(crate) fn reply_as_json(reply: &Reply) -> Value {
     use base64::Engine as _;
     let mut response = json!({ "status": reply.status(), "headers": reply.headers() });
     match std::str::from_utf8(reply.bytes()) {

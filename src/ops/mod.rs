@@ -243,6 +243,16 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         Ok(Page { rows, next, looked_to })
     }
 
+    /// A staged job that is a dead letter. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchJob`].
+    pub async fn dead_job(&self, id: Uuid) -> Result<JobView, OpsError> {
+        self.needs(Permissions::READ)?;
+        let job = self.core.store.dead_job(self.actor.limits(), id).await?;
+        job.map(JobView::from).ok_or(OpsError::NoSuchJob)
+    }
+
     /// What operators did and were refused, the newest first, `rows` of them, a thousand at most; of one
     /// request, if it is said. Needs [`Permissions::AUDIT`].
     ///

@@ -194,6 +194,18 @@ pub enum PhaseViewKind {
     AtMostOnce,
 }
 
+impl PhaseViewKind {
+    /// Its name: `at_most_once`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Idempotent => "idempotent",
+            Self::AtMostOnce => "at_most_once",
+        }
+    }
+}
+
 /// Where a request stands to a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -208,6 +220,20 @@ pub enum PhaseStands {
     Later,
     /// The request is finished, which it may be before its last phase.
     Over,
+}
+
+impl PhaseStands {
+    /// Its name: `call_open`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::CallOpen => "call_open",
+            Self::Next => "next",
+            Self::Later => "later",
+            Self::Over => "over",
+        }
+    }
 }
 
 /// One thing that is known to have happened.

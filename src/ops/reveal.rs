@@ -30,6 +30,18 @@ impl What {
     pub const ALL: [Self; 5] =
         [Self::Key, Self::Parameters, Self::Context, Self::Outputs, Self::Reply];
 
+    /// Its name: `parameters`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Parameters => "parameters",
+            Self::Context => "context",
+            Self::Outputs => "outputs",
+            Self::Reply => "reply",
+        }
+    }
+
     fn act(self) -> &'static str {
         match self {
             Self::Key => "reveal.key",

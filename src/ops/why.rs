@@ -55,6 +55,28 @@ pub enum HeldBy {
     Stranded(StrandedBecause),
 }
 
+impl HeldBy {
+    /// Its name: `back_off`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Erased => "erased",
+            Self::Expired => "expired",
+            Self::Lease => "lease",
+            Self::EndedLease => "ended_lease",
+            Self::Accepted => "accepted",
+            Self::BackOff => "back_off",
+            Self::Due => "due",
+            Self::UnknownAsked => "unknown_asked",
+            Self::UnknownUnasked => "unknown_unasked",
+            Self::DeadLetter => "dead_letter",
+            Self::DeadLetterUnknown => "dead_letter_unknown",
+            Self::Stranded(_) => "stranded",
+        }
+    }
+}
+
 /// Who or what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -71,6 +93,21 @@ pub enum EndedBy {
     Operator,
     /// A build that can go on with it.
     Deploy,
+}
+
+impl EndedBy {
+    /// Its name: `operator`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::Holder => "holder",
+            Self::Worker => "worker",
+            Self::Reconciler => "reconciler",
+            Self::Operator => "operator",
+            Self::Deploy => "deploy",
+        }
+    }
 }
 
 /// What is known of a request.

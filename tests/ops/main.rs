@@ -6,6 +6,8 @@
 mod support;
 
 mod acts;
+#[cfg(feature = "ops-api")]
+mod api;
 mod cast;
 mod list;
 mod permissions;

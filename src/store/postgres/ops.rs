@@ -29,6 +29,8 @@ use crate::store::row::{Row, key_row};
 /// How many searches of operators run at a time, each on a connection.
 pub(super) const CONNECTIONS: usize = 2;
 
+const ALL_IN_USE: &str = "operators have two connections, and both are in use";
+
 /// Where operators' searches run.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
@@ -62,8 +64,7 @@ impl<P: Pool> Postgres<P> {
         let turns = self.operators.turns.clone().acquire_owned();
         let permit = tokio::time::timeout(self.pool.wait(), turns).await;
         let Ok(Ok(permit)) = permit else {
-            let text = format!("operators have {CONNECTIONS} connections, and all are in use");
-            return Err(StoreError::NoConnection(text));
+            return Err(StoreError::NoConnection(ALL_IN_USE.to_owned()));
         };
         let pool = self.operators.pool.as_ref().unwrap_or(&self.pool);
         Ok(Turn { lent: Lent::of(pool).await?.in_transaction()?, _permit: permit })

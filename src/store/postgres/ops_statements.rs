@@ -12,7 +12,7 @@ use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
 use crate::store::EraseAct;
 use crate::store::audit::AuditEntry;
-use crate::store::operators::{Limits, ListPlace, ListRequests, MOST_LOOKED_AT, Walk};
+use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
 use crate::store::statement::{push_bind, statement};
 
 statement! {
@@ -49,43 +49,31 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    /// The column of the index, the sign for "behind", the direction, and whether the index is a partial one.
-    fn order(&self) -> (&'static str, &'static str, &'static str, bool) {
-        match self.walk {
-            Walk::Waiting => ("waiting_since", ">", "", true),
-            Walk::Due => ("run_after", ">", "", true),
-            Walk::Newest => ("expires_at", "<", " DESC", false),
-        }
-    }
-
-    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, columns: &str) -> QueryResult<()> {
-        let (column, behind, ..) = self.order();
+    /// `columns`: literals, one behind the other.
+    fn push<'b>(
+        &'b self,
+        out: &mut AstPass<'_, 'b, Pg>,
+        columns: &[&'static str],
+    ) -> QueryResult<()> {
+        let sql = self.walk.sql();
         out.push_sql("SELECT ");
-        out.push_sql(columns);
-        out.push_sql(" FROM atomic_phases_keys WHERE ");
-        if self.order().3 {
-            out.push_sql(column);
-            out.push_sql(" IS NOT NULL AND ");
-        }
-        out.push_sql(&format!("({column}, request_id) {behind} ("));
+        columns.iter().for_each(|part| out.push_sql(part));
+        out.push_sql(sql.rows);
+        out.push_sql(sql.behind);
         push_bind(out, &self.after.time)?;
         out.push_sql(", ");
         push_bind(out, &self.after.request_id)?;
         out.push_sql(")");
-        self.push_order(out);
+        out.push_sql(sql.order);
         Ok(())
-    }
-
-    fn push_order(&self, out: &mut AstPass<'_, '_, Pg>) {
-        let (column, _, direction, _) = self.order();
-        out.push_sql(&format!(" ORDER BY {column}{direction}, request_id{direction}"));
     }
 }
 
 impl QueryFragment<Pg> for Walked {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.push(&mut out, "*")?;
-        out.push_sql(&format!(" LIMIT {MOST_LOOKED_AT}"));
+        self.push(&mut out, &["*"])?;
+        // `MOST_LOOKED_AT`.
+        out.push_sql(" LIMIT 10000");
         Ok(())
     }
 }
@@ -95,7 +83,7 @@ pub(super) struct InOrder(Walk);
 
 impl QueryFragment<Pg> for InOrder {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        Walked { walk: self.0, after: self.0.start() }.push_order(&mut out);
+        out.push_sql(self.0.sql().order);
         Ok(())
     }
 }
@@ -167,9 +155,8 @@ pub(super) struct LastLookedAt(Walked);
 
 impl QueryFragment<Pg> for LastLookedAt {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        let column = self.0.order().0;
-        self.0.push(&mut out, &format!("{column}, request_id"))?;
-        out.push_sql(&format!(" OFFSET {} LIMIT 1", MOST_LOOKED_AT - 1));
+        self.0.push(&mut out, &[self.0.walk.sql().column, ", request_id"])?;
+        out.push_sql(" OFFSET 9999 LIMIT 1");
         Ok(())
     }
 }

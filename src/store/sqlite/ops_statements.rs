@@ -9,9 +9,7 @@ use uuid::Uuid;
 
 use super::sql::{COLUMNS, NOW, RowSql};
 use crate::store::audit::{AuditEntry, AuditRow};
-use crate::store::operators::{
-    Limits, ListRequests, ListedRow, MOST_LOOKED_AT, OperatedRow, RequestAt, Walk,
-};
+use crate::store::operators::{Limits, ListRequests, ListedRow, OperatedRow, RequestAt, Walk};
 use crate::store::statement::{push_bind, statement};
 
 /// A list of texts as SQLite takes one: a JSON array, or NULL.
@@ -49,52 +47,41 @@ impl Walked {
         }
     }
 
-    fn order(&self) -> (&'static str, &'static str, &'static str, bool) {
-        match self.walk {
-            Walk::Waiting => ("waiting_since", ">", "", true),
-            Walk::Due => ("run_after", ">", "", true),
-            Walk::Newest => ("expires_at", "<", " DESC", false),
-        }
-    }
-
-    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, Db>, columns: &str) -> QueryResult<()> {
-        let (column, behind, ..) = self.order();
+    /// `columns`: literals, one behind the other.
+    fn push<'b>(
+        &'b self,
+        out: &mut AstPass<'_, 'b, Db>,
+        columns: &[&'static str],
+    ) -> QueryResult<()> {
+        let sql = self.walk.sql();
         out.push_sql("SELECT ");
-        out.push_sql(columns);
-        out.push_sql(" FROM atomic_phases_keys WHERE ");
-        if self.order().3 {
-            out.push_sql(column);
-            out.push_sql(" IS NOT NULL AND ");
-        }
-        out.push_sql(&format!("({column}, request_id) {behind} ("));
+        columns.iter().for_each(|part| out.push_sql(part));
+        out.push_sql(sql.rows);
+        out.push_sql(sql.behind);
         push_bind(out, &self.time)?;
         out.push_sql(", ");
         push_bind(out, &self.request_id)?;
         out.push_sql(")");
-        self.push_order(out);
+        out.push_sql(sql.order);
         Ok(())
-    }
-
-    fn push_order(&self, out: &mut AstPass<'_, '_, Db>) {
-        let (column, _, direction, _) = self.order();
-        out.push_sql(&format!(" ORDER BY {column}{direction}, request_id{direction}"));
     }
 }
 
 impl QueryFragment<Db> for Walked {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
-        self.push(&mut out, "*")?;
-        out.push_sql(&format!(" LIMIT {MOST_LOOKED_AT}"));
+        self.push(&mut out, &["*"])?;
+        // `MOST_LOOKED_AT`.
+        out.push_sql(" LIMIT 10000");
         Ok(())
     }
 }
 
 /// The order of the rows that were found: that of the walk.
-pub(super) struct InOrder(Walked);
+pub(super) struct InOrder(Walk);
 
 impl QueryFragment<Db> for InOrder {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
-        self.0.push_order(&mut out);
+        out.push_sql(self.0.sql().order);
         Ok(())
     }
 }
@@ -178,7 +165,7 @@ impl List {
             older_ms: list.older_ms,
             waiting_ms: list.waiting_ms,
             not_of: texts(list.not_of.as_ref()),
-            order: InOrder(Walked::of(list)),
+            order: InOrder(list.walk),
             limit: list.limit.into(),
         }
     }
@@ -189,9 +176,8 @@ pub(super) struct LastLookedAt(Walked);
 
 impl QueryFragment<Db> for LastLookedAt {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
-        let column = self.0.order().0;
-        self.0.push(&mut out, &format!("{column}, request_id"))?;
-        out.push_sql(&format!(" LIMIT 1 OFFSET {}", MOST_LOOKED_AT - 1));
+        self.0.push(&mut out, &[self.0.walk.sql().column, ", request_id"])?;
+        out.push_sql(" LIMIT 1 OFFSET 9999");
         Ok(())
     }
 }

@@ -1,0 +1,90 @@
+//! [`Access`]: who a request is from, as the application has authenticated it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use super::origin::{CrossOrigin, Origins};
+use crate::ops::Actor;
+
+/// An operator who is let in: who it is, what they may do, and whose requests they may see.
+pub(crate) type Operator = Actor;
+
+type OperatorOf = dyn Fn(&Parts) -> Option<Operator> + Send + Sync;
+
+/// The application's rule who is let in. There is no default: a console that lets anybody in would be worse
+/// than none.
+#[derive(Clone)]
+pub(crate) struct Access {
+    operator_of: Arc<OperatorOf>,
+    origins: Origins,
+}
+
+/// Why a request is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotLetIn {
+    /// It is from nobody that the application knows.
+    Unknown,
+    /// It would write, and does not come from a page of ours.
+    CrossOrigin(CrossOrigin),
+}
+
+impl Access {
+    pub(crate) fn new(
+        operator_of: impl Fn(&Parts) -> Option<Operator> + Send + Sync + 'static,
+    ) -> Self {
+        Self { operator_of: Arc::new(operator_of), origins: Origins::default() }
+    }
+
+    /// Takes requests that write from pages of this origin, too.
+    pub(crate) fn allow_origin(&mut self, origin: impl Into<String>) {
+        self.origins.allow(origin);
+    }
+
+    /// Who the request is from. What a foreign page has sent is refused before the application is asked.
+    pub(crate) fn admit(&self, head: &Parts) -> Result<Operator, NotLetIn> {
+        self.origins.judge(head).map_err(NotLetIn::CrossOrigin)?;
+        (self.operator_of)(head).ok_or(NotLetIn::Unknown)
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("origins", &self.origins).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use crate::ops::{Permissions, Scopes};
+
+    fn head(method: &str, lines: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().method(method).uri("/");
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn the_application_says_who_is_let_in() {
+        let access = Access::new(|head: &Parts| {
+            let name = head.headers.get("x-user")?.to_str().ok()?;
+            Actor::new(name, Permissions::viewer(), Scopes::All).ok()
+        });
+        let ada = access.admit(&head("GET", &[("x-user", "ada")])).unwrap();
+        assert_eq!(ada.name(), "ada");
+        assert_eq!(access.admit(&head("GET", &[])), Err(NotLetIn::Unknown));
+    }
+
+    #[test]
+    fn what_a_foreign_page_sends_is_refused_before_the_application_is_asked() {
+        let access = Access::new(|_: &Parts| unreachable!());
+        let foreign = head("POST", &[("sec-fetch-site", "cross-site"), ("x-user", "ada")]);
+        assert!(matches!(access.admit(&foreign), Err(NotLetIn::CrossOrigin(_))));
+    }
+}

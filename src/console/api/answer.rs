@@ -1,0 +1,130 @@
+//! From what is asked for to what is told.
+
+use serde_json::{Value, json};
+
+use super::asked::{Asked, Audited, Because, Listed, Looked, Sought, Told, Wanted};
+use super::problem::{Kind, Problem};
+use super::{OPENAPI, Route, views};
+use crate::engine::Resolved;
+use crate::key::{IdempotencyKey, Scope};
+use crate::ops::{OperatorStore, Ops, What};
+
+/// How many rows a page of jobs or of the audit has, unless it is said.
+const PAGE: u32 = 50;
+
+/// An answer, and of which version of a request it is.
+pub(super) struct Answer {
+    pub(super) json: String,
+    pub(super) version: Option<String>,
+}
+
+impl From<Value> for Answer {
+    fn from(value: Value) -> Self {
+        Self { json: value.to_string(), version: None }
+    }
+}
+
+pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
+    route: Route,
+    ops: &Ops<S, A>,
+    asked: &Asked,
+) -> Result<Answer, Problem> {
+    let told = match route {
+        Route::Overview => views::counts(&ops.counts().await?),
+        Route::List => {
+            let wanted: Wanted = asked.query()?;
+            if wanted.tells_scope() {
+                let detail = "A scope belongs into no URL: POST it to /requests/search.";
+                return Err(Problem::new(Kind::Invalid, detail));
+            }
+            views::page(&ops.list(wanted.filter()?).await?, views::summary)
+        }
+        Route::Search => {
+            let wanted: Wanted = asked.body()?;
+            views::page(&ops.list(wanted.filter()?).await?, views::summary)
+        }
+        Route::Find => {
+            let Sought { scope, key } = asked.body()?;
+            let scope = Scope::new(scope).map_err(|error| invalid(&error))?;
+            let key = IdempotencyKey::new(key).map_err(|error| invalid(&error))?;
+            let found = ops.find(&scope, &key).await?;
+            let version = Some(found.version.as_str().to_owned());
+            return Ok(Answer { version, ..views::summary(&found).into() });
+        }
+        Route::Show => {
+            let shown = ops.show(asked.id(Kind::NoSuchRequest)?).await?;
+            let version = Some(shown.summary.version.as_str().to_owned());
+            return Ok(Answer { version, ..views::details(&shown).into() });
+        }
+        Route::Why => views::why(&ops.why(asked.id(Kind::NoSuchRequest)?).await?),
+        Route::Reveal => {
+            let Looked { what, reason } = asked.body()?;
+            let what = What::ALL.into_iter().find(|one| one.as_str() == what);
+            let what = what.ok_or_else(|| {
+                let known = What::ALL.map(What::as_str).join(", ");
+                Problem::new(Kind::Invalid, format!("What can be revealed is {known}."))
+            })?;
+            views::revealed(&ops.reveal(asked.id(Kind::NoSuchRequest)?, what, &reason).await?)
+        }
+        Route::Resolve => {
+            let told: Told = asked.body()?;
+            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+            done(ops.resolve(id, &version, told.resolution()?, &told.reason).await?)
+        }
+        Route::Retry => {
+            let Because { reason } = asked.body()?;
+            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+            done(ops.retry(id, &version, &reason).await?)
+        }
+        Route::Erase => {
+            let Because { reason } = asked.body()?;
+            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+            done(ops.erase(id, &version, &reason).await?)
+        }
+        Route::Jobs => {
+            let Listed { limit, cursor } = asked.query()?;
+            let after = cursor.map(|cursor| cursor.parse()).transpose()?;
+            views::page(&ops.dead_jobs(after, limit.unwrap_or(PAGE)).await?, views::job)
+        }
+        Route::Job => {
+            let job = ops.dead_job(asked.id(Kind::NoSuchJob)?).await?;
+            let version = Some(job.attempts.to_string());
+            return Ok(Answer { version, ..views::job(&job).into() });
+        }
+        Route::RetryJob => {
+            let Because { reason } = asked.body()?;
+            ops.retry_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
+            done(Resolved::Applied)
+        }
+        Route::DiscardJob => {
+            let Because { reason } = asked.body()?;
+            ops.discard_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
+            done(Resolved::Applied)
+        }
+        Route::Audit => {
+            let Audited { request, limit, cursor } = asked.query()?;
+            let before = cursor.map(|cursor| cursor.parse()).transpose()?;
+            let of = request.map(|request| request.0);
+            views::page(&ops.audit(of, before, limit.unwrap_or(PAGE)).await?, views::act)
+        }
+        Route::Description => return Ok(Answer { json: OPENAPI.to_owned(), version: None }),
+    };
+    Ok(told.into())
+}
+
+/// What a job was seen by: how often it was tried. A version that is none of ours fits no job.
+fn attempts(asked: &Asked) -> Result<u32, Problem> {
+    Ok(asked.version()?.parse().unwrap_or(u32::MAX))
+}
+
+fn done(resolved: Resolved) -> Value {
+    json!({ "outcome": match resolved {
+        Resolved::Applied => "applied",
+        Resolved::Already => "already",
+        Resolved::Finished => "finished",
+    } })
+}
+
+fn invalid(error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(Kind::Invalid, format!("It is none that there could be: {error}."))
+}

@@ -1,0 +1,141 @@
+//! What [`ops`](crate::ops) says, as JSON. Times are RFC 3339 in UTC; a stored value is text that holds JSON, so
+//! that no number of it loses a digit on its way.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+
+use crate::http::reply_as_json;
+use crate::ops::{
+    AuditRecord, Count, Counts, Details, Event, Happened, JobView, Page, PhaseView, Revealed,
+    Summary, Why,
+};
+
+fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+fn some_time(at: Option<DateTime<Utc>>) -> Option<String> {
+    at.map(time)
+}
+
+pub(super) fn counts(counts: &Counts) -> Value {
+    let count = |count: Count| json!({ "number": count.number, "or_more": count.or_more });
+    json!({
+        "unknown": count(counts.unknown),
+        "dead_letters": count(counts.dead_letters),
+        "oldest_waiting": some_time(counts.oldest_waiting),
+        "due": count(counts.due),
+        "stranded": count(counts.stranded),
+        "dead_jobs": count(counts.dead_jobs),
+    })
+}
+
+pub(super) fn page<T, N: std::fmt::Display>(page: &Page<T, N>, view: fn(&T) -> Value) -> Value {
+    json!({
+        "rows": page.rows.iter().map(view).collect::<Vec<_>>(),
+        "next": page.next.as_ref().map(ToString::to_string),
+        "looked_to": some_time(page.looked_to),
+    })
+}
+
+pub(super) fn summary(row: &Summary) -> Value {
+    json!({
+        "id": row.request_id.to_string(),
+        "version": row.version.as_str(),
+        "definition": row.definition.0,
+        "definition_version": row.definition.1,
+        "state": row.state.as_str(),
+        "stranded": row.stranded.map(|because| because.as_str()),
+        "recovery_point": row.recovery_point,
+        "open_call": row.open_intent,
+        "reason": row.reason,
+        "attempts": row.attempts,
+        "created_at": time(row.created_at),
+        "waiting_since": some_time(row.waiting_since),
+        "leased_until": some_time(row.leased_until),
+        "next_at": some_time(row.next_at),
+        "expires_at": time(row.expires_at),
+        "scope_hash": row.scope_hash,
+        "key_hash": row.key_hash,
+    })
+}
+
+pub(super) fn why(why: &Why) -> Value {
+    json!({
+        "held_by": why.held_by.as_str(),
+        "ended_by": why.ended_by.as_str(),
+        "until": some_time(why.until),
+        "sentence": why.sentence,
+    })
+}
+
+pub(super) fn details(shown: &Details) -> Value {
+    json!({
+        "request": summary(&shown.summary),
+        "why": why(&shown.why),
+        "read_at": time(shown.read_at),
+        "phases": shown.phases.iter().map(phase).collect::<Vec<_>>(),
+        "timeline": shown.timeline.iter().map(happened).collect::<Vec<_>>(),
+        "reconciles": shown.reconciles,
+        "resolution": shown.resolution,
+        "jobs": shown.jobs.iter().map(job).collect::<Vec<_>>(),
+    })
+}
+
+fn phase(phase: &PhaseView) -> Value {
+    json!({ "name": phase.name, "kind": phase.kind.as_str(), "stands": phase.stands.as_str() })
+}
+
+fn happened(happened: &Happened) -> Value {
+    let (what, text, act) = match &happened.what {
+        Event::Accepted => ("accepted", None, None),
+        Event::Committed { recovery_point } => ("committed", Some(recovery_point.clone()), None),
+        Event::Waits { reason } => ("waits", reason.clone(), None),
+        Event::Staged { job } => ("staged", Some(job.clone()), None),
+        Event::Acted(record) => ("acted", None, Some(act(record))),
+    };
+    json!({ "at": time(happened.at), "what": what, "text": text, "act": act })
+}
+
+pub(super) fn job(job: &JobView) -> Value {
+    json!({
+        "id": job.id.to_string(),
+        "version": job.attempts.to_string(),
+        "request": job.request_id.to_string(),
+        "scope_hash": job.scope_hash,
+        "name": job.name,
+        "attempts": job.attempts,
+        "reason": job.reason,
+        "staged_at": time(job.staged_at),
+        "next_at": some_time(job.next_at),
+    })
+}
+
+pub(super) fn act(record: &AuditRecord) -> Value {
+    let (definition, version) = record.definition.clone().unzip();
+    json!({
+        "at": time(record.at),
+        "id": record.id.to_string(),
+        "actor": record.actor,
+        "act": record.act,
+        "outcome": record.outcome,
+        "refused_because": record.refused_because,
+        "reason": record.reason,
+        "scope_hash": record.scope_hash,
+        "request": record.request_id.map(|id| id.to_string()),
+        "job": record.job_id.map(|id| id.to_string()),
+        "definition": definition,
+        "definition_version": version,
+        "before": record.before,
+        "after": record.after,
+    })
+}
+
+pub(super) fn revealed(revealed: &Revealed) -> Value {
+    json!({
+        "scope": revealed.scope.as_str(),
+        "key": revealed.key.as_str(),
+        "json": revealed.json,
+        "reply": revealed.reply.as_ref().map(reply_as_json),
+    })
+}

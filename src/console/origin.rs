@@ -1,0 +1,199 @@
+//! [`Origins`]: whether a request that writes comes from a page of ours, and not from one that a foreign page
+//! made the operator's browser send (CSRF). No token: it needs nothing but what browsers say by themselves.
+
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::request::Parts;
+use http::uri::{Authority, Uri};
+
+/// `sec-fetch-site`: whose page a browser sends the request for. Every browser sends it since 2023, over https
+/// and to loopback addresses.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The origins that requests that write may come from, besides that of the request itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    allowed: Vec<String>,
+}
+
+/// Why a request is taken for a foreign page's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CrossOrigin {
+    #[error("the browser says that another site sent it")]
+    OtherSite,
+    #[error("its Origin is another than its Host")]
+    OtherOrigin,
+    #[error("it says neither Sec-Fetch-Site nor Origin, and has no bearer token")]
+    Untold,
+    #[error("it says Sec-Fetch-Site or Origin more than once")]
+    Repeated,
+}
+
+impl Origins {
+    /// Adds one, `https://ops.example.com` say: for a proxy that changes the `Host`.
+    pub(crate) fn allow(&mut self, origin: impl Into<String>) {
+        self.allowed.push(origin.into().trim_end_matches('/').to_ascii_lowercase());
+    }
+
+    /// Whether the request may write. What only reads is taken from anywhere: its answer stays closed to a
+    /// foreign page.
+    pub(crate) fn judge(&self, head: &Parts) -> Result<(), CrossOrigin> {
+        if head.method.is_safe() {
+            return Ok(());
+        }
+        if let Some(site) = single(&head.headers, &SEC_FETCH_SITE)? {
+            return match site {
+                b"same-origin" => Ok(()),
+                _ => Err(CrossOrigin::OtherSite),
+            };
+        }
+        match single(&head.headers, &ORIGIN)? {
+            Some(origin) if self.is_ours(origin, head) => Ok(()),
+            Some(_) => Err(CrossOrigin::OtherOrigin),
+            // No browser sends a token by itself, as it does with a cookie or a password.
+            None if has_bearer(&head.headers) => Ok(()),
+            None => Err(CrossOrigin::Untold),
+        }
+    }
+
+    fn is_ours(&self, origin: &[u8], head: &Parts) -> bool {
+        let Ok(origin) = std::str::from_utf8(origin) else { return false };
+        let origin = origin.to_ascii_lowercase();
+        if self.allowed.contains(&origin) {
+            return true;
+        }
+        // `null`, the origin of a sandbox or a file, is none of ours.
+        let Ok(uri) = origin.parse::<Uri>() else { return false };
+        let (Some(scheme), Some(of)) = (uri.scheme_str(), uri.authority()) else { return false };
+        let default = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return false,
+        };
+        let place = |authority: &Authority| {
+            (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(default))
+        };
+        host(head).is_some_and(|host| place(&host) == place(of))
+    }
+}
+
+/// The place that the request was sent to: `:authority` of HTTP/2, else `Host`.
+fn host(head: &Parts) -> Option<Authority> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.clone()),
+        None => head.headers.get(HOST)?.to_str().ok()?.parse().ok(),
+    }
+}
+
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h [u8]>, CrossOrigin> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next().map(|line| line.as_bytes());
+    match lines.next() {
+        Some(_) => Err(CrossOrigin::Repeated),
+        None => Ok(first),
+    }
+}
+
+fn has_bearer(headers: &HeaderMap) -> bool {
+    let scheme = headers.get(AUTHORIZATION).and_then(|line| line.as_bytes().get(..7));
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
+        && !headers.contains_key(COOKIE)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use CrossOrigin::{OtherOrigin, OtherSite, Repeated, Untold};
+
+    const BEARER: (&str, &str) = ("authorization", "Bearer t");
+    const COOKIE_LINE: (&str, &str) = ("cookie", "session=1");
+
+    fn judged(method: &str, uri: &str, lines: &[(&str, &str)]) -> Result<(), CrossOrigin> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        let mut origins = Origins::default();
+        origins.allow("https://OPS.example.com/");
+        origins.judge(&request.body(()).unwrap().into_parts().0)
+    }
+
+    /// Every method that writes, by every combination of what a browser says.
+    #[test]
+    fn a_request_that_writes_comes_from_a_page_of_ours_or_brings_a_token() {
+        let host = ("host", "a.example:8080");
+        let table: &[(&[(&str, &str)], Result<(), CrossOrigin>)] = &[
+            (&[("sec-fetch-site", "same-origin")], Ok(())),
+            (&[("sec-fetch-site", "same-origin"), ("origin", "http://evil")], Ok(())),
+            (&[("sec-fetch-site", "same-site")], Err(OtherSite)),
+            (&[("sec-fetch-site", "cross-site")], Err(OtherSite)),
+            (&[("sec-fetch-site", "none")], Err(OtherSite)),
+            (&[("sec-fetch-site", "")], Err(OtherSite)),
+            (&[("sec-fetch-site", "Same-Origin")], Err(OtherSite)),
+            (
+                &[("sec-fetch-site", "cross-site"), ("origin", "http://a.example:8080")],
+                Err(OtherSite),
+            ),
+            (&[("sec-fetch-site", "cross-site"), BEARER], Err(OtherSite)),
+            (
+                &[("sec-fetch-site", "cross-site"), ("origin", "https://ops.example.com")],
+                Err(OtherSite),
+            ),
+            (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], Err(Repeated)),
+            (&[("origin", "http://a.example:8080")], Ok(())),
+            (&[("origin", "http://A.example:8080")], Ok(())),
+            (&[("origin", "https://a.example:8080")], Ok(())),
+            (&[("origin", "https://ops.example.com")], Ok(())),
+            (&[("origin", "https://ops.example.com:444")], Err(OtherOrigin)),
+            (&[("origin", "http://a.example")], Err(OtherOrigin)),
+            (&[("origin", "http://a.example.evil:8080")], Err(OtherOrigin)),
+            (&[("origin", "http://evil:8080")], Err(OtherOrigin)),
+            (&[("origin", "ftp://a.example:8080")], Err(OtherOrigin)),
+            (&[("origin", "null")], Err(OtherOrigin)),
+            (&[("origin", "")], Err(OtherOrigin)),
+            (&[("origin", "a.example:8080")], Err(OtherOrigin)),
+            (&[("origin", "http://evil"), BEARER], Err(OtherOrigin)),
+            (&[("origin", "http://a.example:8080"), ("origin", "http://evil")], Err(Repeated)),
+            (&[BEARER], Ok(())),
+            (&[("authorization", "bearer t")], Ok(())),
+            (&[BEARER, COOKIE_LINE], Err(Untold)),
+            (&[COOKIE_LINE], Err(Untold)),
+            (&[("authorization", "Basic YTpi")], Err(Untold)),
+            (&[("authorization", "Bearer")], Err(Untold)),
+            (&[], Err(Untold)),
+        ];
+        for method in ["POST", "PUT", "PATCH", "DELETE", "PROPFIND"] {
+            for (lines, expected) in table {
+                let lines = [&[host], *lines].concat();
+                assert_eq!(judged(method, "/", &lines), *expected, "{method} {lines:?}");
+            }
+        }
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+            assert_eq!(
+                judged(method, "/", &[("sec-fetch-site", "cross-site")]),
+                Ok(()),
+                "{method}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_not_said_is_that_of_the_scheme() {
+        let judged = |host, origin| judged("POST", "/", &[("host", host), ("origin", origin)]);
+        assert_eq!(judged("a.example", "https://a.example"), Ok(()));
+        assert_eq!(judged("a.example:443", "https://a.example"), Ok(()));
+        assert_eq!(judged("a.example", "https://a.example:443"), Ok(()));
+        assert_eq!(judged("a.example:80", "http://a.example"), Ok(()));
+        assert_eq!(judged("a.example:443", "http://a.example"), Err(OtherOrigin));
+        assert_eq!(judged("[::1]:80", "http://[::1]"), Ok(()));
+        assert_eq!(judged("not a host", "http://a.example"), Err(OtherOrigin));
+    }
+
+    #[test]
+    fn the_authority_of_http_2_is_the_host() {
+        let origin = [("origin", "https://a.example")];
+        assert_eq!(judged("POST", "https://a.example/x", &origin), Ok(()));
+        assert_eq!(judged("POST", "https://b.example/x", &origin), Err(OtherOrigin));
+    }
+}

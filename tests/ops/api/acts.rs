@@ -1,0 +1,159 @@
+//! Acts over HTTP: each is about the version that was seen, is done once, and is in the audit.
+
+use std::time::Duration;
+
+use atomic_phases::ops::OperatorStore;
+use serde_json::json;
+
+use super::described::fits;
+use super::*;
+use crate::cast::*;
+use crate::support::work::completed;
+
+on_both_stores! {
+    g1_g2_each_word_is_taken_once_and_the_request_goes_on,
+    g3_an_act_about_a_row_that_moved_on_is_a_412,
+    g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
+    a_client_that_hangs_up_leaves_no_act_half_done,
+}
+
+/// The path of a request, and its version as it is now.
+async fn at<S: TestDb + OperatorStore>(
+    engine: &TestEngine<S>,
+    routes: &Router,
+    name: &str,
+) -> (String, String) {
+    let path = format!("/requests/{}", id_of(engine, name).await);
+    let version = get(routes, &path).await.version();
+    (path, version)
+}
+
+async fn g1_g2_each_word_is_taken_once_and_the_request_goes_on<S: TestDb + OperatorStore>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let routes = routes(&engine);
+    let words = [
+        ("executed", json!({ "phase": "notified", "output": { "id": "effect-9", "padding": "" } })),
+        ("not_executed", json!({ "phase": "notified", "attempt": 1 })),
+        (
+            "finish",
+            json!({ "reply": { "status": 409, "headers": [["content-type", "text/plain"]], "body": "by hand" } }),
+        ),
+    ];
+    for (name, mut word) in words {
+        unknown(&engine, name).await;
+        let (path, version) = at(&engine, &routes, name).await;
+        word["word"] = name.into();
+        word["reason"] = "the pilot said so".into();
+        let resolve = format!("{path}/resolve");
+        let done = post(&routes, &resolve, Some(&version), word.clone()).await.ok();
+        fits("Done", &done);
+        assert_eq!(done["outcome"], "applied", "{name}");
+        // The same once more: by a retry of the client, or a double click.
+        let again = post(&routes, &resolve, Some(&version), word).await.ok();
+        assert_eq!(again["outcome"], "already", "{name}");
+    }
+    assert_eq!(app.provider.effects(), 3, "no act makes a call");
+    assert_eq!(completed(&engine).await.finished, 1, "the one that was executed");
+    assert_eq!(app.provider.effects(), 4, "the one that was not was called again");
+    let by_hand =
+        finished(engine.call(&scope(), &key("finish"), notify(Trouble::UnknownForeign)).await);
+    assert_eq!((by_hand.reply.status(), by_hand.reply.bytes()), (409, &b"by hand"[..]));
+
+    dead_letter(&engine, "dead").await;
+    let (path, version) = at(&engine, &routes, "dead").await;
+    let because = json!({ "reason": "it is back" });
+    let done = post(&routes, &format!("{path}/retry"), Some(&version), because.clone()).await.ok();
+    assert_eq!(done["outcome"], "applied");
+
+    let (path, version) = at(&engine, &routes, "finish").await;
+    let done = post(&routes, &format!("{path}/erase"), Some(&version), because).await.ok();
+    assert_eq!(done["outcome"], "applied");
+    assert_eq!(get(&routes, &path).await.ok()["request"]["state"], "erased");
+    let acts = get(&routes, "/audit").await.ok();
+    let told: Vec<_> = acts["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|act| (act["act"].as_str().unwrap(), act["outcome"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("erase", "applied"),
+        ("retry", "applied"),
+        ("resolve.finish", "already"),
+        ("resolve.finish", "applied"),
+        ("resolve.not_executed", "already"),
+        ("resolve.not_executed", "applied"),
+        ("resolve.executed", "already"),
+        ("resolve.executed", "applied"),
+    ];
+    assert_eq!(told, expected);
+}
+
+async fn g3_an_act_about_a_row_that_moved_on_is_a_412<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    let (path, stale) = at(&engine, &routes, "k").await;
+    // Another operator was faster, and it gave up again.
+    let _ = engine
+        .resolve(&scope(), &key("k"), atomic_phases::engine::Resolution::retry())
+        .await
+        .unwrap();
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    set(&engine, "k", "status = 'dead_letter', run_after = NULL, waiting_since = created_at").await;
+    let (_, now) = at(&engine, &routes, "k").await;
+    assert_ne!(stale, now);
+
+    let before = dump(&db).await;
+    let finish = json!({ "word": "finish", "reply": { "status": 200 }, "reason": "r" });
+    let because = json!({ "reason": "r" });
+    let acts = [("retry", because.clone()), ("resolve", finish), ("erase", because.clone())];
+    for (act, body) in &acts {
+        let uri = format!("{path}/{act}");
+        let weak = format!("W/{now}");
+        for seen in [stale.as_str(), "\"no version\"", "\"\""] {
+            post(&routes, &uri, Some(seen), body.clone()).await.is(412, "moved_on");
+        }
+        for none in [None, Some("*"), Some(""), Some(weak.as_str()), Some("unquoted")] {
+            post(&routes, &uri, none, body.clone()).await.is(428, "version_missing");
+        }
+    }
+    assert_eq!(dump(&db).await, before, "nothing was written to a row");
+    let told = post(&routes, &format!("{path}/erase"), Some(&now), because.clone()).await;
+    assert!(told.status == 200 || told.json["code"] == "refused", "{told:?}");
+}
+
+async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    finish(&engine, "k").await;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL, attempts = 20").await;
+    let jobs = get(&routes, "/jobs").await.ok();
+    let because = json!({ "reason": "address found" });
+    for (job, act) in jobs["rows"].as_array().unwrap().iter().zip(["retry", "discard"]) {
+        let uri = format!("/jobs/{}/{act}", job["id"].as_str().unwrap());
+        assert_eq!(job["version"], "20");
+        post(&routes, &uri, Some("\"19\""), because.clone()).await.is(412, "moved_on");
+        post(&routes, &uri, Some("\"x\""), because.clone()).await.is(412, "moved_on");
+        post(&routes, &uri, None, because.clone()).await.is(428, "version_missing");
+        let done = post(&routes, &uri, Some("\"20\""), because.clone()).await.ok();
+        assert_eq!(done["outcome"], "applied");
+        post(&routes, &uri, Some("\"20\""), because.clone()).await.is(404, "no_such_job");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
+}
+
+/// The future of the answer is dropped as soon as it was polled; the act is done all the same.
+async fn a_client_that_hangs_up_leaves_no_act_half_done<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    let (path, version) = at(&engine, &routes, "k").await;
+    let retry = format!("{path}/retry");
+    let answer = post(&routes, &retry, Some(&version), json!({ "reason": "r" }));
+    // Polled once, and dropped.
+    let _ = tokio::time::timeout(Duration::ZERO, answer).await;
+    until(async || get(&routes, &path).await.ok()["request"]["state"] == "due").await;
+    assert_eq!(get(&routes, "/audit").await.ok()["rows"][0]["outcome"], "applied");
+}

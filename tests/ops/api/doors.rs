@@ -1,0 +1,185 @@
+//! Who is let in: foreign pages, callers that nobody knows, requests that cannot be read.
+
+use atomic_phases::ops::OperatorStore;
+use serde_json::json;
+
+use super::*;
+use crate::cast::*;
+
+on_both_stores! {
+    what_cannot_be_served_is_a_problem_as_it_is_described,
+    a_foreign_page_reads_nothing_and_writes_nothing,
+    an_api_that_is_read_only_has_no_route_that_writes,
+}
+
+async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    unknown(&engine, "k").await;
+    let path = format!("/requests/{}", id_of(&engine, "k").await);
+    let version = get(&routes, &path).await.version();
+    let nobody = send(&routes, None, request("GET", &path, None), None).await;
+    nobody.is(401, "unauthenticated");
+    assert_eq!(nobody.headers["www-authenticate"], "Bearer");
+    // Whether a route is there is told to who is let in.
+    send(&routes, None, request("GET", "/nothing", None), None).await.is(401, "unauthenticated");
+
+    for uri in ["/nothing", "/", "/requests/a/b/c"] {
+        get(&routes, uri).await.is(404, "no_such_route");
+    }
+    post(&routes, "/overview", None, json!({})).await.is(405, "method_not_allowed");
+    get(&routes, &format!("{path}/retry")).await.is(405, "method_not_allowed");
+    for id in ["x", "00000000-0000-4000-8000-000000000000", "%ff"] {
+        get(&routes, &format!("/requests/{id}")).await.is(404, "no_such_request");
+    }
+    for (query, status, code) in [
+        ("state=stuck", 400, "malformed"),
+        ("colour=red", 400, "malformed"),
+        ("limit=many", 400, "malformed"),
+        ("limit=0", 422, "invalid"),
+        ("limit=1001", 422, "invalid"),
+        ("version=1", 422, "invalid"),
+        ("cursor=x", 422, "invalid"),
+        ("scope=tenant-1", 422, "invalid"),
+    ] {
+        get(&routes, &format!("/requests?{query}")).await.is(status, code);
+    }
+    let resolve = format!("{path}/resolve");
+    for (body, status, code) in [
+        (json!({ "word": "retry", "reason": "r" }), 400, "malformed"),
+        (json!({ "word": "finish", "reason": "r" }), 422, "invalid"),
+        (json!({ "word": "finish", "reply": { "status": 99 }, "reason": "r" }), 409, "refused"),
+        (json!({ "word": "finish", "reply": { "status": 200 }, "reason": "" }), 422, "invalid"),
+        (
+            json!({ "word": "executed", "phase": "nothing", "output": 1, "reason": "r" }),
+            409,
+            "refused",
+        ),
+        (
+            json!({ "word": "executed", "phase": "notified", "output": 1, "reason": "r" }),
+            409,
+            "refused",
+        ),
+        (
+            json!({ "word": "not_executed", "phase": "notified", "attempt": 9, "reason": "r" }),
+            409,
+            "refused",
+        ),
+        (
+            json!({ "word": "finish", "reply": { "status": 200 }, "reason": "r", "force": true }),
+            400,
+            "malformed",
+        ),
+    ] {
+        post(&routes, &resolve, Some(&version), body).await.is(status, code);
+    }
+    let what = json!({ "what": "everything", "reason": "r" });
+    post(&routes, &format!("{path}/values"), None, what).await.is(422, "invalid");
+    let sought = json!({ "scope": "tenant-1", "key": "two\nlines" });
+    post(&routes, "/requests/find", None, sought).await.is(422, "invalid");
+
+    let body = json!({ "reason": "r" });
+    let typed = |media: &str| {
+        let post = Request::builder().method("POST").uri(format!("{path}/retry"));
+        post.header("authorization", "Bearer t").header("content-type", media.to_owned())
+    };
+    for media in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""] {
+        let told = send(&routes, Some(Caller::admin()), typed(media), Some(&body)).await;
+        told.is(415, "unsupported_media_type");
+    }
+    let told =
+        send(&routes, Some(Caller::admin()), typed("Application/JSON; charset=utf-8"), Some(&body))
+            .await;
+    told.is(428, "version_missing");
+    let large = json!({ "reason": "x".repeat(1 << 20) });
+    post(&routes, &format!("{path}/retry"), Some(&version), large).await.is(413, "body_too_large");
+    assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
+
+    // Where the router is nested, the link of a problem leads to its description all the same.
+    let nested = Router::new().nest("/t/{id}/ops", of(&engine).router());
+    let told = get(&nested, "/t/7/ops/requests/x").await;
+    told.is(404, "no_such_request");
+    assert_eq!(told.json["type"], "/t/7/ops/openapi.json#no_such_request");
+    get(&nested, &format!("/t/7/ops{path}")).await.ok();
+}
+
+/// What a browser says of a page that is none of ours.
+const FOREIGN: [&[(&str, &str)]; 6] = [
+    &[("sec-fetch-site", "cross-site")],
+    &[("sec-fetch-site", "same-site"), ("origin", "http://ops.test")],
+    &[("host", "ops.test"), ("origin", "http://evil.test")],
+    &[("host", "ops.test"), ("origin", "null")],
+    &[("cookie", "session=1")],
+    &[],
+];
+
+async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    let path = format!("/requests/{}", id_of(&engine, "k").await);
+    let version = get(&routes, &path).await.version();
+    let before = (dump(&db).await, db.number("SELECT count(*) FROM atomic_phases_audit").await);
+    let body = json!({ "reason": "r" });
+    let uris = [
+        "/requests/search".to_owned(),
+        "/requests/find".to_owned(),
+        format!("{path}/values"),
+        format!("{path}/resolve"),
+        format!("{path}/retry"),
+        format!("{path}/erase"),
+        "/jobs/x/retry".to_owned(),
+        "/jobs/x/discard".to_owned(),
+    ];
+    let browser = |uri: &str, lines: &[(&str, &str)]| {
+        let mut post = Request::builder().method("POST").uri(uri);
+        for (name, value) in lines {
+            post = post.header(*name, *value);
+        }
+        post.header("content-type", "application/json").header("if-match", &version)
+    };
+    for uri in &uris {
+        for lines in FOREIGN {
+            let told = send(&routes, Some(Caller::admin()), browser(uri, lines), Some(&body)).await;
+            told.is(403, "cross_origin");
+        }
+    }
+    let after = (dump(&db).await, db.number("SELECT count(*) FROM atomic_phases_audit").await);
+    assert_eq!(before, after);
+    // Nothing says that a foreign page may read an answer.
+    let told = get(&routes, "/overview").await;
+    assert!(told.headers.keys().all(|name| !name.as_str().starts_with("access-control")));
+
+    // The same from a page of ours, and from that of an origin that is allowed.
+    let allowing = of(&engine).allow_origin("https://ops.example.com").router();
+    let retry = format!("{path}/retry");
+    let from = [("host", "inside:80"), ("origin", "https://ops.example.com")];
+    let told = send(&routes, Some(Caller::admin()), browser(&retry, &from), Some(&body)).await;
+    told.is(403, "cross_origin");
+    let told = send(&allowing, Some(Caller::admin()), browser(&retry, &from), Some(&body)).await;
+    assert_eq!(told.ok()["outcome"], "applied");
+    let ours = [("sec-fetch-site", "same-origin")];
+    let told = send(&routes, Some(Caller::admin()), browser(&retry, &ours), Some(&body)).await;
+    assert_eq!(told.ok()["outcome"], "already");
+}
+
+async fn an_api_that_is_read_only_has_no_route_that_writes<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = of(&engine).read_only().router();
+    dead_letter(&engine, "k").await;
+    let path = format!("/requests/{}", id_of(&engine, "k").await);
+    let version = get(&routes, &path).await.version();
+    let body = json!({ "what": "key", "reason": "r" });
+    for act in ["values", "resolve", "retry", "erase"] {
+        let told = post(&routes, &format!("{path}/{act}"), Some(&version), body.clone()).await;
+        told.is(404, "no_such_route");
+    }
+    for act in ["retry", "discard"] {
+        let told = post(&routes, &format!("/jobs/x/{act}"), Some("\"1\""), body.clone()).await;
+        told.is(404, "no_such_route");
+    }
+    post(&routes, "/requests/search", None, json!({})).await.ok();
+    let sought = json!({ "scope": "tenant-1", "key": "k" });
+    post(&routes, "/requests/find", None, sought).await.ok();
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, 0);
+}

@@ -1,0 +1,126 @@
+//! Every route and method, under every set of permissions and every kind of scopes.
+
+use std::collections::BTreeMap;
+
+use atomic_phases::Scope;
+use atomic_phases::ops::OperatorStore;
+use serde_json::json;
+
+use super::*;
+use crate::cast::*;
+
+on_both_stores! {
+    g16_each_route_needs_its_permission_and_shows_its_scopes_only,
+}
+
+const NAMED: [(Permissions, &str); 5] = [
+    (Permissions::READ, "read"),
+    (Permissions::REVEAL, "reveal"),
+    (Permissions::ACT, "act"),
+    (Permissions::ERASE, "erase"),
+    (Permissions::AUDIT, "audit"),
+];
+
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+
+/// A body with which a route comes as far as the row.
+fn body(path: &str) -> Value {
+    match path.rsplit('/').next().unwrap() {
+        "search" => json!({}),
+        "find" => json!({ "scope": "tenant-1", "key": "k" }),
+        "values" => json!({ "what": "parameters", "reason": "r" }),
+        "resolve" => json!({ "word": "finish", "reply": { "status": 200 }, "reason": "r" }),
+        _ => json!({ "reason": "r" }),
+    }
+}
+
+/// Path → method → the permission that the description says it needs.
+fn described() -> BTreeMap<String, BTreeMap<String, String>> {
+    let text = include_str!("../../../src/console/api/openapi.json");
+    let description: Value = serde_json::from_str(text).unwrap();
+    let mut paths = BTreeMap::new();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        let of: &mut BTreeMap<_, _> = paths.entry(path.clone()).or_default();
+        for (method, what) in
+            methods.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters")
+        {
+            of.insert(method.to_uppercase(), what["x-permission"].as_str().unwrap().to_owned());
+        }
+    }
+    paths
+}
+
+async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    finish(&engine, "with-jobs").await;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let request_id = id_of(&engine, "k").await;
+    let job = admin(&engine).dead_jobs(None, 1).await.unwrap().rows[0].id;
+    let before = dump(&db).await;
+
+    let scopes = [
+        (Scopes::All, true),
+        (Scopes::Only(vec![scope()]), true),
+        (Scopes::Prefix("tenant-".into()), true),
+        (Scopes::Only(vec![]), false),
+        (Scopes::Only(vec![Scope::new("tenant-2").unwrap()]), false),
+        (Scopes::Prefix("tenant-11".into()), false),
+    ];
+    // Each permission by itself, all but one, none, all: whatever is needed, some have it and some do not.
+    let all = Permissions::admin();
+    let mut sets = vec![Permissions::NONE, all, Permissions::viewer(), Permissions::responder()];
+    sets.extend(NAMED.map(|(one, _)| one));
+    sets.extend(NAMED.map(|(one, _)| {
+        let others = NAMED.into_iter().filter(|(other, _)| *other != one);
+        others.fold(Permissions::NONE, |sum, (other, _)| sum | other)
+    }));
+
+    let mut checked = 0;
+    for (path, described) in described() {
+        let id = if path.starts_with("/jobs") { job } else { request_id };
+        let uri = path.replace("{id}", &id.to_string());
+        let last = path.rsplit('/').next().unwrap();
+        for method in METHODS {
+            // HEAD is GET without its body.
+            let needs = described.get(if method == "HEAD" { "GET" } else { method });
+            for held in &sets {
+                for (scopes, is_inside) in &scopes {
+                    let caller = Caller(*held, scopes.clone());
+                    let body = (method != "GET" && method != "HEAD").then(|| body(&path));
+                    let asked =
+                        request(method, &uri, body.as_ref()).header("if-match", "\"stale\"");
+                    let told = send(&routes, Some(caller), asked, body.as_ref()).await;
+                    let needed = needs.map(|needs| NAMED.iter().find(|(_, name)| name == needs));
+                    let is_one = path.contains("{id}") || path.ends_with("/find");
+                    let expected = match needed {
+                        None => 405,
+                        Some(Some((needed, _))) if !held.contain(*needed) => 403,
+                        _ if is_one && !is_inside => 404,
+                        // It came as far as the row, which is not as the stale version says.
+                        _ if ["resolve", "retry", "erase", "discard"].contains(&last) => 412,
+                        _ => 200,
+                    };
+                    assert_eq!(
+                        told.status, expected,
+                        "{method} {path} by {held} of {scopes:?}: {told:?}"
+                    );
+                    let lists = told.json["rows"].as_array();
+                    if let (Some(rows), false) = (lists, is_inside) {
+                        assert!(rows.is_empty(), "{method} {path} of {scopes:?}: {told:?}");
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(checked, 16 * 6 * 14 * 6);
+    assert_eq!(dump(&db).await, before, "nothing was written to a row");
+    assert_eq!(app.provider.effects(), 2, "nobody made a call");
+}
