@@ -1,7 +1,6 @@
 //! The workers on a large table: what traffic feels of the reaper, and the plan of each statement that
 //! a worker sends.
 
-use atomic_phases::{Outcome, Scope};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use atomic_phases::worker::{
     Completer, DeliveryError, Enqueuer, Job, JobSink, Reaper, Reconciler, WorkerConfig,
 };
+use atomic_phases::{Outcome, Scope};
 
 use crate::contestants::{PgEngine, key_of, open, ride, scope_of};
 use crate::large;

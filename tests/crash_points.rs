@@ -5,13 +5,13 @@
 
 mod support;
 
-use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use atomic_phases::Postgres;
 use atomic_phases::fault::{Mode, explore};
+use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
 use diesel::connection::InstrumentationEvent;
 use support::*;
 use tokio::task::Id;

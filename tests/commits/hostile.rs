@@ -1,6 +1,10 @@
 //! Hostile strings wherever a user may put one: stored and handed back byte for byte, or refused
 //! with a word about why. And the reason: every statement binds its values.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution, ResolveError};
 use atomic_phases::phase::DerivedKey;
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
@@ -8,10 +12,6 @@ use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Scope, Tx,
     atomic_phases,
 };
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-
-use crate::support::*;
 
 use serde::{Deserialize, Serialize};
 

@@ -2,17 +2,17 @@
 //! one guarantee broken at a time, which the explorer has to notice.
 #![allow(clippy::type_complexity, clippy::ptr_arg)]
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::*;
 use atomic_phases::definition::RequestDefinition;
+use atomic_phases::fault::{Explorer, Mutant, Report, explore};
 use atomic_phases::phase::{DerivedKey, Reconciled};
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases,
     crash_point,
 };
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::*;
-use atomic_phases::fault::{Explorer, Mutant, Report, explore};
 
 /// What the checks look at: the ledger of the provider, and the database.
 struct World<S> {

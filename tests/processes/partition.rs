@@ -6,7 +6,6 @@
 //! `PARTITION_SEED=… PARTITIONS=… cargo test --all-features --test processes partition::` repeats a schedule, and says
 //! how many.
 
-use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 use std::time::{Duration, Instant};
 
 use crate::support::cluster;
@@ -17,6 +16,7 @@ use crate::support::network::{Direction, Line};
 use crate::support::rides::{Node, Random, Rides, number};
 use crate::support::{App, TestDb, finished, key, scope, until};
 use atomic_phases::Postgres;
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

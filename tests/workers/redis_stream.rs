@@ -1,13 +1,13 @@
 //! Staged jobs into a Redis stream: a real server, on a port of its own, killed in the middle.
 #![cfg(feature = "redis")]
 
-use atomic_phases::worker::{Enqueuer, RedisStream, WorkerConfig};
 use std::collections::HashSet;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::process::free_port;
 use crate::support::*;
+use atomic_phases::worker::{Enqueuer, RedisStream, WorkerConfig};
 
 use redis::AsyncCommands;
 use redis::streams::StreamRangeReply;
