@@ -34,7 +34,8 @@ use crate::store::Store;
 ///
 /// The database may take 15 s for all of it, or as long as `#[phase(timeout = "60s")]` says. Past it the
 /// connection is closed; if nothing was committed, the request is released with
-/// [`FailureCause::TimeLimit`](crate::engine::FailureCause::TimeLimit).
+/// [`FailureCause::TimeLimit`](crate::engine::FailureCause::TimeLimit). On SQLite, whose statements run on one
+/// thread, one that is under way is not interrupted: its limit is looked at behind it, and then it is undone.
 ///
 /// The rule of [`Tx`](crate::Tx) about role and search path holds for the statements together: behind them the
 /// engine's tables are within reach, and the same.

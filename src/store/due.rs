@@ -6,7 +6,6 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::row::millis;
 use crate::store::{Status, StoreError};
 
 /// What was found from one place of an index on, in its order.
@@ -47,13 +46,14 @@ pub struct DueKey {
     pub(crate) past_grace: bool,
 }
 
-/// A row in progress whose lease has run out and that the index of due rows does not have: its
-/// holder died young.
-pub struct Abandoned {
+/// A row in progress that the index of due rows does not have: it is young, or its holder died young.
+pub struct HeldKey {
     pub(crate) scope: Scope,
     pub(crate) key: IdempotencyKey,
     pub(crate) request_id: Uuid,
     pub(crate) lease_token: i64,
+    /// Until its lease ends; zero once it has ended.
+    pub(crate) lease_left: Duration,
 }
 
 /// A place in the index of expiry.
@@ -71,27 +71,6 @@ impl Default for ExpiryPlace {
     }
 }
 
-/// Rows that were created from `from` to `to` ago, with this retention.
-#[derive(Clone, Copy, Debug)]
-pub struct Created {
-    pub(crate) from: Duration,
-    pub(crate) to: Duration,
-    pub(crate) retention: Duration,
-}
-
-impl Created {
-    /// When they expire, from now, in milliseconds: the order of creation and of expiry is one.
-    pub(super) fn expiry(created: Option<Self>) -> (i64, i64) {
-        const CENTURY: i64 = millis(Duration::MAX);
-        match created {
-            None => (-CENTURY, CENTURY),
-            Some(Self { from, to, retention }) => {
-                (millis(retention) - millis(from), millis(retention) - millis(to))
-            }
-        }
-    }
-}
-
 /// Where a staged job stands, and its fencing token.
 #[derive(Clone, Debug)]
 pub struct JobAt {
@@ -106,14 +85,15 @@ pub struct JobAt {
 pub struct JobPlace {
     pub(super) run_after: DateTime<Utc>,
     pub(super) scope: String,
-    pub(super) request_id: Uuid,
+    /// As the database has it, so that one goes on behind what is no id.
+    pub(super) request_id: Vec<u8>,
     pub(super) position: i64,
 }
 
 impl Default for JobPlace {
     fn default() -> Self {
         let run_after = DateTime::UNIX_EPOCH;
-        Self { run_after, scope: String::new(), request_id: Uuid::nil(), position: i64::MIN }
+        Self { run_after, scope: String::new(), request_id: Vec::new(), position: i64::MIN }
     }
 }
 
@@ -150,7 +130,8 @@ pub struct StagedJobRow {
 }
 
 pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool, Uuid);
-pub(super) type AbandonedRow = (DateTime<Utc>, String, String, Uuid, i64);
+/// The last field of a row of the search: whether it is the last that was read of a full page.
+pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, bool);
 /// An expired row, by its place in the index and its identity.
 #[cfg(feature = "postgres")]
 pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
@@ -158,61 +139,75 @@ pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64);
 pub(super) type JobListRow = (String, Uuid, Uuid, String, i32, Option<String>, DateTime<Utc>);
 
-/// The due rows of a page. One that no request can have was written by hand: it is left where it is,
-/// and must not keep a worker from the others.
-pub(super) fn due_keys(rows: Vec<DueKeyRow>, is_full: bool) -> Page<DueKey, KeyPlace> {
-    let next = rows.last().filter(|_| is_full).map(|(run_after, scope, key, ..)| KeyPlace {
+/// What a search for up to `limit` rows found. One that no request can have was written by hand: it is left
+/// where it is, and must not keep a worker from the others, so the next page begins behind it, too.
+pub(super) fn page<R, T, P>(
+    rows: Vec<R>,
+    limit: u32,
+    place: impl FnOnce(&R) -> P,
+    read: impl FnMut(R) -> Option<T>,
+) -> Page<T, P> {
+    let next = rows.last().filter(|_| rows.len() >= limit as usize).map(place);
+    Page { rows: rows.into_iter().filter_map(read).collect(), next }
+}
+
+#[cfg(any(feature = "postgres", feature = "simulation"))]
+pub(super) fn due_keys(rows: Vec<DueKeyRow>, limit: u32) -> Page<DueKey, KeyPlace> {
+    let place = |(run_after, scope, key, ..): &DueKeyRow| KeyPlace {
         run_after: *run_after,
         scope: scope.clone(),
         key: key.clone(),
-    });
-    let due_key = |row: DueKeyRow| {
-        let (_, scope_text, key_text, status, lease_token, definition, version, past_grace, id) =
-            row;
-        Some(DueKey {
-            scope: scope(scope_text).ok()?,
-            key: key(key_text).ok()?,
-            request_id: id,
-            status: Status::parse(&status)?,
-            lease_token,
-            definition,
-            version: version.cast_unsigned(),
-            past_grace,
-        })
     };
-    Page { rows: rows.into_iter().filter_map(due_key).collect(), next }
+    page(rows, limit, place, due_key)
 }
 
-/// As [`due_keys`], for rows whose holder died young.
-pub(super) fn abandoned(rows: Vec<AbandonedRow>, is_full: bool) -> Page<Abandoned, ExpiryPlace> {
-    let next = rows.last().filter(|_| is_full).map(|(expires_at, scope, key, ..)| ExpiryPlace {
-        expires_at: *expires_at,
-        scope: scope.clone(),
-        key: key.clone(),
-    });
-    let abandoned = |(_, scope_text, key_text, request_id, lease_token)| {
-        let (scope, key) = (scope(scope_text).ok()?, key(key_text).ok()?);
-        Some(Abandoned { scope, key, request_id, lease_token })
-    };
-    Page { rows: rows.into_iter().filter_map(abandoned).collect(), next }
+pub(super) fn due_key(row: DueKeyRow) -> Option<DueKey> {
+    let (_, scope_text, key_text, status, lease_token, definition, version, past_grace, id) = row;
+    Some(DueKey {
+        scope: scope(scope_text).ok()?,
+        key: key(key_text).ok()?,
+        request_id: id,
+        status: Status::parse(&status)?,
+        lease_token,
+        definition,
+        version: version.cast_unsigned(),
+        past_grace,
+    })
 }
 
-/// As [`due_keys`], for jobs.
-pub(super) fn due_jobs(rows: Vec<DueJobRow>, is_full: bool) -> Page<DueJob, JobPlace> {
-    let last = rows.last().filter(|_| is_full);
-    let next = last.map(|(run_after, scope, request_id, position, ..)| JobPlace {
+/// As [`page`], of a search that reads more than it returns: the last row that it read says where it goes on.
+pub(super) fn held_keys(mut rows: Vec<HeldKeyRow>) -> Page<HeldKey, ExpiryPlace> {
+    let last = rows.iter().position(|(.., is_the_last)| *is_the_last);
+    let next = last.map(|last| {
+        let (expires_at, scope, key, ..) = rows.remove(last);
+        ExpiryPlace { expires_at, scope, key }
+    });
+    Page { rows: rows.into_iter().filter_map(held_key).collect(), next }
+}
+
+pub(super) fn held_key(row: HeldKeyRow) -> Option<HeldKey> {
+    let (_, scope_text, key_text, request_id, lease_token, left, _) = row;
+    let (scope, key) = (scope(scope_text).ok()?, key(key_text).ok()?);
+    let lease_left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+    Some(HeldKey { scope, key, request_id, lease_token, lease_left })
+}
+
+#[cfg(any(feature = "postgres", feature = "simulation"))]
+pub(super) fn due_jobs(rows: Vec<DueJobRow>, limit: u32) -> Page<DueJob, JobPlace> {
+    let place = |(run_after, scope, request_id, position, ..): &DueJobRow| JobPlace {
         run_after: *run_after,
         scope: scope.clone(),
-        request_id: *request_id,
+        request_id: request_id.as_bytes().to_vec(),
         position: *position,
-    });
-    let due_job = |row: DueJobRow| {
-        let (_, scope_text, request_id, position, attempts, name, is_next) = row;
-        let attempts = attempts.cast_unsigned();
-        let at = JobAt { scope: scope(scope_text).ok()?, request_id, position, attempts };
-        Some(DueJob { at, name, is_next })
     };
-    Page { rows: rows.into_iter().filter_map(due_job).collect(), next }
+    page(rows, limit, place, due_job)
+}
+
+pub(super) fn due_job(row: DueJobRow) -> Option<DueJob> {
+    let (_, scope_text, request_id, position, attempts, name, is_next) = row;
+    let attempts = attempts.cast_unsigned();
+    let at = JobAt { scope: scope(scope_text).ok()?, request_id, position, attempts };
+    Some(DueJob { at, name, is_next })
 }
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {

@@ -23,6 +23,9 @@ pub enum StoreError {
     /// phase that keeps the row locked.
     #[error("the key's row is locked by another transaction")]
     Locked,
+    /// The statements of a phase took longer than its time limit. They were undone.
+    #[error("the statements took longer than their time limit, and were undone")]
+    TimeLimit,
     /// A stored value that this version of the crate does not understand.
     #[error(
         "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
@@ -73,6 +76,7 @@ impl StoreError {
         match self {
             Self::NoConnection(_) => "no connection",
             Self::Locked => "the row is locked",
+            Self::TimeLimit => "the time limit has passed",
             Self::Database { error, .. } => error.kind(),
             Self::Unreadable { .. } => "a stored value is not readable",
             Self::Migration(_) => "a migration failed",

@@ -224,16 +224,17 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
 }
 
 async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: Store>(store: S) {
-    let found = |one: &One<S>, lease_token| Abandoned {
+    let found = |one: &One<S>, lease_token| HeldKey {
         scope: one.scope.clone(),
         key: one.key.clone(),
         request_id: one.request_id,
         lease_token,
+        lease_left: Duration::ZERO,
     };
     let alive = One::of(&store, FAR, FAR).await;
     assert!(!store.enrol(&found(&alive, 1)).await.unwrap(), "its holder lives");
     let one = One::of(&store, OVER, FAR).await;
-    let another = Abandoned { request_id: Uuid::new_v4(), ..found(&one, 1) };
+    let another = HeldKey { request_id: Uuid::new_v4(), ..found(&one, 1) };
     assert!(!store.enrol(&another).await.unwrap(), "another life");
     assert!(!store.enrol(&found(&one, 2)).await.unwrap(), "another token");
     assert!(store.enrol(&found(&one, 1)).await.unwrap());

@@ -44,8 +44,7 @@ use crate::phase::StagedJob;
 
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{
-    Abandoned, Created, DueJob, DueKey, ExpiryPlace, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StagedJobRow,
+    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
 };
 pub use self::error::StoreError;
 #[cfg(feature = "postgres")]
@@ -251,23 +250,20 @@ pub trait Store: Clone + Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<Page<DueKey, KeyPlace>, StoreError>> + Send;
 
-    /// Rows in progress whose lease has run out, by `grace` at least, and that the index of due rows
-    /// does not have: up to `limit` behind this place, the oldest first. Of the whole table, or of what
-    /// was `created` lately.
+    /// Reads `limit` rows that expire within these bounds, behind this place, in the order in which they
+    /// expire. Of these, those in progress that the index of due rows does not have.
     #[doc(hidden)]
-    fn abandoned(
+    fn held(
         &self,
-        created: Option<Created>,
+        expiry: (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
-        grace: Duration,
         limit: u32,
-    ) -> impl Future<Output = Result<Page<Abandoned, ExpiryPlace>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Page<HeldKey, ExpiryPlace>, StoreError>> + Send;
 
-    /// Enters an abandoned row in the index of due rows: one guarded statement. `false` where that
-    /// was done by another node, or somebody has its lease.
+    /// Enters a row whose lease has ended in the index of due rows: one guarded statement. `false` where
+    /// that was done by another node, or somebody has its lease.
     #[doc(hidden)]
-    fn enrol(&self, abandoned: &Abandoned)
-    -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn enrol(&self, held: &HeldKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
     /// row that another transaction has locked: it passes over it.

@@ -18,6 +18,14 @@ pub(super) trait Candidate: Send {
     fn state(&self) -> i64;
 }
 
+/// What became of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    Alone,
+    InPlaceOfAnother,
+    TurnedAway,
+}
+
 /// Candidates in the order in which they were found, each scope in a queue of its own, so that none
 /// stands in front of another scope's. A queue holds `per_scope` at most; the others are passed over
 /// and found again.
@@ -51,16 +59,26 @@ impl<C: Candidate> Backlog<C> {
         self.ids.contains(id)
     }
 
-    /// Queues it. `false`: its scope's queue is full.
-    pub(super) fn push(&mut self, candidate: C) -> bool {
-        let queue = self.queues.entry(candidate.scope().clone()).or_default();
-        if queue.len() >= self.per_scope {
-            return false;
+    /// Queues it, if its scope's queue is not full. Where `most` wait already, a scope that has more in its queue
+    /// makes room.
+    pub(super) fn push(&mut self, candidate: C, most: usize) -> Pushed {
+        let waiting = self.queues.get(candidate.scope()).map_or(0, VecDeque::len);
+        let is_full = self.len() >= most;
+        if waiting >= self.per_scope || is_full && !self.make_room(waiting + 1) {
+            return Pushed::TurnedAway;
         }
+        let queue = self.queues.entry(candidate.scope().clone()).or_default();
         self.ids.insert(candidate.id());
         queue.push_back((self.found, candidate));
         self.found += 1;
-        true
+        if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
+    }
+
+    /// Takes the last out of the longest queue, if that is longer than so many.
+    fn make_room(&mut self, than: usize) -> bool {
+        let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
+        let last = longest.filter(|queue| queue.len() > than).and_then(VecDeque::pop_back);
+        last.is_some_and(|(_, candidate)| self.ids.remove(&candidate.id()))
     }
 
     /// The next of the scope that `held` says holds the least; among equals, of the one that has waited
@@ -108,9 +126,10 @@ mod tests {
     fn g16_scopes_take_turns_and_a_full_queue_turns_away_only_its_own_scope() {
         let [many, few] = ["many", "few"].map(|name| Scope::new(name).unwrap());
         let mut backlog = Backlog::new(3);
-        let pushed = (0..10).filter(|id| backlog.push(Found(*id, many.clone()))).count();
+        let pushed =
+            (0..10).filter(|id| backlog.push(Found(*id, many.clone()), 9) == Pushed::Alone).count();
         assert_eq!((pushed, backlog.len()), (3, 3));
-        assert!(backlog.push(Found(10, few.clone())));
+        assert_eq!(backlog.push(Found(10, few.clone()), 9), Pushed::Alone);
         assert!(backlog.holds(&10) && !backlog.holds(&9));
         let mut held: HashMap<Scope, usize> = HashMap::new();
         let mut order = Vec::new();
@@ -119,9 +138,22 @@ mod tests {
             order.push(next.0);
         }
         assert_eq!(order, [0, 10, 1, 2]);
-        assert!(backlog.push(Found(11, many.clone())));
+        assert_eq!(backlog.push(Found(11, many.clone()), 9), Pushed::Alone);
         assert!(backlog.take(|scope| (*scope != many).then_some(0)).is_none(), "at its share");
         backlog.clear();
         assert_eq!(backlog.len(), 0);
+    }
+
+    #[test]
+    fn g16_a_scope_that_filled_the_batch_makes_room_for_one_that_is_found_later() {
+        let [many, few] = ["many", "few"].map(|name| Scope::new(name).unwrap());
+        let mut backlog = Backlog::new(9);
+        let pushed = [0, 1, 2, 3, 4].map(|id| backlog.push(Found(id, many.clone()), 4));
+        assert_eq!(pushed[3..], [Pushed::Alone, Pushed::TurnedAway]);
+        let pushed = [5, 6, 7].map(|id| backlog.push(Found(id, few.clone()), 4));
+        let [another, away] = [Pushed::InPlaceOfAnother, Pushed::TurnedAway];
+        assert_eq!(pushed, [another, another, away], "as much as the other");
+        assert_eq!(backlog.len(), 4);
+        assert!(!backlog.holds(&3) && !backlog.holds(&2) && backlog.holds(&1));
     }
 }

@@ -72,8 +72,9 @@ impl WorkerConfig {
     }
 
     /// How often the completer reads the whole table for requests whose holder died; 1 h, and at its
-    /// start. Between these it reads the youngest rows only, which is enough while all nodes have
-    /// one [`retention`](crate::engine::EngineBuilder::retention).
+    /// start. A page at a time, with rests: it takes a fifth of one connection's time. Between these it reads
+    /// each row once, soon after it was created, which is enough while all nodes have one
+    /// [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
         self.full_sweep = full_sweep;
         self

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::backlog::{Backlog, Candidate};
+use super::backlog::{Backlog, Candidate, Pushed};
 use super::rests::Rests;
-use super::slots::Slots;
+use super::slots::{LONG, Slots};
 use super::{WorkerConfig, by_chance, shuffle};
 use crate::observe;
 use crate::setting::SettingError;
@@ -90,7 +90,9 @@ enum Counts {
 /// For how long to go on.
 enum Until {
     Shutdown,
-    /// The end of one pass, or of as many pieces of work that went on as a batch has.
+    /// The end of one pass, or of as many pieces of work that went on as a batch has. Once nothing was begun
+    /// for as long as [`LONG`], the scopes that wait for their own work make room for others, which the pass
+    /// goes on to look for; at its end they are left to the next pass (G16).
     PassEnds,
 }
 
@@ -177,24 +179,36 @@ impl<T: Source> Dispatcher<T> {
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;
-        let mut begun = 0_u32;
+        let is_one_pass = matches!(until, Until::PassEnds);
+        let (mut begun, mut failed, mut stalls) = (0_u32, None, Instant::now() + LONG);
+        let mut has_stalled = false;
         loop {
-            begun += self.fill();
+            let filled = self.fill();
+            begun += filled;
+            if filled > 0 {
+                stalls = Instant::now() + LONG;
+            }
+            has_stalled |= is_one_pass && self.backlog.len() > 0 && stalls <= Instant::now();
+            if has_stalled && !pace.in_pass && stalls <= Instant::now() {
+                self.backlog.clear();
+            }
             let limit = match until {
                 Until::Shutdown => self.batch,
-                Until::PassEnds if !pace.in_pass => 0,
+                Until::PassEnds if !pace.in_pass || begun >= self.batch => 0,
+                Until::PassEnds if has_stalled => self.batch,
                 Until::PassEnds => self.batch.saturating_sub(begun + self.backlog.len() as u32),
             };
-            let is_free = self.slots.is_free();
             if limit == 0 && searching.is_none() && self.slots.is_empty() {
-                return Ok(());
+                return failed.map_or(Ok(()), Err);
             }
+            let is_free = self.slots.is_free();
             let wants_more = limit > 0 && is_free && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
                 pace.begin_search();
                 searching = Some(self.source.search(self.place.clone(), limit));
                 continue;
             }
+            let may_stall = is_one_pass && self.backlog.len() > 0 && stalls > Instant::now();
             let free_at = self.slots.free_at().filter(|_| !is_free);
             tokio::select! {
                 biased;
@@ -207,16 +221,26 @@ impl<T: Source> Dispatcher<T> {
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
                     match found {
-                        Ok(page) => self.found(page, &mut pace),
+                        Ok(page) => {
+                            let most = match until {
+                                Until::Shutdown => usize::MAX,
+                                Until::PassEnds => self.batch.saturating_sub(begun) as usize,
+                            };
+                            self.found(page, most, &mut pace);
+                        }
+                        // What was begun is ended first.
+                        Err(error) if is_one_pass => {
+                            pace.in_pass = false;
+                            self.backlog.clear();
+                            failed = Some(error);
+                        }
                         Err(error) => {
-                            if matches!(until, Until::PassEnds) {
-                                return Err(error);
-                            }
                             observe::worker_failed(self.source.name(), error.kind());
                             pace.failed(self.poll);
                         }
                     }
                 }
+                () = sleep_until(stalls), if may_stall => {}
                 () = sleep_until(pace.next()), if wants_more => {}
                 () = sleep_until(free_at.unwrap_or_else(Instant::now)), if free_at.is_some() => {}
                 () = self.source.wakeup(), if wants_more && pace.failures == 0 => pace.wake(),
@@ -247,7 +271,8 @@ impl<T: Source> Dispatcher<T> {
         begun
     }
 
-    fn found(&mut self, page: Page<T::Found, T::Place>, pace: &mut Pace) {
+    /// `most`: how many may wait.
+    fn found(&mut self, page: Page<T::Found, T::Place>, most: usize, pace: &mut Pace) {
         let Page { mut rows, next } = page;
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);
@@ -262,9 +287,13 @@ impl<T: Source> Dispatcher<T> {
                 continue;
             }
             let is_startable = self.slots.has_share_left(row.scope());
-            match self.backlog.push(row) {
-                true => queued |= is_startable,
-                false => pace.passed_over = true,
+            match self.backlog.push(row, most) {
+                Pushed::Alone => queued |= is_startable,
+                Pushed::InPlaceOfAnother => {
+                    queued |= is_startable;
+                    pace.passed_over = true;
+                }
+                Pushed::TurnedAway => pace.passed_over = true,
             }
         }
         pace.ended_search(queued, next.is_some(), self.poll);

@@ -1,9 +1,11 @@
 //! [`Enqueuer`]: delivers staged jobs.
 
 use std::collections::HashSet;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -204,8 +206,12 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     fn begin(&self, found: DueJob) -> impl Future<Output = Ended> + Send + 'static {
         let delivery = self.delivery.clone();
         async move {
-            let ended = delivery.deliver(found).await;
-            ended.unwrap_or(Ended::Failed)
+            // On a task of its own: a sink may keep its thread, and whoever asked for a look may go away.
+            let delivering = async move { delivery.deliver(found).await };
+            match crate::task::spawn(delivering).await {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(_)) | Err(_) => Ended::Failed,
+            }
         }
     }
 
@@ -302,12 +308,12 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             // The claim counts from before it was sent: its answer may be read at any time later, when
             // another node has delivered the job and those behind it. What is left of the claim after
             // the limit is for writing down what came of it.
-            let left = (self.lease * 2 / 3).saturating_sub(sent.elapsed());
-            if left.is_zero() {
+            let ends = sent.after(self.lease * 2 / 3);
+            if Moment::now() >= ends {
                 return Ok(Ended::Lost);
             }
             match self.job(row) {
-                Ok(job) => self.hand_over(&job, left).await,
+                Ok(job) => self.hand_over(&job, ends).await,
                 Err(why) => Err(Failure::Left(why)),
             }
         };
@@ -352,7 +358,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
     }
 
-    async fn hand_over(&self, job: &Job, limit: Duration) -> Result<(), Failure> {
+    async fn hand_over(&self, job: &Job, ends: Moment) -> Result<(), Failure> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
             match self.sink.handles(&job.name) {
@@ -360,11 +366,17 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                 false => Err(Failure::Left(Why::NotHandled)),
             }
         };
-        let delivery = AssertUnwindSafe(delivery).catch_unwind();
-        match tokio::time::timeout(limit, delivery).await {
-            Ok(Ok(delivered)) => delivered,
-            Ok(Err(_)) => Err(DeliveryError::retry("the delivery panicked").into()),
-            Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
+        let mut delivery = pin!(AssertUnwindSafe(delivery).catch_unwind());
+        // The timer wakes; the moment decides. A process that stood still must not go on with a delivery that
+        // is another node's by now.
+        let delivery = poll_fn(|context| match Moment::now() < ends {
+            true => delivery.as_mut().poll(context).map(Some),
+            false => Poll::Ready(None),
+        });
+        match tokio::time::timeout(ends.since(Moment::now()), delivery).await {
+            Ok(Some(Ok(delivered))) => delivered,
+            Ok(Some(Err(_))) => Err(DeliveryError::retry("the delivery panicked").into()),
+            Ok(None) | Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
         }
     }
 

@@ -24,6 +24,7 @@ mod requests;
 mod rests;
 mod slots;
 mod supervisor;
+mod watched;
 
 use std::future::Future;
 use std::pin::pin;

@@ -14,7 +14,7 @@ use crate::key::Scope;
 
 /// What takes longer than this most likely waits for a foreign system, and so holds no connection
 /// (G20). It no longer occupies one of the slots that `concurrency` counts.
-const LONG: Duration = Duration::from_secs(1);
+pub(super) const LONG: Duration = Duration::from_secs(1);
 
 /// How many times `concurrency` may be under way at most, those that take long included.
 const STRETCH: usize = 4;

@@ -469,3 +469,34 @@ async fn g4_a_thousand_prepared_statements_keep_their_order() {
         assert_eq!(db.number(&same).await, 1, "{name}");
     }
 }
+
+/// More steps than a hundred milliseconds are enough for, in one statement and, behind it, another.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Heavy;
+
+#[atomic_phases(name = "heavy", version = 1)]
+impl Heavy {
+    #[phase(timeout = "100ms")]
+    async fn counted(&self, batch: &mut Batch<'_, atomic_phases::Sqlite>) -> PhaseResult<Reply> {
+        batch.add(diesel::sql_query(
+            "INSERT INTO steps SELECT 'heavy', max(n) FROM (WITH RECURSIVE numbers(n) AS \
+             (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000000) SELECT n FROM numbers)",
+        ));
+        Ok(Reply::new(204))
+    }
+}
+
+/// SQLite's thread cannot be called back from a statement; what it wrote too late is undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_time_limit_of_statements_holds_on_sqlite() {
+    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let engine = Engine::builder(db.clone()).register::<Heavy>().build().unwrap();
+    let began = std::time::Instant::now();
+    let outcome = engine.call(&scope(), &key("k"), Heavy).await;
+    assert!(began.elapsed() > Duration::from_millis(100), "too light to tell");
+    assert!(
+        matches!(outcome, Ok(Outcome::Failed { cause: FailureCause::TimeLimit { .. }, .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(counts(&db).await, [0; 4]);
+}

@@ -97,3 +97,58 @@ fn is_bounded(plan: &str, condition: &str) {
     assert!(plan.contains("Index Cond") && plan.contains(condition), "{plan}");
     assert!(!plan.contains("Rows Removed by Filter"), "{plan}");
 }
+
+/// The buffers that a plan says it has read.
+fn buffers(plan: &str) -> u64 {
+    let told = plan.split("Buffers: shared hit=").nth(1).unwrap_or_else(|| panic!("{plan}"));
+    let end = told.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(told.len());
+    let read = told.split('\n').next().and_then(|line| line.split("read=").nth(1));
+    let read = read.map_or(0, |read| {
+        let end = read.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(read.len());
+        read[..end].parse().unwrap()
+    });
+    told[..end].parse::<u64>().unwrap() + read
+}
+
+/// What finds a request whose holder died young, at a hundred thousand rows: a look reads what was created
+/// since the last one, and the full sweep a page.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_the_searches_for_abandoned_rows_are_bounded_at_a_hundred_thousand() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         advanced_at, created_at, expires_at, params) \
+         SELECT 'done', n, gen_random_uuid(), 'd', 1, '', '', 'completed', 'finished', 1, 1, \
+         t, t, t + interval '1 day', '' FROM generate_series(1, 100000) AS n, \
+         LATERAL (SELECT now() - (100000 - n) * interval '100 ms' AS t) AS times; ANALYZE; \
+         CREATE FUNCTION plan_of(query text) RETURNS text LANGUAGE plpgsql AS $$ \
+         DECLARE line text; plan text := ''; BEGIN \
+         FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) ' || query LOOP \
+         plan := plan || line || chr(10); END LOOP; RETURN plan; END $$",
+    )
+    .await;
+    let app = App::default();
+    let engine = engine(&db.another().await, &app);
+    let mut completer = Completer::new(&engine, config());
+    recorded::sent();
+    assert_eq!(completer.run_once().await.unwrap().total(), 0);
+    let is_of_expiry = |sql: &String| sql.starts_with("WITH read AS MATERIALIZED");
+    let first = sent().into_iter().filter(is_of_expiry).count();
+    assert_eq!(first, 1 + 11, "the young ones, and ten full pages and an empty one");
+    assert_eq!(completer.run_once().await.unwrap().total(), 0);
+    let looks: Vec<_> = sent().into_iter().filter(is_of_expiry).collect();
+    assert_eq!(looks.len(), 1, "{looks:#?}");
+
+    // A second's rows, created ten seconds ago.
+    let (from, to) = ("now() + interval '86389 s'", "now() + interval '86390 s'");
+    let young = [from, to, "'epoch'", "''", "''", "10000", "10000"];
+    let full = ["'epoch'", "'2400-01-01'", "'epoch'", "''", "''", "10000", "10000"];
+    for (values, most) in [(young, 40), (full, 1500)] {
+        let plan = plan_of(&db, &looks[0], &values).await;
+        println!("{plan}");
+        assert!(plan.contains("Index Scan using atomic_phases_keys_expiry"), "{plan}");
+        assert!(!plan.contains("Seq Scan") && buffers(&plan) <= most, "{plan}");
+    }
+}

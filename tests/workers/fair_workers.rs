@@ -29,9 +29,9 @@ on_both_stores! {
 
 /// A provider for each kind of visit: the gate of one stops none of the other.
 #[derive(Clone, Default)]
-struct Places {
-    stuck: Provider,
-    open: Provider,
+pub struct Places {
+    pub stuck: Provider,
+    pub open: Provider,
 }
 
 impl Places {
@@ -41,8 +41,8 @@ impl Places {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Visit {
-    hangs: bool,
+pub struct Visit {
+    pub hangs: bool,
 }
 
 #[atomic_phases(name = "visit", version = 1, app = Places)]
@@ -95,17 +95,17 @@ impl<Db: TestDb> Errand {
     }
 }
 
-fn places<S: TestDb>(db: &S, places: &Places) -> Engine<S, Places> {
+pub fn places<S: TestDb>(db: &S, places: &Places) -> Engine<S, Places> {
     let builder = Engine::builder(db.clone()).app(places.clone());
     let builder = builder.register::<Visit>().register::<Errand>();
     builder.lease(Duration::from_secs(60)).build().unwrap()
 }
 
-fn hung() -> Scope {
+pub fn hung() -> Scope {
     Scope::new("hung").unwrap()
 }
 
-fn other() -> Scope {
+pub fn other() -> Scope {
     Scope::new("other").unwrap()
 }
 
@@ -119,7 +119,7 @@ fn many<S: TestDb>() -> u32 {
 }
 
 /// The row of `name` so many times, in its scope.
-async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
+pub async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
     const COLUMNS: &str = "definition, definition_version, phases, fingerprint, status, \
         recovery_point, open_intent, lease_token, locked_until, run_after, attempts, advanced_at, \
         created_at, expires_at, params";
@@ -142,7 +142,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn is_done<S: TestDb, A: Send + Sync + 'static>(
+pub async fn is_done<S: TestDb, A: Send + Sync + 'static>(
     engine: &Engine<S, A>,
     scope: &Scope,
     name: &str,

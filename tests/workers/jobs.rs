@@ -692,3 +692,83 @@ async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
     }
     assert_eq!(proxy.fired(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_sink_that_keeps_its_thread_delays_no_other_scope() {
+    keeps_its_thread(<atomic_phases::Sqlite as TestDb>::fresh().await).await;
+    #[cfg(feature = "simulation")]
+    keeps_its_thread(<atomic_phases::simulation::Memory as TestDb>::fresh().await).await;
+}
+
+/// One scope's delivery computes, or blocks, and does not give its thread back. (Behind a socket this depends
+/// on tokio: where that thread was the one that waits for sockets and timers, all of them wait.)
+async fn keeps_its_thread<S: TestDb>(db: S) {
+    type Gate = std::sync::mpsc::Receiver<()>;
+    struct Keeps(Arc<Mutex<Gate>>, Inbox);
+    impl JobSink for Keeps {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            if job.scope.as_str() == "hung" {
+                let _ = self.0.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
+            }
+            self.1.clone().keep(job.clone()).await
+        }
+    }
+    let engine = engine(&db, &App::default());
+    for name in ["hung", "other"] {
+        finished(engine.call(&Scope::new(name).unwrap(), &key("k"), book(20)).await);
+    }
+    let (open, gate) = std::sync::mpsc::channel();
+    let inbox = Inbox::default();
+    let sink = Keeps(Arc::new(Mutex::new(gate)), inbox.clone());
+    let workers = engine.spawn_workers(config().sink(sink)).unwrap();
+    // The other scope's two jobs, one after the other.
+    let delivered =
+        |of: &str| inbox.0.lock().unwrap().iter().filter(|job| job.scope.as_str() == of).count();
+    until(async || delivered("other") == 2).await;
+    assert_eq!(delivered("hung"), 0, "it still keeps its thread");
+    drop(open);
+    until(async || delivered("hung") == 2).await;
+    drop(workers);
+}
+
+/// A node that stood still in the middle of a delivery does not go on with it when its claim is over: another one
+/// has delivered that job by then, and the one behind it (G18, in order).
+#[cfg(feature = "simulation")]
+#[test]
+fn g18_a_delivery_ends_with_its_claim() {
+    use atomic_phases::simulation::{Database, Memory, Node, simulate};
+    use std::time::Duration;
+    type Log = Arc<Mutex<Vec<String>>>;
+    /// Looks something up for a second, and then sends.
+    struct Sends(Log, &'static str);
+    impl JobSink for Sends {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.0.lock().unwrap().push(format!("{} {}", self.1, job.name));
+            Ok(())
+        }
+    }
+    let log = simulate(1, || async {
+        let (log, database, app) = (Log::default(), Database::default(), App::default());
+        let [a, b] = ["a", "b"].map(Node::new);
+        let [on_a, on_b] = [(); 2].map(|()| engine(&Memory::connect(&database), &app));
+        finished(on_a.call(&scope(), &key("k"), book(20)).await);
+        let mut first = Enqueuer::new(&on_a, Sends(log.clone(), "a"), config());
+        let frozen = a.spawn(async move { first.run_once().await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        a.freeze();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let mut second = Enqueuer::new(&on_b, Sends(log.clone(), "b"), config());
+        let others = b.spawn(async move {
+            second.run_once().await.unwrap();
+            second.run_once().await.unwrap();
+        });
+        others.await.unwrap();
+        a.thaw();
+        let _ = frozen.await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let told = log.lock().unwrap().clone();
+        told
+    });
+    assert_eq!(log, ["b receipt", "b thanks"]);
+}

@@ -5,6 +5,9 @@ mod support;
 
 mod fair_workers;
 mod jobs;
+mod no_connection;
 mod partitions;
 mod redis_stream;
+mod single_looks;
 mod workers;
+mod young_requests;

@@ -20,7 +20,6 @@ use atomic_phases::{
 on_both_stores! {
     an_accepted_request_is_run_by_a_worker_and_answered_by_its_key,
     g17_an_abandoned_request_is_finished_with_no_client,
-    g17_a_young_request_is_found_between_two_full_sweeps,
     a_living_holder_and_a_resting_row_are_left_alone,
     a_resumed_run_sees_the_context_of_the_first,
     g14_a_row_that_this_node_does_not_know_blocks_no_other,
@@ -72,32 +71,6 @@ async fn g17_an_abandoned_request_is_finished_with_no_client<S: TestDb>(db: S) {
     let replay = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert!(replay.replayed && replay.reply.status() == 201);
     assert_eq!((app.provider.effects(), app.bodies()), (1, [1, 2, 1]));
-}
-
-/// A holder that dies within its first seconds leaves no entry in the index of due rows.
-async fn g17_a_young_request_is_found_between_two_full_sweeps<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    let mut completer = Completer::new(&engine, config());
-    assert_eq!(completer.run_once().await.unwrap().total(), 0, "the full sweep at its start");
-    dies_in_its_call(&engine, "k", book(20)).await;
-    assert_eq!(
-        db.number("SELECT count(*) FROM atomic_phases_keys WHERE run_after IS NULL").await,
-        1
-    );
-    // A lease of 60 s passes.
-    let earlier = match is_postgres::<S>() {
-        false => {
-            "created_at - 61000, expires_at = expires_at - 61000, locked_until = locked_until - 61000"
-        }
-        true => {
-            "created_at - interval '61 s', expires_at = expires_at - interval '61 s', \
-                  locked_until = locked_until - interval '61 s'"
-        }
-    };
-    db.sql(&format!("UPDATE atomic_phases_keys SET created_at = {earlier}")).await;
-    assert_eq!(completer.run_once().await.unwrap().finished, 1);
-    assert_eq!(app.provider.effects(), 1);
 }
 
 async fn a_living_holder_and_a_resting_row_are_left_alone<S: TestDb>(db: S) {

@@ -46,6 +46,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
                 Undone::Stopped(cause, after) => (cause, after),
+                // It is not the request's fault that there is no connection for it.
+                Undone::Again(error @ StoreError::NoConnection(_)) if !self.may_rerun() => {
+                    if new.is_none() {
+                        self.let_go(phase, &error).await;
+                    }
+                    return Err(error.into());
+                }
                 // Bounded, also where a commit is lost each time: a statement may end its connection (G17).
                 Undone::Again(error) if self.reruns >= self.core.settings.max_reruns => {
                     (store_failed(phase, &error), None)
@@ -82,6 +89,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 observe::lost(self.definition.name);
                 return Ok(Ok(Break(RoundEnd::Lost)));
             }
+            Err(error @ StoreError::NoConnection(_)) => return Ok(Err(Undone::Again(error))),
             Err(error) if error.is_worth_a_rerun() && self.may_rerun() => {
                 return Ok(Err(Undone::Again(error)));
             }
@@ -115,6 +123,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             CommitFate::Refused(refusal) => Err(Undone::Stopped(refused(phase, refusal), None)),
             // It would be as slow again.
             CommitFate::NeverArrived(error) if phase.kind.is_batch() && error.is_unanswered() => {
+                Err(Undone::Stopped(timed_out(phase), None))
+            }
+            CommitFate::Failed(StoreError::TimeLimit) => {
                 Err(Undone::Stopped(timed_out(phase), None))
             }
             CommitFate::NeverArrived(error) => Err(Undone::Again(error)),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow::Break;
 use std::time::Duration;
 
+use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
@@ -11,7 +12,7 @@ use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::Reply;
-use crate::store::{NewRow, Settles, Status, Store};
+use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
 pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
 
@@ -103,6 +104,20 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         observe::released(self.subject(), &cause, hold);
         Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
+    }
+
+    /// Releases a row of which nothing could run, because no connection was to be had for it: phases of
+    /// other scopes hold them, most likely. The attempt does not count, or they would bring it to the cap
+    /// (G16). Where there is none for this either, the lease runs out.
+    pub(super) async fn let_go(&mut self, phase: &Phase, error: &StoreError) {
+        let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
+        let hold = self.core.settings.back_off(self.context.attempt).max(left);
+        let cause = store_failed(phase, error);
+        let standing = self.standing(Status::FailedRetryable, hold);
+        let released = Transition { forgiven: 1, reason: Some(cause.reason().into()), ..standing };
+        if let Ok(Some(_)) = self.write(&released).await {
+            observe::released(self.subject(), &cause, hold);
+        }
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.

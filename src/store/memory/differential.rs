@@ -320,13 +320,19 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             })
             .collect();
         let place = ExpiryPlace::default();
-        let young = store.abandoned(None, &place, Duration::ZERO, 10).await.unwrap().rows;
+        let ever = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + NEVER_ENDS * 5000);
+        let limit = pick(&mut numbers, &[1, 2, 10]);
+        let read = store.held(ever, &place, limit).await.unwrap();
         write!(line, " | due {:?}", sorted(due)).unwrap();
-        for young in &young {
-            write!(line, " abandoned {}/{}", young.scope.as_str(), young.key.as_str()).unwrap();
+        for held in &read.rows {
+            let left = !held.lease_left.is_zero();
+            write!(line, " held {}/{} {left}", held.scope.as_str(), held.key.as_str()).unwrap();
             if numbers.happens(1, 4) {
-                write!(line, " enrolled {}", store.enrol(young).await.unwrap()).unwrap();
+                write!(line, " enrolled {}", store.enrol(held).await.unwrap()).unwrap();
             }
+        }
+        if let Some(ExpiryPlace { scope, key, .. }) = read.next {
+            write!(line, " up to {scope}/{key}").unwrap();
         }
         let left = store.read(scope, key).await.unwrap();
         write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();

@@ -48,13 +48,13 @@ use self::statements::{
     AsSeen, Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged, waits,
 };
 use super::due::{
-    AbandonedRow, DueJobRow, DueKeyRow, JobListRow, abandoned, due_jobs, due_keys, listed_jobs,
+    DueJobRow, DueKeyRow, HeldKeyRow, JobListRow, due_jobs, due_keys, held_keys, listed_jobs,
 };
 use super::row::{SurveyRow, key_row, key_summary, surveyed};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
-    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes,
-    StagedJobRow, Status, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
+    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
+    Status, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
@@ -590,49 +590,41 @@ impl Store for Memory {
         let mut rows: Vec<DueKeyRow> = keys.iter().filter_map(row).collect();
         rows.sort();
         rows.truncate(limit as usize);
-        let is_full = rows.len() == limit as usize;
-        Ok(due_keys(rows, is_full))
+        Ok(due_keys(rows, limit))
     }
 
-    async fn abandoned(
+    async fn held(
         &self,
-        created: Option<Created>,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
         place: &ExpiryPlace,
-        grace: Duration,
         limit: u32,
-    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
         let keys =
-            self.ask_again("look for abandoned keys", |session| read_keys(session).boxed()).await?;
+            self.ask_again("look for held keys", |session| read_keys(session).boxed()).await?;
         let now = self.database().now();
-        let (from, to) = Created::expiry(created);
-        let is_behind = |key: &KeyRecord| {
-            let key = (key.expires_at.0, key.scope.as_str(), key.idempotency_key.as_str());
-            key > (place.expires_at, place.scope.as_str(), place.key.as_str())
+        let by_expiry =
+            |key: &KeyRecord| (key.expires_at.0, key.scope.clone(), key.idempotency_key.clone());
+        let behind = (place.expires_at, place.scope.clone(), place.key.clone());
+        let is_read =
+            |key: &KeyRecord| (from..=to).contains(&key.expires_at.0) && by_expiry(key) > behind;
+        let mut read: Vec<_> = keys.into_iter().filter(is_read).collect();
+        read.sort_by_key(by_expiry);
+        read.truncate(limit as usize);
+        let row = |key: &KeyRecord, is_the_last| -> HeldKeyRow {
+            let left = key.locked_until.map_or(0, |until| (until.0 - now).num_milliseconds());
+            let (expires_at, scope, name) = by_expiry(key);
+            let (request_id, token) = (key.request_id.uuid(), key.lease_token);
+            (expires_at, scope, name, request_id, token, left.max(0), is_the_last)
         };
-        let mut rows: Vec<AbandonedRow> = keys
-            .iter()
-            .filter(|key| {
-                let left = (key.expires_at.0 - now).num_milliseconds();
-                (from..=to).contains(&left)
-                    && key.is(Status::InProgress)
-                    && key.run_after.is_none()
-                    && key.locked_until.is_some_and(|until| after(until.0, grace).0 <= now)
-                    && is_behind(key)
-            })
-            .map(|key| {
-                let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
-                (key.expires_at.0, scope, name, key.request_id.uuid(), key.lease_token)
-            })
-            .collect();
-        rows.sort();
-        rows.truncate(limit as usize);
-        let is_full = rows.len() == limit as usize;
-        Ok(abandoned(rows, is_full))
+        let is_held = |key: &&KeyRecord| key.is(Status::InProgress) && key.run_after.is_none();
+        let mut rows: Vec<_> = read.iter().filter(is_held).map(|key| row(key, false)).collect();
+        rows.extend(read.last().filter(|_| read.len() == limit as usize).map(|key| row(key, true)));
+        Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
-        let place = place_of(&abandoned.scope, &abandoned.key);
-        let (request_id, token) = (abandoned.request_id, abandoned.lease_token);
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        let place = place_of(&held.scope, &held.key);
+        let (request_id, token) = (held.request_id, held.lease_token);
         self.ask_again("enrol a key", move |session| {
             enrol(session, place, request_id, token).boxed()
         })
@@ -651,7 +643,8 @@ impl Store for Memory {
         let jobs =
             self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
         let now = self.database().now();
-        let behind = (place.run_after, place.scope.as_str(), place.request_id, place.position);
+        let behind_id = Uuid::from_slice(&place.request_id).unwrap_or_default();
+        let behind = (place.run_after, place.scope.as_str(), behind_id, place.position);
         let row = |job: &JobRecord| {
             let (due, request_id) = (job.run_after?.0, job.request_id.uuid());
             let at = (due, job.scope.as_str(), request_id, job.position);
@@ -664,8 +657,7 @@ impl Store for Memory {
         let mut rows: Vec<DueJobRow> = jobs.iter().filter_map(row).collect();
         rows.sort();
         rows.truncate(limit as usize);
-        let is_full = rows.len() == limit as usize;
-        Ok(due_jobs(rows, is_full))
+        Ok(due_jobs(rows, limit))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {

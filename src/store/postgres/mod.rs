@@ -45,18 +45,17 @@ use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
-    AbandonedRow, DueJobRow, DueKeyRow, ExpiredRow, JobDataRow, JobListRow, abandoned, due_jobs,
-    due_keys, job, listed_jobs,
+    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, due_jobs, due_keys,
+    held_keys, job, listed_jobs,
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
     KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, count, key_row, key_summary, millis, surveyed,
 };
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
-    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved,
-    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId,
-    Undelivered, Writes,
+    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved, RowTimes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -372,12 +371,12 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// One guarded update, with a short bound for the row's lock: the rows behind it wait as long.
-    async fn try_enrol(&self, abandoned: &Abandoned) -> Result<usize, StoreError> {
+    async fn try_enrol(&self, held: &HeldKey) -> Result<usize, StoreError> {
         let enrol = sql::Enrol {
-            scope: abandoned.scope.as_str(),
-            key: abandoned.key.as_str(),
-            request_id: abandoned.request_id,
-            token: abandoned.lease_token,
+            scope: held.scope.as_str(),
+            key: held.key.as_str(),
+            request_id: held.request_id,
+            token: held.lease_token,
         };
         ask_within!(ENROL_WAIT, self, "enter an abandoned key among the due ones", |conn| {
             enrol.execute(&mut conn)
@@ -817,36 +816,32 @@ impl<P: Pool> Store for Postgres<P> {
             }
             .load::<DueKeyRow>(&mut conn)
         })?;
-        let is_full = rows.len() >= limit as usize;
-        Ok(due_keys(rows, is_full))
+        Ok(due_keys(rows, limit))
     }
 
-    async fn abandoned(
+    async fn held(
         &self,
-        created: Option<Created>,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
-        grace: Duration,
         limit: u32,
-    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
-        let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
-        let rows = ask_again!(self, "look for abandoned keys", |conn| {
-            sql::AbandonedKeys {
-                from_ms,
-                to_ms,
-                grace_ms,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "look for held keys", |conn| {
+            sql::HeldKeys {
+                from,
+                to,
                 expires_at: after.expires_at,
                 scope: &after.scope,
                 key: &after.key,
                 limit: limit.into(),
+                again: limit.into(),
             }
-            .load::<AbandonedRow>(&mut conn)
+            .load::<HeldKeyRow>(&mut conn)
         })?;
-        let is_full = rows.len() >= limit as usize;
-        Ok(abandoned(rows, is_full))
+        Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
-        Ok(self.try_enrol(abandoned).await? == 1)
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        Ok(self.try_enrol(held).await? == 1)
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -882,14 +877,13 @@ impl<P: Pool> Store for Postgres<P> {
             sql::DueJobs {
                 run_after: after.run_after,
                 scope: &after.scope,
-                request_id: after.request_id,
+                request_id: Uuid::from_slice(&after.request_id).unwrap_or_default(),
                 position: after.position,
                 limit: limit.into(),
             }
             .load::<DueJobRow>(&mut conn)
         })?;
-        let is_full = rows.len() >= limit as usize;
-        Ok(due_jobs(rows, is_full))
+        Ok(due_jobs(rows, limit))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {

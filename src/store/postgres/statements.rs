@@ -559,19 +559,24 @@ statement! {
 }
 
 statement! {
-    /// Rows whose holder died young: see the index on `expires_at`.
-    AbandonedKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid, BigInt),
+    /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
+    /// progress that the index of due rows does not have; and, of a full page, where it ends.
+    HeldKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid, BigInt, BigInt, Bool),
     {
-        from_ms: i64, to_ms: i64, grace_ms: i64, expires_at: DateTime<Utc>, scope: &'a str,
-        key: &'a str, limit: i64,
+        from: DateTime<Utc>, to: DateTime<Utc>, expires_at: DateTime<Utc>, scope: &'a str, key: &'a str,
+        limit: i64, again: i64,
     },
-    "SELECT expires_at, scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
-     WHERE expires_at >= statement_timestamp() + ", from_ms, " * interval '1 millisecond' \
-     AND expires_at <= statement_timestamp() + ", to_ms, " * interval '1 millisecond' \
-     AND status = 'in_progress' AND run_after IS NULL \
-     AND locked_until <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond' \
-     AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
-     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+    "WITH read AS MATERIALIZED (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
+     WHERE expires_at >= ", from, " AND expires_at <= ", to,
+    " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
+     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit, ") \
+     SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     coalesce(extract(epoch FROM greatest(locked_until - statement_timestamp(), interval '0')) * 1000, 0)\
+     ::bigint, false FROM read WHERE is_held \
+     UNION ALL (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0::bigint, true FROM read \
+     WHERE (SELECT count(*) FROM read) = ", again,
+    " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
 }
 
 statement! {

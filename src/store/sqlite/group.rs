@@ -19,7 +19,7 @@ use diesel::{QueryResult, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::turns::ConnectionLock;
-use super::{RELEASE, WatchedConnection, commit, end};
+use super::{RELEASE, WatchedConnection, commit, end, not_written};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
@@ -193,7 +193,7 @@ fn apart(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Option<Commit> {
 fn refused(written: QueryResult<bool>) -> Commit {
     match written {
         Ok(_) => Commit::Fenced,
-        Err(error) => Commit::Failed(StoreError::database("write the phase", error)),
+        Err(error) => Commit::Failed(not_written(error)),
     }
 }
 

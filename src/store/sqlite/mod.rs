@@ -40,18 +40,18 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
-use super::due::{abandoned, due_jobs, due_keys, job, listed_jobs};
+use super::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
-    Abandoned, Change, Claim, Commit, Created, DueJob, DueKey, Erase, ExpiryPlace, Guard, Hold,
-    JobAt, JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved,
-    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
-    is_nested,
+    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved, RowTimes,
+    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::phase::StagedJob;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -459,46 +459,35 @@ impl Store for Sqlite {
             limit: limit.into(),
         };
         let rows = self.run("look for due keys", |conn| look.load::<sql::DueKeyRow>(conn)).await?;
-        let is_full = rows.len() >= limit as usize;
-        Ok(due_keys(rows.into_iter().filter_map(sql::due_key).collect(), is_full))
+        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
 
-    async fn abandoned(
+    async fn held(
         &self,
-        created: Option<Created>,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
-        grace: Duration,
         limit: u32,
-    ) -> Result<Page<Abandoned, ExpiryPlace>, StoreError> {
-        let ((from_ms, to_ms), grace_ms) = (Created::expiry(created), millis(grace));
-        let look = sql::AbandonedKeys {
-            from_ms,
-            to_ms,
-            grace_ms,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let look = sql::HeldKeys {
+            from: from.timestamp_millis(),
+            to: to.timestamp_millis(),
             expires_at: after.expires_at.timestamp_millis(),
             scope: after.scope.clone(),
             key: after.key.clone(),
             limit: limit.into(),
+            again: limit.into(),
         };
-        let rows = self
-            .run("look for abandoned keys", |conn| {
-                look.load::<(i64, String, String, Vec<u8>, i64)>(conn)
-            })
-            .await?;
-        let is_full = rows.len() >= limit as usize;
-        let known = |(expires_at, scope, key, id, token): (_, _, _, Vec<u8>, _)| {
-            let expires_at = DateTime::from_timestamp_millis(expires_at)?;
-            Some((expires_at, scope, key, sql::uuid(&id, "request_id").ok()?, token))
-        };
-        Ok(abandoned(rows.into_iter().filter_map(known).collect(), is_full))
+        let rows =
+            self.run("look for held keys", |conn| look.load::<sql::HeldKeyRow>(conn)).await?;
+        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
-    async fn enrol(&self, abandoned: &Abandoned) -> Result<bool, StoreError> {
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
         let enrol = sql::Enrol {
-            scope: abandoned.scope.as_str().to_owned(),
-            key: abandoned.key.as_str().to_owned(),
-            request_id: abandoned.request_id.as_bytes().to_vec(),
-            token: abandoned.lease_token,
+            scope: held.scope.as_str().to_owned(),
+            key: held.key.as_str().to_owned(),
+            request_id: held.request_id.as_bytes().to_vec(),
+            token: held.lease_token,
         };
         let doing = "enter an abandoned key among the due ones";
         Ok(self.run(doing, |conn| enrol.execute(conn)).await? == 1)
@@ -518,14 +507,13 @@ impl Store for Sqlite {
         let look = sql::DueJobs {
             run_after: after.run_after.timestamp_millis(),
             scope: after.scope.clone(),
-            request_id: after.request_id.as_bytes().to_vec(),
+            request_id: after.request_id.clone(),
             position: after.position,
             limit: limit.into(),
         };
         let rows =
             self.run("look for staged jobs", |conn| look.load::<sql::DueJobRow>(conn)).await?;
-        let is_full = rows.len() >= limit as usize;
-        Ok(due_jobs(rows.into_iter().filter_map(sql::due_job).collect(), is_full))
+        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
@@ -803,16 +791,34 @@ fn writing(
     guard: &Guard<'_>,
     writes: Writes<'_, Sqlite>,
 ) -> impl Fn(&mut SqliteConnection) -> QueryResult<()> + Send + 'static {
-    let Writes { statements, jobs, .. } = writes;
+    let Writes { statements, jobs, within } = writes;
     let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
     move |conn| {
+        let began = Moment::now();
         for statement in &statements.all {
             (statement.run)(conn)?;
+            // One that is under way is not interrupted: diesel has no word for it.
+            if began.elapsed() > within {
+                return Err(Error::QueryBuilderError(Box::new(TimeLimitPassed)));
+            }
         }
         for job in &jobs {
             job.execute(conn)?;
         }
         Ok(())
+    }
+}
+
+/// Among diesel's errors: the statements of a phase took longer than they may.
+#[derive(Debug, thiserror::Error)]
+#[error("the statements took longer than their time limit")]
+struct TimeLimitPassed;
+
+/// What the store says of an error of the statements that a phase handed over.
+fn not_written(error: Error) -> StoreError {
+    match error {
+        Error::QueryBuilderError(error) if error.is::<TimeLimitPassed>() => StoreError::TimeLimit,
+        error => StoreError::database("write the phase", error),
     }
 }
 

@@ -16,8 +16,8 @@ use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
 use crate::store::{
-    Change, Claim, Guard, Hold, JobAt, KeySummary, NewRow, Right, Seen, Status, StoreError,
-    Undelivered,
+    Change, Claim, Guard, Hold, JobAt, JobPlace, KeyPlace, KeySummary, NewRow, Right, Seen, Status,
+    StoreError, Undelivered,
 };
 
 macro_rules! bind {
@@ -514,17 +514,22 @@ statement! {
 }
 
 statement! {
-    /// Rows whose holder died young.
-    AbandonedKeys for Db, rows (BigInt, Text, Text, Binary, BigInt),
+    /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
+    /// progress that the index of due rows does not have; and, of a full page, where it ends.
+    HeldKeys for Db, rows (BigInt, Text, Text, Binary, BigInt, BigInt, Bool),
     {
-        from_ms: i64, to_ms: i64, grace_ms: i64, expires_at: i64, scope: String, key: String,
-        limit: i64,
+        from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64, again: i64,
     },
-    "SELECT expires_at, scope, idempotency_key, request_id, lease_token FROM atomic_phases_keys \
-     WHERE expires_at >= ", [NOW], " + ", from_ms, " AND expires_at <= ", [NOW], " + ", to_ms,
-    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [NOW], " - ",
-    grace_ms, " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
-    ") ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+    "WITH read AS MATERIALIZED (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
+     WHERE expires_at >= ", from, " AND expires_at <= ", to,
+    " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
+    ") ORDER BY expires_at, scope, idempotency_key LIMIT ", limit,
+    ") SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     max(0, coalesce(locked_until, 0) - ", [NOW], "), false FROM read WHERE is_held \
+     UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0, true \
+     FROM read WHERE (SELECT count(*) FROM read) = ", again,
+    " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
 }
 
 statement! {
@@ -828,6 +833,38 @@ statement! {
 pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool, Vec<u8>);
 pub(super) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
 pub(super) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
+
+pub(super) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
+
+/// Where the search goes on behind it.
+pub(super) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
+    KeyPlace { run_after: moment(*run_after), scope: scope.clone(), key: key.clone() }
+}
+
+pub(super) fn job_place((run_after, scope, request_id, position, ..): &DueJobRow) -> JobPlace {
+    JobPlace {
+        run_after: moment(*run_after),
+        scope: scope.clone(),
+        request_id: request_id.clone(),
+        position: *position,
+    }
+}
+
+/// What is out of a timestamp's range is beyond its last.
+fn moment(millis: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_millis(millis).unwrap_or(match millis {
+        0.. => DateTime::<Utc>::MAX_UTC,
+        _ => DateTime::<Utc>::MIN_UTC,
+    })
+}
+
+/// The request id of a row that has none is nobody's: no guarded statement finds a row by it.
+pub(super) fn held_key(
+    (expires_at, scope, key, id, token, left, is_the_last): HeldKeyRow,
+) -> due::HeldKeyRow {
+    let id = Uuid::from_slice(&id).unwrap_or_default();
+    (moment(expires_at), scope, key, id, token, left, is_the_last)
+}
 
 pub(super) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {
     let (run_after, scope, key, status, token, definition, version, past_grace, id) = row;

@@ -1,0 +1,77 @@
+//! G16: slow phases of some scopes hold all the connections that phases have. What that does to a request of
+//! another scope: it waits, and is not used up.
+
+use std::time::Duration;
+
+use crate::support::db::url_of;
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::{
+    Engine, PhaseResult, Postgres, Reply, RequestContext, Scope, Tx, atomic_phases,
+    store::{PoolSettings, Status},
+    worker::Completer,
+};
+use serde::{Deserialize, Serialize};
+
+/// A phase that takes as long as the request says.
+#[derive(Clone, Serialize, Deserialize)]
+struct Slow {
+    milliseconds: u64,
+}
+
+#[atomic_phases(name = "slow", version = 1)]
+impl Slow {
+    #[phase]
+    async fn answered(
+        &self,
+        tx: &mut Tx<'_, Postgres>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Reply> {
+        Postgres::insert_step(tx, &ctx.uuid(0).to_string(), "answered").await?;
+        tokio::time::sleep(Duration::from_millis(self.milliseconds)).await;
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_request_that_gets_no_connection_does_not_come_to_the_attempt_cap() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(20) };
+    let narrow = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
+    let builder = Engine::builder(narrow).register::<Slow>();
+    let engine = builder.lease(Duration::from_secs(60)).max_attempts(3).build().unwrap();
+    let victim = Scope::new("victim").unwrap();
+    engine.call(&victim, &key("k"), Slow { milliseconds: 1 }).accept().await.unwrap();
+    let hog = |scope: &str, name: &str| {
+        let (engine, scope, name) = (engine.clone(), Scope::new(scope).unwrap(), key(name));
+        let slow = Slow { milliseconds: 600_000 };
+        tokio::spawn(async move { engine.call(&scope, &name, slow).await })
+    };
+    let hogs = [hog("a", "1"), hog("a", "2"), hog("b", "1")];
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND state = 'idle in transaction'";
+    until(async || db.number(open).await == 3).await;
+    for _ in 0..6 {
+        Completer::new(&engine, config()).run_once().await.unwrap();
+        let standing = engine.status(&victim, &key("k")).await.unwrap().unwrap();
+        assert_eq!(standing.status, Status::FailedRetryable, "{:?}", standing.reason);
+        db.sql("UPDATE atomic_phases_keys SET run_after = created_at WHERE scope = 'victim'").await;
+    }
+    let tried = "SELECT lease_token FROM atomic_phases_keys WHERE scope = 'victim'";
+    assert!(db.number(tried).await >= 6, "and each time it was tried");
+    hogs.iter().for_each(tokio::task::JoinHandle::abort);
+    // Detached from their callers, the phases end with the connections that they hold.
+    db.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND state = 'idle in transaction'",
+    )
+    .await;
+    until(async || {
+        db.sql("UPDATE atomic_phases_keys SET run_after = created_at WHERE scope = 'victim' AND run_after IS NOT NULL").await;
+        Completer::new(&engine, config()).run_once().await.unwrap();
+        let standing = engine.status(&victim, &key("k")).await.unwrap().unwrap();
+        standing.status == Status::Completed
+    })
+    .await;
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}

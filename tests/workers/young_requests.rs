@@ -1,0 +1,149 @@
+//! G17: requests whose holder died in its first seconds, before they enter the index of due rows: found when
+//! their own lease ends, whatever lease other nodes have and whatever becomes of the database's clock.
+
+use std::time::Duration;
+
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::worker::Completer;
+
+on_both_stores! {
+    g17_a_young_request_is_found_between_two_full_sweeps,
+    g17_a_young_request_with_another_lease_is_found_when_that_ends,
+}
+
+/// How many rows the index of due rows does not have.
+const HIDDEN: &str = "SELECT count(*) FROM atomic_phases_keys WHERE run_after IS NULL";
+
+/// The row is ten seconds older; its lease ends so many milliseconds from now.
+async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
+    let sql = match is_postgres::<S>() {
+        false => format!(
+            "expires_at = expires_at - 10000, \
+             locked_until = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + {lease_ends_in}"
+        ),
+        true => format!(
+            "expires_at = expires_at - interval '10 s', \
+             locked_until = clock_timestamp() + {lease_ends_in} * interval '1 ms'"
+        ),
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET {sql}")).await;
+}
+
+/// A holder that dies within its first seconds leaves no entry in the index of due rows.
+async fn g17_a_young_request_is_found_between_two_full_sweeps<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut completer = Completer::new(&engine, config());
+    assert_eq!(completer.run_once().await.unwrap().total(), 0, "the full sweep at its start");
+    dies_in_its_call(&engine, "k", book(20)).await;
+    assert_eq!(db.number(HIDDEN).await, 1);
+    age(&db, -1000).await;
+    assert_eq!(completer.run_once().await.unwrap().finished, 1);
+    assert_eq!(app.provider.effects(), 1);
+}
+
+/// Its holder had another lease than the node that looks for it, and is dead when it is read. It is read once.
+async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut completer = Completer::new(&engine, config());
+    assert_eq!(completer.run_once().await.unwrap().total(), 0, "the full sweep at its start");
+    dies_in_its_call(&engine, "k", book(20)).await;
+    age(&db, 1500).await;
+    assert_eq!(completer.run_once().await.unwrap().total(), 0, "its lease lives");
+    assert_eq!(db.number(HIDDEN).await, 1);
+    let completer = tokio::sync::Mutex::new(completer);
+    until(async || completer.lock().await.run_once().await.unwrap().finished == 1).await;
+    assert_eq!(app.provider.effects(), 1);
+}
+
+#[cfg(feature = "simulation")]
+mod simulated {
+    use super::*;
+    use atomic_phases::simulation::{Database, Memory, simulate};
+    use atomic_phases::{store::Status, worker::WorkerConfig};
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// How the database's clock is set, and whether before the request is made or when its holder has died.
+    enum Clock {
+        IsSteady,
+        IsSetForward(Duration),
+        IsSetBack(Duration),
+        WasSetBack(Duration),
+    }
+
+    /// How long a request of a node with this lease, which dies young, waits for workers of one with 30 s.
+    fn settled_after(lease: Duration, clock: Clock) -> Duration {
+        simulate(1, || async move {
+            let database = Database::default();
+            let app = App::default();
+            let with = |lease| {
+                engine_with(&Memory::connect(&database), &app, |builder| builder.lease(lease))
+            };
+            let (dying, living) = (with(lease), with(seconds(30)));
+            let workers = living.spawn_workers(WorkerConfig::default()).unwrap();
+            tokio::time::sleep(seconds(30)).await;
+            if let Clock::WasSetBack(by) = clock {
+                database.set_clock_back(by);
+            }
+            dies_in_its_call(&dying, "k", book(20)).await;
+            drop(dying);
+            match clock {
+                Clock::IsSetForward(by) => database.set_clock_forward(by),
+                Clock::IsSetBack(by) => database.set_clock_back(by),
+                Clock::IsSteady | Clock::WasSetBack(_) => {}
+            }
+            let began = tokio::time::Instant::now();
+            while status(&living, "k").await.status != Status::Completed
+                && began.elapsed() < seconds(3000)
+            {
+                tokio::time::sleep(seconds(1)).await;
+            }
+            drop(workers);
+            assert_eq!(app.provider.effects(), 1);
+            began.elapsed()
+        })
+    }
+
+    /// A lease, the delay with which young rows are read, and a few looks.
+    #[track_caller]
+    fn is_within(waited: Duration, lease: u64) {
+        assert!(waited < seconds(lease + 20), "it is settled after {waited:?}");
+    }
+
+    #[test]
+    fn g17_with_one_lease_and_a_steady_clock() {
+        is_within(settled_after(seconds(30), Clock::IsSteady), 30);
+    }
+
+    /// As in a rolling deploy that shortens the lease, or with two engines on one database.
+    #[test]
+    fn g17_under_a_longer_lease() {
+        is_within(settled_after(seconds(120), Clock::IsSteady), 120);
+    }
+
+    #[test]
+    fn g17_under_a_shorter_lease() {
+        is_within(settled_after(seconds(3), Clock::IsSteady), 10);
+    }
+
+    #[test]
+    fn g17_where_the_clock_is_set_forward() {
+        is_within(settled_after(seconds(30), Clock::IsSetForward(seconds(600))), 30);
+    }
+
+    /// The lease ends later by that.
+    #[test]
+    fn g17_where_the_clock_is_set_back() {
+        is_within(settled_after(seconds(30), Clock::IsSetBack(seconds(600))), 630);
+    }
+
+    #[test]
+    fn g17_where_the_clock_was_set_back_before() {
+        is_within(settled_after(seconds(30), Clock::WasSetBack(seconds(600))), 30);
+    }
+}
