@@ -133,6 +133,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: &KeyRow,
     ) -> Option<StrandedBecause> {
+        if self.has_no_code() {
+            return None;
+        }
         match self.judge(scope, key, row) {
             Err(CallError::Unreadable { .. }) => Some(StrandedBecause::Sealed),
             Err(_) => Some(StrandedBecause::NewerForm),
@@ -155,6 +158,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         phases: &str,
         recovery_point: &str,
     ) -> Option<StrandedBecause> {
+        if self.has_no_code() {
+            return None;
+        }
         match self.registry.find(definition, version) {
             Err(because) => Some(because),
             Ok(_) if PhaseList::parse(phases).is_none() => Some(StrandedBecause::NewerForm),
@@ -163,6 +169,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             }
             Ok(_) => None,
         }
+    }
+
+    /// An engine without a definition is an operator's, on a database alone: it runs nothing, and so nothing is
+    /// stranded at it.
+    pub(crate) fn has_no_code(&self) -> bool {
+        self.registry.entries().next().is_none()
     }
 
     /// The definition, where it is registered.

@@ -161,7 +161,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             dead_letters: count(counted.dead_letters, waiting),
             oldest_waiting: counted.oldest_waiting,
             due: count(counted.due, due),
-            stranded: count(counted.stranded, waiting || due),
+            stranded: match self.core.has_no_code() {
+                true => Count::default(),
+                false => count(counted.stranded, waiting || due),
+            },
             dead_jobs: count(counted.dead_jobs, counted.dead_jobs_are_more),
         })
     }

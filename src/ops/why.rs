@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::config::Settings;
-use crate::definition::Definition;
+use crate::definition::{Definition, ListedKind, PhaseList};
 use crate::engine::StrandedBecause;
 use crate::store::{ERASED, KeyRow, Status};
 
@@ -151,14 +151,26 @@ impl Facts<'_> {
 
     fn tries(&self) -> String {
         let counted = self.row.attempts.saturating_sub(self.row.forgiven_attempts);
-        format!("attempt {counted} of {}", self.settings.max_attempts)
+        match self.definition {
+            Some(_) => format!("attempt {counted} of {}", self.settings.max_attempts),
+            // What another build allows is not known.
+            None => format!("attempt {counted}"),
+        }
     }
 
     /// Whether the phase whose outcome is unknown has somebody to be asked.
     fn is_asked(&self) -> bool {
         let Some(intent) = &self.row.open_intent else { return false };
-        let phases = self.definition.map_or(&[][..], |definition| definition.phases);
-        phases.iter().any(|phase| phase.is_called(intent) && phase.reconciles)
+        if let Some(definition) = self.definition {
+            let mut phases = definition.phases.iter();
+            return phases.any(|phase| phase.is_called(intent) && phase.reconciles);
+        }
+        // What the row tells: a phase has a reconcile function exactly if it is called at most once.
+        let listed = PhaseList::parse(&self.row.phases);
+        listed.is_some_and(|PhaseList(listed)| {
+            let mut listed = listed.iter();
+            listed.any(|phase| phase.name == *intent && phase.kind == ListedKind::AtMostOnce)
+        })
     }
 }
 
@@ -270,13 +282,17 @@ fn stranded(facts: &Facts<'_>) -> Why {
 }
 
 fn unknown(facts: &Facts<'_>) -> Why {
-    let (row, most) = (facts.row, facts.settings.max_reconciles);
+    let row = facts.row;
+    let most = match facts.definition {
+        Some(_) => format!(" of {}", facts.settings.max_reconciles),
+        None => String::new(),
+    };
     let next = facts.after(row.back_off_left);
     let (call, because) = (facts.call(), facts.because());
     if facts.is_asked() {
         let sentence = format!(
             "Whether {call} was executed is unknown{because}; its reconcile function is asked at {}, and was \
-             asked {} of {most} times, or an operator says it.",
+             asked {}{most} times, or an operator says it.",
             facts.at(next),
             row.reconciles
         );

@@ -1,0 +1,137 @@
+//! What is done: each act is about the version that was looked at right before, and has a reason.
+
+use std::io::{IsTerminal, Read};
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::arguments::{Because, Format, Ids, Jobs, Said, Word};
+use crate::ask::Api;
+use crate::end::{End, Failure};
+use crate::read::{JOBS, segment};
+use crate::table::{plain, print};
+
+#[derive(Clone, Copy)]
+pub(crate) enum Act {
+    Retry,
+    Erase,
+}
+
+/// Does it with each, one by one, and says what became of each.
+pub(crate) fn on_each(api: &Api, act: Act, ids: &Ids, because: &Because) -> Result<End, Failure> {
+    let word = match act {
+        Act::Retry => "retry",
+        Act::Erase => "erase",
+    };
+    each(ids, |id| act_on(api, &format!("/requests/{}", segment(id)), word, &why(because)))
+}
+
+fn why(because: &Because) -> String {
+    json!({ "reason": because.reason }).to_string()
+}
+
+/// Looks, and acts on what it saw.
+fn act_on(api: &Api, path: &str, act: &str, body: &str) -> Result<Value, Failure> {
+    let version = api.get(path)?.version.unwrap_or_default();
+    Ok(api.post(&format!("{path}/{act}"), body, Some(&version))?.json)
+}
+
+/// Says a word about one request.
+pub(crate) fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
+    let body = match &word.said {
+        Said::Executed { phase, output, because } => {
+            let output = given(output)?;
+            // As it was given: a number keeps its digits.
+            let output: &RawValue = serde_json::from_str(&output)
+                .map_err(|error| Failure::usage(format!("--output is no JSON: {error}")))?;
+            let (phase, reason) = (json!(phase), json!(because.reason));
+            format!(r#"{{"word":"executed","phase":{phase},"output":{output},"reason":{reason}}}"#)
+        }
+        Said::NotExecuted { phase, attempt, because } => {
+            json!({ "word": "not_executed", "phase": phase, "attempt": attempt, "reason": because.reason })
+                .to_string()
+        }
+        Said::Finish { status, headers, body, because } => {
+            let lines: Result<Vec<[String; 2]>, Failure> = headers.iter().map(|line| header(line)).collect();
+            let reply = json!({ "status": status, "headers": lines?, "body": given(body)? });
+            json!({ "word": "finish", "reply": reply, "reason": because.reason }).to_string()
+        }
+    };
+    let needs_code = !matches!(word.said, Said::Finish { .. });
+    if needs_code && !api.has_code() {
+        let text = "whether the later phases can read it only a service knows: ask --url";
+        return Err(Failure::usage(text));
+    }
+    each(&Ids { ids: vec![word.id.clone()] }, |id| {
+        act_on(api, &format!("/requests/{}", segment(id)), "resolve", &body)
+    })
+}
+
+fn header(line: &str) -> Result<[String; 2], Failure> {
+    let (name, value) =
+        line.split_once(':').ok_or_else(|| Failure::usage("a header line is `name: value`"))?;
+    Ok([name.trim().to_owned(), value.trim().to_owned()])
+}
+
+/// A value of the command line, or, of `-`, the standard input.
+fn given(value: &str) -> Result<String, Failure> {
+    if value != "-" {
+        return Ok(value.to_owned());
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+pub(crate) fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
+    let (act, ids, because) = match command {
+        Jobs::List { limit } => {
+            let mut page = api.get(&format!("/jobs?limit={limit}"))?.json;
+            if let Value::Array(rows) = page["rows"].take() {
+                print(&rows, &JOBS, format);
+            }
+            return Ok(End::Fine);
+        }
+        Jobs::Retry { ids, because } => ("retry", ids, because),
+        Jobs::Discard { ids, because } => ("discard", ids, because),
+    };
+    each(ids, |id| act_on(api, &format!("/jobs/{}", segment(id)), act, &why(because)))
+}
+
+/// Acts on each id, and says what became of it: a refusal ends nothing but itself.
+fn each(ids: &Ids, act: impl Fn(&str) -> Result<Value, Failure>) -> Result<End, Failure> {
+    let (mut done, mut failed) = (0_u32, None);
+    for id in read_ids(ids)? {
+        match act(&id) {
+            Ok(told) => {
+                println!("{} {}", plain(&id), told["outcome"].as_str().unwrap_or("done"));
+                done += 1;
+            }
+            Err(failure) => {
+                eprintln!("{} {}", plain(&id), plain(&failure.text));
+                failed = Some(failure.end);
+            }
+        }
+    }
+    Ok(match failed {
+        None => End::Fine,
+        Some(_) if done > 0 => End::Partly,
+        Some(end) => end,
+    })
+}
+
+fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
+    if ids.iter().all(|id| id != "-") {
+        return Ok(ids.clone());
+    }
+    if ids.len() > 1 {
+        return Err(Failure::usage("`-` stands for all ids: say it alone"));
+    }
+    if std::io::stdin().is_terminal() {
+        eprintln!("ids, one a line, are read from the terminal");
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    let ids = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    Ok(ids.map(ToOwned::to_owned).collect())
+}

@@ -1,0 +1,75 @@
+//! [`Api`]: the JSON API, wherever it is.
+
+use serde_json::Value;
+
+use crate::arguments::{Way, Whom};
+use crate::database::Local;
+use crate::end::{End, Failure};
+use crate::remote::Remote;
+
+/// The JSON API: of a service, or of the library in here on a database.
+pub(crate) enum Api {
+    Remote(Remote),
+    Local(Box<Local>),
+}
+
+/// What was answered, of whatever status.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) version: Option<String>,
+    pub(crate) json: Value,
+}
+
+/// One request.
+pub(crate) struct Asking<'a> {
+    pub(crate) path: &'a str,
+    /// JSON; `None`: a GET.
+    pub(crate) body: Option<&'a str>,
+    /// What an act is about.
+    pub(crate) version: Option<&'a str>,
+}
+
+impl Api {
+    pub(crate) fn of(way: &Way) -> Result<Self, Failure> {
+        match way.whom()? {
+            Whom::Service(url) => Remote::to(&url, way).map(Self::Remote),
+            Whom::Database(url) => Local::on(&url, way).map(|local| Self::Local(Box::new(local))),
+        }
+    }
+
+    /// Whether the application's code answers: only it can open values and judge outputs.
+    pub(crate) fn has_code(&self) -> bool {
+        matches!(self, Self::Remote(_))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(&Asking { path, body: None, version: None })
+    }
+
+    pub(crate) fn post(
+        &self,
+        path: &str,
+        body: &str,
+        version: Option<&str>,
+    ) -> Result<Answer, Failure> {
+        self.ask(&Asking { path, body: Some(body), version })
+    }
+
+    fn ask(&self, asking: &Asking<'_>) -> Result<Answer, Failure> {
+        let answer = match self {
+            Self::Remote(remote) => remote.ask(asking),
+            Self::Local(local) => local.ask(asking),
+        }?;
+        if answer.status == 200 {
+            return Ok(answer);
+        }
+        let (code, detail) = (answer.json["code"].as_str(), answer.json["detail"].as_str());
+        let Some(code) = code else {
+            let text = format!("HTTP {}, and it is none of atomic-phases' API", answer.status);
+            return Err(Failure { end: End::Error, text });
+        };
+        let title = answer.json["title"].as_str().unwrap_or(code);
+        let text = format!("{title}: {}", detail.unwrap_or_default());
+        Err(Failure { end: End::of_problem(code), text })
+    }
+}

@@ -1,0 +1,267 @@
+//! What is asked.
+
+use std::io::Read;
+
+use serde_json::{Map, Value, json};
+
+use crate::arguments::{Because, Filter, Format, What};
+use crate::ask::Api;
+use crate::end::{End, Failure};
+use crate::table::{Column, print, table, text, time};
+
+const LIST: [Column; 8] = [
+    ("REQUEST", |row| text(&row["id"])),
+    ("DEFINITION", definition),
+    ("STATE", |row| text(&row["state"])),
+    ("AT PHASE", |row| {
+        text(if row["open_call"].is_null() { &row["recovery_point"] } else { &row["open_call"] })
+    }),
+    ("WHY", |row| text(&row["reason"])),
+    ("TRIES", |row| text(&row["attempts"])),
+    ("SINCE", |row| {
+        time(if row["waiting_since"].is_null() {
+            &row["created_at"]
+        } else {
+            &row["waiting_since"]
+        })
+    }),
+    ("NEXT", |row| time(&row["next_at"])),
+];
+
+const AUDIT: [Column; 7] = [
+    ("WHEN", |row| time(&row["at"])),
+    ("WHO", |row| text(&row["actor"])),
+    ("ACT", |row| text(&row["act"])),
+    ("OUTCOME", |row| text(&row["outcome"])),
+    ("REQUEST", |row| text(&row["request"])),
+    ("REASON", |row| text(&row["reason"])),
+    ("REFUSED BECAUSE", |row| text(&row["refused_because"])),
+];
+
+fn definition(row: &Value) -> String {
+    format!("{} v{}", text(&row["definition"]), text(&row["definition_version"]))
+}
+
+/// How much waits.
+pub(crate) fn status(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/overview")?.json;
+    if !api.has_code() {
+        // Without the application's code, every definition is unknown.
+        told["stranded"] = Value::Null;
+    }
+    match format {
+        Format::Table => {
+            let count = |name: &str| {
+                let more = if told[name]["or_more"] == true { " or more" } else { "" };
+                format!("{}{more}", text(&told[name]["number"]))
+            };
+            let oldest = match told["oldest_waiting"].is_null() {
+                true => String::new(),
+                false => format!(" (oldest {})", time(&told["oldest_waiting"])),
+            };
+            println!(
+                "waiting     {} unknown, {} dead letters{oldest}",
+                count("unknown"),
+                count("dead_letters")
+            );
+            println!("due         {}", count("due"));
+            if !told["stranded"].is_null() {
+                println!("stranded    {}", count("stranded"));
+            }
+            println!("dead jobs   {}", count("dead_jobs"));
+        }
+        _ => println!(
+            "{}",
+            if format == Format::Json { format!("{told:#}") } else { told.to_string() }
+        ),
+    }
+    let waits = ["unknown", "dead_letters", "stranded", "dead_jobs"];
+    let found =
+        waits.iter().any(|name| told[name]["number"].as_u64().is_some_and(|number| number > 0));
+    Ok(if found { End::Found } else { End::Fine })
+}
+
+/// Pages of requests, until there are as many as were asked for.
+pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
+    let mut body = Map::new();
+    let mut wants = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body.insert(name.to_owned(), value);
+        }
+    };
+    wants("state", filter.state.clone().map(Value::from));
+    wants("definition", filter.definition.clone().map(Value::from));
+    wants("version", filter.definition_version.map(Value::from));
+    wants("phase", filter.phase.clone().map(Value::from));
+    wants("reason", filter.reason.clone().map(Value::from));
+    wants("scope", filter.scope.clone().map(Value::from));
+    wants("older_than", filter.older_than.clone().map(Value::from));
+    wants("waiting_for", filter.waiting_for.clone().map(Value::from));
+    wants("stranded", filter.stranded.then_some(Value::from(true)));
+    if filter.stranded && !api.has_code() {
+        return Err(Failure::usage("which requests are stranded only a service knows: ask --url"));
+    }
+    let mut rows = Vec::new();
+    let mut looked_to = Value::Null;
+    let more = loop {
+        let left = filter.limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+        if left == 0 {
+            break true;
+        }
+        body.insert("limit".to_owned(), left.min(1000).into());
+        let mut page =
+            api.post("/requests/search", &Value::Object(body.clone()).to_string(), None)?.json;
+        if let Value::Array(found) = page["rows"].take() {
+            rows.extend(found);
+        }
+        looked_to = page["looked_to"].take();
+        match page["next"].take() {
+            Value::String(next) if looked_to.is_null() => {
+                body.insert("cursor".to_owned(), next.into())
+            }
+            // It looked at ten thousand rows: enough for one command.
+            Value::String(_) => break true,
+            _ => break false,
+        };
+    };
+    if !api.has_code() {
+        rows.iter_mut().for_each(|row| row["stranded"] = Value::Null);
+    }
+    print(&rows, &LIST, format);
+    if more && looked_to.is_null() {
+        eprintln!("note: there may be more; --limit");
+    } else if more {
+        eprintln!("note: looked as far as {}; there may be more", text(&looked_to));
+    }
+    Ok(End::Fine)
+}
+
+pub(crate) fn find(api: &Api, scope: &str, format: Format) -> Result<End, Failure> {
+    let mut key = String::new();
+    std::io::stdin().read_to_string(&mut key)?;
+    let sought = json!({ "scope": scope, "key": key.trim() }).to_string();
+    let found = api.post("/requests/find", &sought, None)?;
+    print(&[found.json], &LIST, format);
+    Ok(End::Fine)
+}
+
+pub(crate) fn why(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let why = api.get(&format!("/requests/{}/why", segment(id)))?.json;
+    match format {
+        Format::Table | Format::Ids => println!("{}", text(&why["sentence"])),
+        Format::Json => println!("{why:#}"),
+        Format::Jsonl => println!("{why}"),
+    }
+    Ok(End::Fine)
+}
+
+pub(crate) fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let shown = api.get(&format!("/requests/{}", segment(id)))?.json;
+    match format {
+        Format::Json => println!("{shown:#}"),
+        Format::Jsonl => println!("{shown}"),
+        Format::Ids => println!("{}", text(&shown["request"]["id"])),
+        Format::Table => print!("{}", details(&shown)),
+    }
+    Ok(End::Fine)
+}
+
+/// A request as a person reads it.
+fn details(shown: &Value) -> String {
+    let row = &shown["request"];
+    let mut out = format!(
+        "{}\n{} · {} · scope #{} · key #{} · attempt {}\n{}\n\n",
+        text(&row["id"]),
+        definition(row),
+        text(&row["state"]),
+        text(&row["scope_hash"]),
+        text(&row["key_hash"]),
+        text(&row["attempts"]),
+        text(&shown["why"]["sentence"]),
+    );
+    let rows = |name: &str| shown[name].as_array().cloned().unwrap_or_default();
+    let phases: [Column; 3] = [
+        ("PHASE", |phase| text(&phase["name"])),
+        ("KIND", |phase| text(&phase["kind"])),
+        ("STANDS", |phase| text(&phase["stands"])),
+    ];
+    out.push_str(&table(&rows("phases"), &phases));
+    let happened: [Column; 3] = [
+        ("WHEN", |event| text(&event["at"])),
+        ("WHAT", |event| {
+            text(if event["act"].is_null() { &event["what"] } else { &event["act"]["act"] })
+        }),
+        ("", |event| match &event["act"] {
+            Value::Null if event["text"].is_null() => String::new(),
+            Value::Null => text(&event["text"]),
+            act => format!(
+                "{} by {}: {}",
+                text(&act["outcome"]),
+                text(&act["actor"]),
+                text(&act["reason"])
+            ),
+        }),
+    ];
+    out.push('\n');
+    out.push_str(&table(&rows("timeline"), &happened));
+    let jobs = rows("jobs");
+    if !jobs.is_empty() {
+        out.push('\n');
+        out.push_str(&table(&jobs, &JOBS));
+    }
+    out
+}
+
+pub(crate) const JOBS: [Column; 6] = [
+    ("JOB", |job| text(&job["id"])),
+    ("NAME", |job| text(&job["name"])),
+    ("TRIES", |job| text(&job["attempts"])),
+    ("STAGED", |job| time(&job["staged_at"])),
+    ("NEXT", |job| time(&job["next_at"])),
+    ("WHY", |job| text(&job["reason"])),
+];
+
+pub(crate) fn audit(
+    api: &Api,
+    request: Option<&str>,
+    limit: u32,
+    format: Format,
+) -> Result<End, Failure> {
+    let of = request.map_or_else(String::new, |id| format!("&request={}", segment(id)));
+    let mut page = api.get(&format!("/audit?limit={limit}{of}"))?.json;
+    let rows = match page["rows"].take() {
+        Value::Array(rows) => rows,
+        _ => Vec::new(),
+    };
+    print(&rows, &AUDIT, format);
+    Ok(End::Fine)
+}
+
+/// Prints the value alone, so that it can be piped. It is the one output that is not made plain.
+pub(crate) fn reveal(api: &Api, id: &str, what: &What, because: &Because) -> Result<End, Failure> {
+    if !api.has_code() {
+        let text = "values are opened by the application's codec: ask --url";
+        return Err(Failure::usage(text));
+    }
+    let what = match what {
+        What::Key => "key",
+        What::Parameters => "parameters",
+        What::Context => "context",
+        What::Outputs => "outputs",
+        What::Reply => "reply",
+    };
+    let body = json!({ "what": what, "reason": because.reason }).to_string();
+    let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None)?.json;
+    match what {
+        "key" => println!("{}\n{}", text(&told["scope"]), text(&told["key"])),
+        "reply" => println!("{:#}", told["reply"]),
+        _ => println!("{}", told["json"].as_str().unwrap_or("null")),
+    }
+    Ok(End::Fine)
+}
+
+/// An id as a part of a path or a query. What is none names nothing.
+pub(crate) fn segment(id: &str) -> &str {
+    let is_id = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    if id.chars().all(is_id) { id } else { "none" }
+}

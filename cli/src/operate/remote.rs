@@ -1,0 +1,106 @@
+//! [`Remote`]: the API of a service.
+
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::tls::{RootCerts, TlsConfig};
+
+use crate::arguments::Way;
+use crate::ask::{Answer, Asking};
+use crate::end::{End, Failure};
+
+/// The largest answer that is read: more than a stored value may have.
+const MOST_BYTES: u64 = 64 << 20;
+
+pub(crate) struct Remote {
+    agent: Agent,
+    base: String,
+    token: Option<String>,
+}
+
+impl Remote {
+    pub(crate) fn to(url: &str, way: &Way) -> Result<Self, Failure> {
+        let is_tls = url.starts_with("https://");
+        if !is_tls && !is_loopback(url) && way.token.is_some() {
+            let text = "a token is sent over https, or to this machine, and nowhere else";
+            return Err(Failure::usage(text));
+        }
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            // A token goes to who was named, and to nobody else.
+            .max_redirects(0)
+            .timeout_global(Some(Duration::from_secs(way.timeout)))
+            .user_agent(concat!("atomic-phases/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        let base = url.trim_end_matches('/').to_owned();
+        Ok(Self { agent, base, token: way.token.clone() })
+    }
+
+    pub(crate) fn ask(&self, asking: &Asking<'_>) -> Result<Answer, Failure> {
+        let url = format!("{}{}", self.base, asking.path);
+        let mut request = ureq::http::Request::builder().uri(url);
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(version) = asking.version {
+            request = request.header("if-match", version);
+        }
+        let sent = match asking.body {
+            None => self.agent.run(request.method("GET").body(())?),
+            Some(body) => {
+                let request = request.method("POST").header("content-type", "application/json");
+                self.agent.run(request.body(body)?)
+            }
+        };
+        let mut response = sent.map_err(|error| unanswered(&error))?;
+        let version = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
+        let version = version.map(ToOwned::to_owned);
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
+        let json = serde_json::from_slice(&body?).unwrap_or_default();
+        Ok(Answer { status, version, json })
+    }
+}
+
+fn unanswered(error: &ureq::Error) -> Failure {
+    let text =
+        format!("the service does not answer: {error}. Whether an act was done is in the audit");
+    Failure { end: End::Error, text }
+}
+
+fn is_loopback(url: &str) -> bool {
+    let place = url.strip_prefix("http://").unwrap_or_default();
+    let place = place.split(['/', '?', '#']).next().unwrap_or_default();
+    if place.contains('@') {
+        return false;
+    }
+    let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_over_http_goes_to_this_machine_only() {
+        for url in ["http://localhost", "http://127.0.0.1:3000/ops", "http://[::1]:1/x"] {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in [
+            "http://example.com",
+            "http://localhost.example.com",
+            "http://localhost@example.com",
+            "http://localhost:x@example.com/",
+            "http://example.com/localhost",
+            "ftp://localhost",
+            "http://10.0.0.1",
+            "http://",
+        ] {
+            assert!(!is_loopback(url), "{url}");
+        }
+    }
+}

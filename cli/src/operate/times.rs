@@ -1,0 +1,38 @@
+//! Times as a person reads them.
+
+use chrono::{DateTime, Utc};
+
+/// How far away a time is: `41m ago`, `in 12s`.
+pub(crate) fn away(time: &str, now: DateTime<Utc>) -> String {
+    let Ok(time) = time.parse::<DateTime<Utc>>() else { return String::new() };
+    let seconds = (time - now).num_seconds();
+    match seconds {
+        0.. => format!("in {}", coarse(seconds.unsigned_abs())),
+        _ => format!("{} ago", coarse(seconds.unsigned_abs())),
+    }
+}
+
+fn coarse(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_one_unit() {
+        let now = "2026-11-22T12:00:00Z".parse().unwrap();
+        let told = |time| away(time, now);
+        assert_eq!(told("2026-11-22T12:00:12.5Z"), "in 12s");
+        assert_eq!(told("2026-11-22T11:18:59.123456Z"), "41m ago");
+        assert_eq!(told("2026-11-22T09:00:00Z"), "3h ago");
+        assert_eq!(told("2026-11-25T12:00:00Z"), "in 3d");
+        assert_eq!(told("soon"), "");
+    }
+}

@@ -1,0 +1,372 @@
+//! `atomic-phases` as it is run: on a database without the application's code, and on a service; its output
+//! and its exit codes.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../tests/support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use atomic_phases::console::Api;
+use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::Store;
+use atomic_phases::{
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Postgres, Reply, Scope,
+    Sqlite, Tx, atomic_phases,
+};
+use serde::{Deserialize, Serialize};
+
+/// How its call ends.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum End {
+    Fine,
+    Unknown,
+    Refused,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CallPilot {
+    end: End,
+    number: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Called {
+    id: u64,
+}
+
+#[atomic_phases(name = "pilots.call", version = 1)]
+impl<Db: Store> CallPilot {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        let _ = (self, tx);
+        Ok(())
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn called(&self, call: ForeignCall) -> PhaseResult<Called, ForeignError> {
+        let id = self.number;
+        match self.end {
+            End::Fine => call.make(async |_| Ok::<_, ForeignError>(Called { id })).await,
+            End::Unknown => {
+                call.make(async |_| Err::<Called, _>(ForeignError::unknown("no answer"))).await
+            }
+            End::Refused => Err(PhaseError::retryable("the line is down").into()),
+        }
+    }
+
+    #[reconcile(called)]
+    async fn find_call(&self) -> PhaseResult<Reconciled<Called>> {
+        let _ = self;
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, called: &Called) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::json(200, called)?)
+    }
+}
+
+async fn call<S: Store>(engine: &Engine<S>, key: &str, end: End) -> Outcome {
+    let (scope, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new(key).unwrap());
+    engine.call(&scope, &key, CallPilot { end, number: 9_007_199_254_740_993 }).await.unwrap()
+}
+
+/// One unknown outcome, one dead letter, one that is finished.
+async fn scene<S: Store>(store: S) -> Engine<S> {
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).register::<CallPilot>().max_attempts(1).build().unwrap();
+    assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Unknown { .. }));
+    assert!(matches!(call(&engine, "dead", End::Refused).await, Outcome::DeadLetter));
+    assert!(matches!(call(&engine, "fine", End::Fine).await, Outcome::Finished(_)));
+    engine
+}
+
+/// The command, on whoever is asked.
+struct Run {
+    way: Vec<String>,
+}
+
+impl Run {
+    fn on(way: &[&str]) -> Self {
+        Self { way: way.iter().map(|word| (*word).to_owned()).collect() }
+    }
+
+    /// Exit code, output, and what was said beside it.
+    fn with(&self, input: &str, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_atomic-phases"));
+        for name in ["URL", "DATABASE_URL", "TOKEN"] {
+            command.env_remove(format!("ATOMIC_PHASES_{name}"));
+        }
+        let mut child = command
+            .env("USER", "ada")
+            .args(&self.way)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A command that reads nothing may be gone by now.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    fn told(&self, arguments: &[&str]) -> (i32, String) {
+        let (code, out, said) = self.with("", arguments);
+        (code, if out.is_empty() { said } else { out })
+    }
+
+    #[track_caller]
+    fn id(&self, state: &str) -> String {
+        let (code, ids) = self.told(&["list", "--state", state, "-o", "ids"]);
+        assert_eq!((code, ids.lines().count()), (0, 1), "{ids}");
+        ids.trim().to_owned()
+    }
+}
+
+/// What every way tells and does alike.
+fn asks_and_acts(run: &Run) {
+    let (code, told) = run.told(&["status"]);
+    assert_eq!(code, 6, "{told}");
+    assert!(told.starts_with("waiting     1 unknown, 1 dead letters (oldest "), "{told}");
+    assert!(told.ends_with("dead jobs   0\n"), "{told}");
+
+    let (code, told) = run.told(&["list"]);
+    assert_eq!((code, told.lines().count()), (0, 4), "{told}");
+    let head: Vec<&str> = told
+        .lines()
+        .next()
+        .unwrap()
+        .split("  ")
+        .filter(|head| !head.is_empty())
+        .map(str::trim)
+        .collect();
+    assert_eq!(
+        head,
+        ["REQUEST", "DEFINITION", "STATE", "AT PHASE", "WHY", "TRIES", "SINCE", "NEXT"]
+    );
+    let (_, told) = run.told(&["list", "--state", "unknown"]);
+    assert!(told.contains("pilots.call v1  unknown  called    no answer  1"), "{told}");
+    let (_, told) = run.told(&["list", "--scope", "tenant-2", "-o", "json"]);
+    assert_eq!(told, "[]\n");
+    let (_, told) = run.told(&["list", "--limit", "2", "-o", "jsonl"]);
+    assert_eq!(told.lines().count(), 2);
+    let rows = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert!(rows.clone().all(|row| row["definition"] == "pilots.call"));
+
+    let (unknown, dead) = (run.id("unknown"), run.id("dead_letter"));
+    let (code, told) = run.told(&["why", &unknown]);
+    assert_eq!(code, 0);
+    assert!(told.starts_with("Whether the call of `called` was executed is unknown: no answer; its reconcile function is asked at "), "{told}");
+    let (code, told) = run.told(&["show", &unknown]);
+    assert_eq!(code, 0);
+    assert!(told.contains("noted     local         done\n"), "{told}");
+    assert!(told.contains("called    at_most_once  call_open\n"), "{told}");
+    assert!(!told.contains("tenant-1"), "{told}");
+    let (code, told, _) = run.with("dead\n", &["find", "--scope", "tenant-1", "-o", "ids"]);
+    assert_eq!((code, told.trim()), (0, dead.as_str()));
+
+    assert_eq!(run.told(&["show", "00000000-0000-4000-8000-000000000000"]).0, 4);
+    assert_eq!(run.told(&["show", "../overview"]).0, 4);
+    assert_eq!(run.told(&["list", "--state", "stuck"]).0, 2);
+    assert_eq!(run.told(&["retry", &dead]).0, 2, "an act needs a reason");
+    assert_eq!(run.told(&["erase", &dead, "--reason", "r"]).0, 2, "an erasure needs a word more");
+
+    // A part of several is refused, and each says why.
+    let ids = format!("{dead}\n{unknown}\n");
+    let (code, told, said) = run.with(&ids, &["retry", "-", "--reason", "the line is up"]);
+    assert_eq!((code, told), (8, format!("{dead} applied\n")));
+    assert!(said.starts_with(&format!("{unknown} The act was refused: ")), "{said}");
+    let (code, told) = run.told(&["retry", &dead, "--reason", "once more"]);
+    assert_eq!((code, told), (0, format!("{dead} already\n")));
+    let (code, _) = run.told(&["retry", &unknown, "--reason", "r"]);
+    assert_eq!(code, 5);
+
+    let finish = [
+        "resolve",
+        &unknown,
+        "finish",
+        "--status",
+        "409",
+        "--header",
+        "content-type: text/plain",
+        "--body",
+        "by hand",
+        "--reason",
+        "ticket 7",
+    ];
+    assert_eq!(run.told(&finish), (0, format!("{unknown} applied\n")));
+    let (code, told) = run.told(&["erase", &unknown, "--yes", "--reason", "asked by its owner"]);
+    assert_eq!((code, told), (0, format!("{unknown} applied\n")));
+
+    let (code, told) = run.told(&["audit", "-o", "jsonl"]);
+    assert_eq!(code, 0);
+    let acts: Vec<serde_json::Value> =
+        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let acts: Vec<(&str, &str, &str)> = acts
+        .iter()
+        .map(|act| ["act", "outcome", "actor"].map(|name| act[name].as_str().unwrap()).into())
+        .collect();
+    let expected = [
+        ("erase", "applied", "ada"),
+        ("resolve.finish", "applied", "ada"),
+        ("retry", "refused", "ada"),
+        ("retry", "already", "ada"),
+        ("retry", "refused", "ada"),
+        ("retry", "applied", "ada"),
+    ];
+    assert_eq!(acts, expected);
+    assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
+}
+
+/// What needs the application's code says so, and whom to ask.
+fn says_what_needs_code(run: &Run) {
+    let id = run.id("finished");
+    for arguments in [
+        &["reveal", &id, "--what", "key", "--reason", "r"][..],
+        &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
+        &["list", "--stranded"],
+    ] {
+        let (code, told) = run.told(arguments);
+        assert_eq!(code, 2);
+        assert!(told.contains("--url"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_in_a_sqlite_file_is_told_and_settled() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    says_what_needs_code(&run);
+    asks_and_acts(&run);
+    // The client hears what the operator said, and the next attempt is made by the application.
+    assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
+    assert!(matches!(call(&engine, "dead", End::Refused).await, Outcome::DeadLetter));
+}
+
+#[tokio::test]
+async fn what_waits_in_postgresql_is_told_and_settled() {
+    let url = cluster::new_database();
+    let _engine = scene(Postgres::connect(&url).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &url]);
+    says_what_needs_code(&run);
+    asks_and_acts(&run);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_asked_with_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let api = Api::new(engine, |head| {
+        let token = head.headers.get("authorization")?.to_str().ok()?;
+        let may = match token {
+            "Bearer secret" => Permissions::admin(),
+            "Bearer weak" => Permissions::viewer(),
+            _ => return None,
+        };
+        Some(Actor::new("ada", may, Scopes::All).unwrap())
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/ops/", listener.local_addr().unwrap());
+    let routes = axum::Router::new().nest("/ops", api.router());
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+
+    let checked = tokio::task::spawn_blocking(move || {
+        let as_whom = |token: &str| Run::on(&["--url", &url, "--token", token]);
+        let (code, told) = as_whom("wrong").told(&["status"]);
+        assert_eq!(code, 3, "{told}");
+        let weak = as_whom("weak");
+        let id = weak.id("dead_letter");
+        let (code, told) = weak.told(&["retry", &id, "--reason", "r"]);
+        assert_eq!(code, 3, "{told}");
+        assert!(
+            told.contains("this needs the permission to act") || told.contains("permission to act"),
+            "{told}"
+        );
+
+        let run = as_whom("secret");
+        let finished = run.id("finished");
+        let (code, told) =
+            run.told(&["reveal", &finished, "--what", "parameters", "--reason", "ticket 7"]);
+        assert_eq!(code, 0, "{told}");
+        assert!(told.contains("9007199254740993"), "{told}");
+        // An output keeps its digits on its way, too; it is none of this phase's type.
+        let unknown = run.id("unknown");
+        let executed = [
+            "resolve",
+            &unknown,
+            "executed",
+            "--phase",
+            "called",
+            "--output",
+            "{\"number\":1}",
+            "--reason",
+            "r",
+        ];
+        let (code, told) = run.told(&executed);
+        assert_eq!(code, 5, "{told}");
+        assert!(told.contains("The output is of another type than the phase's"), "{told}");
+        let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
+        let (code, told) = elsewhere.told(&["status"]);
+        assert_eq!((code, told.contains("https")), (2, true), "{told}");
+        let nobody = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", "2"]);
+        assert_eq!(nobody.told(&["status"]).0, 1);
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+#[tokio::test]
+async fn the_tables_of_a_database_are_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    std::fs::write(&file, "").unwrap();
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let (code, told) = run.told(&["migrate", "status"]);
+    assert_eq!(code, 6);
+    assert!(told.starts_with("missing "), "{told}");
+    assert_eq!(run.told(&["migrate", "up"]).0, 0);
+    assert_eq!(run.told(&["migrate", "status"]), (0, "no migration is missing\n".to_owned()));
+    assert_eq!(run.told(&["status"]).0, 0);
+}
+
+#[test]
+fn usage_errors_exit_with_two() {
+    let nobody = Run::on(&[]);
+    let (code, told) = nobody.told(&["status"]);
+    assert_eq!((code, told.contains("--database-url")), (2, true), "{told}");
+    let both = Run::on(&["--url", "http://localhost", "--database-url", "sqlite://x"]);
+    assert_eq!(both.told(&["status"]).0, 2);
+    for url in ["mysql://host/db", "app.db"] {
+        assert_eq!(Run::on(&["--database-url", url]).told(&["status"]).0, 2, "{url}");
+    }
+    assert_eq!(Run::on(&["--database-url", "sqlite://none.db"]).told(&["status"]).0, 1);
+    assert!(!std::path::Path::new("none.db").exists());
+}
+
+#[test]
+fn completions_and_the_man_page_are_printed() {
+    let run = Run::on(&[]);
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, told) = run.told(&["completions", shell]);
+        assert!(
+            code == 0
+                && told.contains("atomic-phases")
+                && told.contains("dead-letter") | told.contains("retry")
+        );
+    }
+    let (code, told) = run.told(&["man"]);
+    assert!(code == 0 && told.contains(".TH atomic-phases 1"), "{told}");
+    assert!(told.contains("Exit codes"), "{told}");
+}
