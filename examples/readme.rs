@@ -156,7 +156,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Outcome::InProgress { retry_after } => println!("409, ask again in {retry_after:?}"),
         Outcome::Mismatch => println!("422: the key was used for another request"),
         Outcome::Failed { retry_after, .. } => println!("503, a retry in {retry_after:?} resumes"),
-        Outcome::Unknown { retry_after } => println!("409, it is found out in {retry_after:?}"),
+        Outcome::Unknown { retry_after, .. } => println!("409, it is found out in {retry_after:?}"),
         other => println!("{other:?}"), // accepted, given up, erased, or its reply too large to keep
     }
 

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 pub use encrypting::EncryptingCodec;
 
 use crate::key::{IdempotencyKey, Scope};
+use crate::phase::JobId;
 
 /// Where a stored value belongs. Authenticate it together with the value (as the associated data of
 /// an AEAD cipher), and a value that was moved to another row or column does not decode.
@@ -25,6 +26,8 @@ pub struct Place<'a> {
     pub key: &'a IdempotencyKey,
     /// The column's name.
     pub column: &'static str,
+    /// Of the arguments of a staged job: which of the key's jobs it is.
+    pub job: Option<JobId>,
 }
 
 /// Encodes what is stored. Both directions have to be deterministic in their result, not in their

@@ -4,6 +4,7 @@
 //! database restored from yesterday derive the same key, and the provider recognises it (G1).
 
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,14 +21,38 @@ const VERSION: &[u8] = b"v1";
 /// 24 bytes are the 32 characters of a derived key.
 const KEPT_BYTES: usize = 24;
 
+/// How many bytes of a hash tell one way of making derived keys from another.
+const MARK_BYTES: usize = 6;
+
 /// How derived keys are made: the first 32 characters of
 /// `base64url(SHA-256(version, scope, key, definition, phase, fingerprint))`, each field preceded
 /// by its length.
 ///
-/// # Never change it while requests are open
-/// Each of the two options changes every derived key. A row that called its provider under one
-/// key and resumes under another charges twice. All processes on one database share one
-/// configuration; change it when no row is unfinished, or along with the definition's name.
+/// # To replace a secret
+/// The secret and the salt change every derived key. A call that was made under one key and is repeated
+/// under another charges twice, so each row tells, by a mark, under which its calls are made; not the
+/// secret. A row whose call may have been made goes on under the secret that it was made under, where
+/// this process has it. Where it does not, the row is left alone and reported
+/// ([`StrandedBecause::DerivedKeysChanged`](crate::engine::StrandedBecause)).
+///
+/// ```
+/// use atomic_phases::config::DerivedKeys;
+///
+/// # fn example() -> Result<(), atomic_phases::config::SecretTooShort> {
+/// let old = DerivedKeys::plain().with_secret("32 bytes from your secret store.")?;
+/// let new = DerivedKeys::plain().with_secret("another 32 bytes from that store")?;
+/// // In three deployments: first each node learns the new one …
+/// let keys = old.clone().also_continue(new.clone());
+/// // … then new calls are made under it …
+/// let keys = new.clone().also_continue(old);
+/// // … and when `Engine::check` finds no row any more that began under the old one, it goes.
+/// let keys = new;
+/// # Ok(()) }
+/// # example().unwrap();
+/// ```
+///
+/// A key that is used again after its retention is another request to the provider from the second of these
+/// deployments on, as if it were [salted](Self::salted_by_request).
 ///
 /// ```
 /// use atomic_phases::config::DerivedKeys;
@@ -38,6 +63,13 @@ const KEPT_BYTES: usize = 24;
 /// ```
 #[derive(Clone, Default)]
 pub struct DerivedKeys {
+    current: Arc<Derivation>,
+    also: Vec<Arc<Derivation>>,
+}
+
+/// One way of making derived keys.
+#[derive(Clone, Default)]
+pub(crate) struct Derivation {
     secret: Option<Hmac<Sha256>>,
     salt: Salt,
 }
@@ -83,7 +115,8 @@ impl DerivedKeys {
         }
         // HMAC takes a key of any length; its type says otherwise.
         let secret = Hmac::new_from_slice(secret).map_err(|_| too_short)?;
-        Ok(Self { secret: Some(secret), ..self })
+        let current = Derivation { secret: Some(secret), salt: self.current.salt };
+        Ok(Self { current: Arc::new(current), ..self })
     }
 
     /// Adds the row's id: a key that is used again after it expired is a new request to the
@@ -91,9 +124,33 @@ impl DerivedKeys {
     /// the ids of the rows since, and G1 does not hold for those.
     #[must_use]
     pub fn salted_by_request(self) -> Self {
-        Self { salt: Salt::RequestId, ..self }
+        let secret = self.current.secret.clone();
+        let current = Derivation { secret, salt: Salt::RequestId };
+        Self { current: Arc::new(current), ..self }
     }
 
+    /// A row whose call may have been made under `other` goes on under that, and not under these. Other
+    /// calls are made under these.
+    #[must_use]
+    pub fn also_continue(mut self, other: Self) -> Self {
+        self.also.push(other.current);
+        self.also.extend(other.also);
+        self
+    }
+
+    /// Under which new calls are made.
+    pub(crate) fn current(&self) -> &Arc<Derivation> {
+        &self.current
+    }
+
+    /// That of this [mark](Derivation::mark), if this process has it.
+    pub(crate) fn marked(&self, mark: Option<&str>) -> Option<&Arc<Derivation>> {
+        let mut known = std::iter::once(&self.current).chain(&self.also);
+        known.find(|derivation| derivation.mark().as_deref() == mark)
+    }
+}
+
+impl Derivation {
     /// The derived key of one foreign phase of one request.
     pub(crate) fn derive(
         &self,
@@ -119,6 +176,19 @@ impl DerivedKeys {
         DerivedKey::new(URL_SAFE_NO_PAD.encode(&hash[..KEPT_BYTES]))
     }
 
+    /// Tells secret and salt from others, and says nothing about the secret to whoever does not know it;
+    /// `None` where there is neither. Two secrets have one mark by a chance of 2^-48. No derived key has its
+    /// preimage: those begin with a version.
+    pub(crate) fn mark(&self) -> Option<String> {
+        let salt: &[u8] = match self.salt {
+            Salt::None if self.secret.is_none() => return None,
+            Salt::None => b"unsalted",
+            Salt::RequestId => b"request id",
+        };
+        let hash = self.hash(&preimage(&[b"mark", salt]));
+        Some(URL_SAFE_NO_PAD.encode(&hash[..MARK_BYTES]))
+    }
+
     fn hash(&self, preimage: &[u8]) -> [u8; 32] {
         match &self.secret {
             None => Sha256::digest(preimage).into(),
@@ -141,10 +211,13 @@ fn preimage(fields: &[&[u8]]) -> Vec<u8> {
 /// Whether there is a secret, never which.
 impl fmt::Debug for DerivedKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DerivedKeys")
-            .field("secret", &self.secret.is_some())
-            .field("salted_by_request", &(self.salt == Salt::RequestId))
-            .finish()
+        let mut shown = f.debug_struct("DerivedKeys");
+        shown.field("secret", &self.current.secret.is_some());
+        shown.field("salted_by_request", &(self.current.salt == Salt::RequestId));
+        if !self.also.is_empty() {
+            shown.field("also_continues", &self.also.len());
+        }
+        shown.finish()
     }
 }
 

@@ -208,6 +208,7 @@ extern crate self as atomic_phases;
 #[cfg_attr(not(feature = "fault-injection"), doc(hidden))]
 pub mod fault;
 
+mod caller;
 mod chance;
 pub mod client;
 pub mod codec;

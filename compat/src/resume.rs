@@ -15,6 +15,18 @@ pub enum Class {
     AtMostOnce,
 }
 
+impl Class {
+    /// Whether a phase of this class may have had its effect.
+    #[must_use]
+    pub fn may_have_been_called(self, call: CallState) -> bool {
+        match self {
+            Self::Local => false,
+            Self::Idempotent => call != CallState::NotMade,
+            Self::AtMostOnce => call == CallState::IntentOpen,
+        }
+    }
+}
+
 /// A phase that a row was written under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written<'p> {
@@ -122,12 +134,7 @@ pub fn after_call(
     call: CallState,
     ahead: &[impl KnownPhase],
 ) -> Result<Resumed, StopsBecause> {
-    let may_have_been_made = match next.class {
-        Class::Local => false,
-        Class::Idempotent => call != CallState::NotMade,
-        Class::AtMostOnce => call == CallState::IntentOpen,
-    };
-    if !may_have_been_made {
+    if !next.class.may_have_been_called(call) {
         return Ok(Resumed::Continues);
     }
     // It must be the next phase here, too. Behind another phase, or taken out, it would be forgotten as

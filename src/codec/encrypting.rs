@@ -79,7 +79,9 @@ impl EncryptingCodec {
 fn associated_data(head: &[u8], place: Place<'_>) -> Vec<u8> {
     let parts = [place.scope.as_str(), place.key.as_str(), place.column].map(str::as_bytes);
     let mut data = head.to_vec();
-    for part in parts {
+    // A key has many jobs, each of which is a row of its own.
+    let job = place.job.as_ref().map(|job| job.as_bytes().as_slice());
+    for part in parts.into_iter().chain(job) {
         data.extend_from_slice(&(part.len() as u64).to_be_bytes());
         data.extend_from_slice(part);
     }
@@ -150,7 +152,7 @@ mod tests {
 
     fn at<T>(scope: &str, key: &str, column: &'static str, then: impl FnOnce(Place<'_>) -> T) -> T {
         let (scope, key) = (Scope::new(scope).unwrap(), IdempotencyKey::new(key).unwrap());
-        then(Place { scope: &scope, key: &key, column })
+        then(Place { scope: &scope, key: &key, column, job: None })
     }
 
     fn stored(codec: &EncryptingCodec, plain: &[u8]) -> Vec<u8> {
@@ -197,6 +199,17 @@ mod tests {
         {
             assert!(moved(scope, key, column), "{scope} {key} {column}");
         }
+        let of_job = |job, then: &dyn Fn(Place<'_>) -> bool| {
+            at("s", "k", "args", |place| then(Place { job, ..place }))
+        };
+        let [one, other] = [1, 2].map(|id| Some(uuid::Uuid::from_u128(id)));
+        let args = at("s", "k", "args", |place| {
+            codec.encode(Place { job: one, ..place }, b"v"[..].into()).unwrap().into_owned()
+        });
+        let opens = |place: Place<'_>| codec.decode(place, (&args[..]).into()).is_ok();
+        assert!(of_job(one, &opens));
+        assert!(!of_job(other, &opens), "another job of the key");
+        assert!(!of_job(None, &opens), "no job");
         // As bytes in a row these would be one place.
         let joined = at("ab", "c", "params", |place| codec.encode(place, b"v"[..].into()).unwrap());
         assert!(at("a", "bc", "params", |place| codec.decode(place, joined).is_err()));

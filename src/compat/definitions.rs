@@ -270,7 +270,7 @@ fn derived(definition: &Definition, phase: &Phase, fingerprint: &str) -> Option<
     let (scope, key) = (Scope::new("scope").ok()?, IdempotencyKey::new("key").ok()?);
     let (name, phase) = (definition.name, phase.key_name());
     let keys = DerivedKeys::plain();
-    let derived = keys.derive(&scope, &key, name, phase, fingerprint, Uuid::nil());
+    let derived = keys.current().derive(&scope, &key, name, phase, fingerprint, Uuid::nil());
     Some(derived.as_str().to_owned())
 }
 

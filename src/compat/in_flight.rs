@@ -120,7 +120,7 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
             false => StrandedBecause::UnknownDefinition,
         });
     };
-    let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.0;
+    let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.phases;
     // The recovery point may still have the name of the build before the last.
     let done = match rows.recovery_point.as_str() {
         STARTED => 0,

@@ -30,9 +30,10 @@ fn derive_from(
     id: u128,
 ) -> String {
     let (scope, key) = (Scope::new(scope).unwrap(), IdempotencyKey::new(key).unwrap());
-    keys.derive(&scope, &key, definition, phase, fingerprint, Uuid::from_u128(id))
-        .as_str()
-        .to_owned()
+    let derivation = keys.current();
+    let derived =
+        derivation.derive(&scope, &key, definition, phase, fingerprint, Uuid::from_u128(id));
+    derived.as_str().to_owned()
 }
 
 /// A change of these makes every open request charge twice: there is no reason good enough.
@@ -75,9 +76,51 @@ fn a_secret_that_can_be_guessed_is_refused() {
 }
 
 #[test]
+fn g1_a_mark_tells_each_secret_and_salt_from_the_others_and_is_what_it_always_was() {
+    let plain = DerivedKeys::plain();
+    let secret = |secret: [u8; 16]| plain.clone().with_secret(secret).unwrap();
+    let marks = [
+        plain.clone(),
+        plain.clone().salted_by_request(),
+        secret([1; 16]),
+        secret([2; 16]),
+        secret([1; 16]).salted_by_request(),
+    ]
+    .map(|keys| keys.current().mark());
+    assert_eq!(HashSet::from(marks.clone()).len(), marks.len(), "{marks:?}");
+    assert_eq!(marks[0], None);
+    // In whatever order they were chosen.
+    let salted_first = plain.clone().salted_by_request().with_secret([1; 16]).unwrap();
+    assert_eq!(salted_first.current().mark(), marks[4]);
+    assert_eq!(plain.with_secret(SECRET).unwrap().current().mark().as_deref(), Some("N7ZwOmPU"));
+}
+
+#[test]
+fn g1_a_row_goes_on_under_the_secret_of_its_mark_where_there_is_one() {
+    let [one, two, three] =
+        [1, 2, 3].map(|byte| DerivedKeys::plain().with_secret([byte; 16]).unwrap());
+    let keys = two.clone().also_continue(one.clone()).also_continue(DerivedKeys::plain());
+    for known in [&one, &two, &DerivedKeys::plain()] {
+        let mark = known.current().mark();
+        assert_eq!(keys.marked(mark.as_deref()).unwrap().mark(), mark);
+    }
+    assert!(keys.marked(three.current().mark().as_deref()).is_none());
+    assert!(three.marked(None).is_none(), "nor is no secret taken for any");
+    assert_eq!(derive(&keys), derive(&two));
+    // What the other continues, this one continues, too.
+    let all = three.also_continue(keys);
+    assert!(all.marked(one.current().mark().as_deref()).is_some());
+}
+
+#[test]
 fn g19_debug_never_shows_the_secret() {
     let keys = DerivedKeys::plain().with_secret(SECRET).unwrap().salted_by_request();
     assert_eq!(format!("{keys:?}"), "DerivedKeys { secret: true, salted_by_request: true }");
+    let both = DerivedKeys::plain().also_continue(keys);
+    assert_eq!(
+        format!("{both:?}"),
+        "DerivedKeys { secret: false, salted_by_request: false, also_continues: 1 }"
+    );
 }
 
 fn of(fields: &[Vec<u8>]) -> Vec<u8> {

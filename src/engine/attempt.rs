@@ -15,6 +15,7 @@ use super::outcome::{CallError, FailureCause, Finished, Outcome, unreadable};
 use super::pause::jitter;
 use super::quota::Admission;
 use super::run::{RoundEnd, timed_out};
+use crate::caller::Caller;
 use crate::definition::Definition;
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
@@ -44,6 +45,7 @@ pub(super) struct Attempt<S: Store, A> {
     pub(super) request_id: Uuid,
     /// Until when to wait for somebody else.
     pub(super) patience: Option<Moment>,
+    pub(super) caller: Caller,
     pub(super) _entered: Entered,
 }
 
@@ -87,7 +89,7 @@ pub(super) const MAX_ROUNDS: u32 = 16;
 
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On a task of its own: its caller may go away, and that must not cancel a phase (`w35_*` in `tests/http`).
-    pub(super) async fn detached(self) -> Result<Outcome, CallError> {
+    pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
         let span = observe::request(&self.definition, &self.scope, &self.key);
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
         let look = async {
@@ -106,6 +108,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
             Err(error) => return span.in_scope(|| self.answered(Err(error))),
         };
+        let (_present, caller) = Caller::elsewhere();
+        self.caller = caller;
         let settling = async move {
             let mut task = Task { attempt: &self, has_ended: false };
             let settled = self.settle(Some(row)).await;
@@ -136,7 +140,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             | Decision::Recover
             | Decision::InProgress { .. } => Ok(None),
             // Settled while this call waits, perhaps.
-            Decision::Unknown { retry_after } if self.can_wait(retry_after) => Ok(None),
+            Decision::Unknown { looked_into: Some(after) } if self.can_wait(after) => Ok(None),
             decision => self.answer(decision, row.take()).map(Some),
         }
     }
@@ -145,9 +149,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
     /// looked at it yet (G9).
     async fn busy(&self) -> Result<Outcome, CallError> {
+        let retry_after = self.core.settings.lock_wait;
+        if self.caller.is_gone() {
+            return Ok(Outcome::InProgress { retry_after });
+        }
         let mut row = self.core.store.look(&self.scope, &self.key).await?;
         let told = self.told_at_once(&mut row).await?;
-        let retry_after = self.core.settings.lock_wait;
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
 
@@ -200,7 +207,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     rounds.waits = rounds.waits.saturating_add(1);
                 }
                 // A wait that an outcome cannot be known by would be in vain.
-                RoundEnd::Outcome(Outcome::Unknown { retry_after })
+                RoundEnd::Outcome(Outcome::Unknown { retry_after, is_asked: true })
                     if self.can_wait(retry_after)
                         && self.wait_for_the_other(rounds.waits).await =>
                 {
@@ -271,7 +278,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             (Decision::Create { replaces }, _) => {
                 let admitted = match rounds.admitted.take() {
                     Some(admission) => Ok(admission),
-                    None => self.core.admit(&self.scope, &self.key).await,
+                    None => self.core.admit(&self.scope, &self.key, &self.caller).await,
                 };
                 let admission = match admitted {
                     Ok(admission) => admission,
@@ -352,7 +359,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
                 Outcome::InProgress { retry_after }
             }
-            Decision::Unknown { retry_after } => Outcome::Unknown { retry_after },
+            Decision::Unknown { looked_into } => self.core.unknown(looked_into),
             Decision::DeadLetter => Outcome::DeadLetter,
             Decision::Erased => Outcome::Erased,
             Decision::NotKnownHere => {
@@ -402,8 +409,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         self.patience.is_some_and(|until| until.since(Moment::now()) > at_least)
     }
 
-    /// Whether there was time left to wait for the other holder, and it was waited for. `rounds`: how
-    /// often it was waited for before.
+    /// Whether there was time left to wait for the other holder, and it was waited for until its end. A wait is
+    /// its caller's only: it ends when they have given up. `rounds`: how often it was waited for before.
     async fn wait_for_the_other(&self, rounds: u32) -> bool {
         const FIRST_POLL: Duration = Duration::from_millis(25);
         const LONGEST_POLL: Duration = Duration::from_millis(500);
@@ -414,7 +421,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         }
         let poll = (FIRST_POLL * (1 << rounds.min(5))).min(LONGEST_POLL);
         let _waits = self.core.running.waits();
-        tokio::time::sleep(poll.min(left)).await;
-        true
+        let slept = self.caller.unless_gone(tokio::time::sleep(poll.min(left))).await;
+        slept.is_some() && !self.caller.is_gone()
     }
 }

@@ -8,6 +8,7 @@ use super::{Core, Engine, Wakeups};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
+use crate::phase::JobId;
 use crate::store::{DueKey, KeyRow, Right, Status, Store};
 
 /// What became of a request that a worker drove on.
@@ -64,15 +65,15 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.wakeups
     }
 
-    /// A stored value as it was given.
-    pub(crate) fn decoded(
+    /// The arguments of a staged job, as they were given.
+    pub(crate) fn decoded_args(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-        column: &'static str,
+        job: JobId,
         stored: Vec<u8>,
     ) -> Result<Vec<u8>, CallError> {
-        self.core.decode(scope, key, column, stored)
+        self.core.decode_args(scope, key, job, stored)
     }
 }
 
@@ -145,7 +146,9 @@ fn is_due(row: &KeyRow, right: Right) -> bool {
         Status::Pending => right == Right::Free,
         Status::FailedRetryable => right == Right::Free && row.back_off_left.is_zero(),
         Status::InProgress => right == Right::Free && row.lease_left.is_zero(),
-        Status::Unknown => right == Right::Reconcile && row.back_off_left.is_zero(),
+        Status::Unknown => {
+            right == Right::Reconcile && row.for_workers && row.back_off_left.is_zero()
+        }
         Status::Completed | Status::DeadLetter => false,
     }
 }

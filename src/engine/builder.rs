@@ -214,8 +214,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How the keys for foreign systems are derived. Requests in flight keep their keys only while
-    /// this stays the same.
+    /// How the keys for foreign systems are derived. To replace a secret, see
+    /// [`DerivedKeys`](DerivedKeys#to-replace-a-secret).
     pub fn derived_keys(mut self, derived_keys: DerivedKeys) -> Self {
         self.derived_keys = derived_keys;
         self
@@ -230,13 +230,14 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             return Err(BuildError::Twice { name, version });
         }
         self.settings.check()?;
+        let registry = self.registry.under(self.derived_keys.current());
         let core = Core {
             store: self.store,
             app: self.app,
             settings: self.settings,
             codec: self.codec,
             derived_keys: self.derived_keys,
-            registry: self.registry,
+            registry,
             running: Running::default(),
             wakeups: Wakeups::default(),
             rate_limits: RateLimits::default(),

@@ -12,6 +12,7 @@ use super::attempt::Attempt;
 use super::given::Given;
 use super::lease::Entered;
 use super::outcome::{CallError, Outcome};
+use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::RequestDefinition;
 use crate::fingerprint::{RequestOrigin, fingerprint};
@@ -151,6 +152,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
                 OnDuplicate::Answer => None,
                 OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
             },
+            caller: Caller::here(),
             _entered: entered,
         })
     }

@@ -60,6 +60,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             },
             retention: settings.retention,
             lock_wait: settings.lock_wait,
+            caller: &self.caller,
             replaces,
         };
         reach!(STARTED, BeforePhase);
@@ -117,6 +118,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 request_id: self.request_id,
             },
             fingerprint: self.fingerprint.as_str().to_owned(),
+            derivation: self.core.derived_keys.current().clone(),
+            taken_over_under: None,
             outputs: Outputs::default(),
             point: STARTED.to_owned(),
             lease: Lease::new(1, self.core.settings.lease, sent),

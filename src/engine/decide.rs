@@ -44,8 +44,9 @@ pub(crate) enum Decision {
     TakeOver,
     /// This very call created it, in a commit that got no answer: go on.
     Recover,
+    /// `looked_into`: after so long, by a reconcile function; or only by an operator.
     Unknown {
-        retry_after: Duration,
+        looked_into: Option<Duration>,
     },
     DeadLetter,
     /// Left to a node that knows it (G14).
@@ -79,7 +80,9 @@ fn decided(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
     }
     match row.status {
         Status::Completed => Decision::Replay,
-        Status::Unknown => Decision::Unknown { retry_after: row.back_off_left },
+        Status::Unknown => {
+            Decision::Unknown { looked_into: row.for_workers.then_some(row.back_off_left) }
+        }
         Status::DeadLetter => Decision::DeadLetter,
         Status::InProgress if is_held_by_its_creator(row, asked.runs_as) => Decision::Recover,
         Status::InProgress if !row.lease_left.is_zero() => {
@@ -208,6 +211,7 @@ pub(super) mod tests {
             waiting_since: None,
             lease_left: Duration::ZERO,
             back_off_left: Duration::ZERO,
+            for_workers: true,
             since_advance: Duration::ZERO,
             created_at: DateTime::UNIX_EPOCH,
             expires_at: DateTime::UNIX_EPOCH,
@@ -227,6 +231,7 @@ pub(super) mod tests {
             lease_token: 7,
             lease_left: Duration::ZERO,
             back_off_left: Duration::ZERO,
+            for_workers: true,
             expires_at: DateTime::UNIX_EPOCH,
             expired: false,
             response: None,
@@ -266,12 +271,19 @@ pub(super) mod tests {
                     Status::InProgress if lease_left.is_zero() => Decision::TakeOver,
                     Status::InProgress => Decision::InProgress { retry_after: HOUR },
                     Status::Completed => Decision::Replay,
-                    Status::Unknown => Decision::Unknown { retry_after: HOUR },
+                    Status::Unknown => Decision::Unknown { looked_into: Some(HOUR) },
                     Status::DeadLetter => Decision::DeadLetter,
                 };
                 assert_eq!(decide(Some(&row), &asked(Some(true))), expected, "{status:?}");
             }
         }
+    }
+
+    #[test]
+    fn an_unknown_outcome_that_only_an_operator_looks_into_is_told_as_that() {
+        let row = KeySummary { for_workers: false, ..key_summary(Status::Unknown) };
+        let told = decide(Some(&row), &asked(Some(true)));
+        assert_eq!(told, Decision::Unknown { looked_into: None });
     }
 
     #[test]

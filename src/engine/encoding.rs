@@ -9,7 +9,7 @@ use super::Core;
 use super::outcome::{CallError, unreadable};
 use crate::codec::{CodecError, Place};
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::{Outputs, Reply};
+use crate::phase::{JobId, Outputs, Reply, StagedJob};
 use crate::store::{Store, StoredResponse, Work};
 
 /// Why a value of a phase cannot be stored: which rule it breaks.
@@ -52,8 +52,30 @@ impl<S: Store, A> Core<S, A> {
         column: &'static str,
         plain: &'v [u8],
     ) -> Result<Cow<'v, [u8]>, CodecError> {
-        let place = Place { scope, key, column };
+        let place = Place { scope, key, column, job: None };
         caught(|| self.codec.encode(place, Cow::Borrowed(plain)))
+    }
+
+    /// The arguments of a staged job, as they are stored.
+    pub(super) fn encode_args<'v>(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        job: &'v StagedJob,
+    ) -> Result<Cow<'v, [u8]>, CodecError> {
+        let place = Place { scope, key, column: "args", job: Some(job.id) };
+        caught(|| self.codec.encode(place, Cow::Borrowed(&job.args)))
+    }
+
+    /// The arguments of a staged job, as they were given.
+    pub(super) fn decode_args(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        job: JobId,
+        stored: Vec<u8>,
+    ) -> Result<Vec<u8>, CallError> {
+        self.decode_at(Place { scope, key, column: "args", job: Some(job) }, stored)
     }
 
     pub(crate) fn decode(
@@ -63,9 +85,12 @@ impl<S: Store, A> Core<S, A> {
         column: &'static str,
         stored: Vec<u8>,
     ) -> Result<Vec<u8>, CallError> {
-        let place = Place { scope, key, column };
+        self.decode_at(Place { scope, key, column, job: None }, stored)
+    }
+
+    fn decode_at(&self, place: Place<'_>, stored: Vec<u8>) -> Result<Vec<u8>, CallError> {
         caught(|| self.codec.decode(place, Cow::Owned(stored)).map(Cow::into_owned))
-            .map_err(|CodecError(why)| CallError::Unreadable { what: column, why })
+            .map_err(|CodecError(why)| CallError::Unreadable { what: place.column, why })
     }
 
     /// The stored values as they were given to the codec.

@@ -332,3 +332,66 @@ impl Drop for Entered {
         }
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::store::{Birth, Claim, Commit, NewRow, Reserved, Right, Status, Transaction};
+
+    /// A renewal that was under way while the holder raised its own token, after a commit that got no answer, is told
+    /// that the lease is another's. It is not: what runs goes on. Of another process' token it is.
+    #[tokio::test]
+    async fn g7_a_token_that_the_holder_raised_itself_is_no_loss() {
+        let store = crate::Sqlite::connect(":memory:").await.unwrap();
+        store.migrate().await.unwrap();
+        let hold = Hold { lease: Duration::from_secs(10), retention: Duration::from_secs(60) };
+        for is_own in [true, false] {
+            let name = if is_own { "own" } else { "another's" };
+            let (scope, key) = (Scope::new("s").unwrap(), IdempotencyKey::new(name).unwrap());
+            let request_id = uuid::Uuid::new_v4();
+            let row = NewRow {
+                scope: &scope,
+                key: &key,
+                request_id,
+                definition: "d",
+                version: 1,
+                phases: "a",
+                fingerprint: "v1:f",
+                params: b"{}",
+                context: None,
+                birth: Birth::Held(hold.lease),
+                retention: hold.retention,
+                lock_wait: hold.lease,
+                caller: &crate::caller::Caller::here(),
+                replaces: None,
+            };
+            let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else { panic!() };
+            assert!(matches!(tx.commit_unguarded().await, Commit::Done(())));
+            let claim = Claim {
+                scope: &scope,
+                key: &key,
+                request_id,
+                lease_token: 1,
+                status: Status::InProgress,
+                recovery_point: None,
+                phases: None,
+                right: Right::Own,
+            };
+            let sent = Moment::now();
+            let raised = store.take_over(&claim, hold).await.unwrap().unwrap().lease_token;
+            let lease = Lease::new(1, hold.lease, sent);
+            let holder = Holder { scope: scope.clone(), key: key.clone(), request_id };
+            // It was sent with token 1, and answered when the token was 2.
+            let renewal = renew(store.clone(), holder, lease.clone(), hold);
+            let raising = async {
+                if is_own {
+                    // The answer of the takeover is read later than that of the renewal.
+                    tokio::time::sleep(hold.lease / 200).await;
+                    lease.raise(raised, sent);
+                }
+            };
+            tokio::join!(renewal, raising);
+            assert_eq!(lease.is_lost(), !is_own, "{name}");
+        }
+    }
+}

@@ -136,6 +136,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         self.core.running.waiting()
     }
 
+    /// How many calls are under way, the waiting ones included. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn __requests(&self) -> usize {
+        self.core.running.requests()
+    }
+
     /// Drains the engine: takes no new request, lets each running one finish its current phase and
     /// releases its lease, so that another node resumes it immediately. Returns when none is left, or
     /// when `within` has passed.

@@ -42,8 +42,11 @@ pub enum Outcome {
     /// A foreign effect may or may not have happened. Nobody repeats it; reconciliation or an
     /// operator settles it.
     Unknown {
-        /// Until the outcome is looked into.
+        /// Until the outcome is looked into. Where only an operator does that, the time after which a
+        /// reconcile function would be asked.
         retry_after: Duration,
+        /// Whether the phase has a reconcile function, which is asked. If not, it waits for an operator.
+        is_asked: bool,
     },
     /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::engine::Call::accept).
     Accepted,

@@ -5,12 +5,16 @@
 //! was last run under (`definition::PhaseList`) and the names of its outputs. What is not understood
 //! is left as it is, for a node that knows it (G14).
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use atomic_phases_compat::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done,
 };
 
 use super::resolution::not_executed;
 use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
+use crate::derived_key::{Derivation, DerivedKeys};
 use crate::phase::Outputs;
 use crate::store::KeyRow;
 
@@ -34,12 +38,19 @@ pub enum StrandedBecause {
     /// effect (G1). Take the phase or its `was` back, or run the build before until these rows have moved
     /// on.
     ProviderKeyChanged,
+    /// The call that may have been made went under a derived key of another secret or salt, which this process
+    /// does not have. Called now, it would be a second effect (G1). Give it to
+    /// [`DerivedKeys::also_continue`](crate::config::DerivedKeys::also_continue).
+    DerivedKeysChanged,
     /// A phase whose call may have been made is local now. Run the build before until these rows have
     /// moved on.
     KindChanged,
     /// A call was declared idempotent when the row was run, so that it may have been made without an
     /// intent, and is to be made at most once now (G2). The row becomes `unknown` when it is resumed.
     CallMayHaveBeenMade,
+    /// The outcome of its call is unknown, and the call's phase has no reconcile function in this build: one
+    /// that has it asks it, or an operator settles it.
+    NotAskedHere,
     /// A newer build of this crate wrote the row: in a form of fingerprint or phase list that this one
     /// does not know.
     NewerForm,
@@ -69,9 +80,15 @@ impl StrandedBecause {
             Self::ProviderKeyChanged => {
                 "a call may have been made under another provider key: restore its phase, or the oldest `was`"
             }
+            Self::DerivedKeysChanged => {
+                "a call may have been made under another secret of the derived keys: add it by `also_continue`"
+            }
             Self::KindChanged => "a call may have been made by a phase that is local now",
             Self::CallMayHaveBeenMade => {
                 "a call may have been made when its phase was declared idempotent, without an intent"
+            }
+            Self::NotAskedHere => {
+                "its outcome is unknown, and its phase has no reconcile function in this build"
             }
             Self::NewerForm => "it was written by a newer version of atomic-phases",
             Self::Sealed => "the codec of this process cannot open its stored values",
@@ -98,6 +115,17 @@ pub(crate) enum Progress {
     Continues,
     /// The next phase's call may have been made without an intent, and must not be made again (G2).
     CallMayHaveBeenMade,
+}
+
+/// A call that may have been made, and be under way, when this process comes to its row.
+#[derive(Clone)]
+pub(crate) struct OpenCall {
+    /// Its phase.
+    pub(crate) index: usize,
+    /// How its derived key was made (G1).
+    pub(crate) derivation: Arc<Derivation>,
+    /// The time limit that it was begun under (G2).
+    pub(crate) time_limit: Duration,
 }
 
 impl From<StopsBecause> for StrandedBecause {
@@ -134,16 +162,18 @@ fn class(kind: ListedKind) -> Class {
 }
 
 /// Compares what the row was run under with `definition`. The rule is that of the lock files
-/// (`atomic_phases_compat`): what is said of a change is what happens to its rows.
+/// (`atomic_phases_compat`): what is said of a change is what happens to its rows. `keys`: what this process
+/// makes derived keys with, which is in no lock file.
 pub(crate) fn progress(
     definition: &Definition,
+    keys: &DerivedKeys,
     row: &KeyRow,
     outputs: &Outputs,
-) -> Result<Progress, StrandedBecause> {
+) -> Result<(Progress, Option<OpenCall>), StrandedBecause> {
     let done = done(definition, &row.recovery_point, outputs)?;
     let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
-    let next = written.0.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
+    let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
     let is_denied = |phase| row.resolution.as_deref() == Some(&not_executed(phase, row.attempts));
     let call = match row.attempts {
         // Never run, so nothing was called.
@@ -154,11 +184,21 @@ pub(crate) fn progress(
         _ => CallState::MayHaveBeenMade,
     };
     let name = row.open_intent.as_deref().unwrap_or(&next.name);
-    let next = Written { name, class: class(next.kind), provider_key: &next.key_name };
-    Ok(match after_call(next, call, definition.phases.get(done..).unwrap_or_default())? {
+    let called = Written { name, class: class(next.kind), provider_key: &next.key_name };
+    let resumed = after_call(called, call, definition.phases.get(done..).unwrap_or_default())?;
+    let open = match called.class.may_have_been_called(call) {
+        true => {
+            let derivation = keys.marked(written.keys.as_deref());
+            let derivation = derivation.ok_or(StrandedBecause::DerivedKeysChanged)?.clone();
+            Some(OpenCall { index: done, derivation, time_limit: next.time_limit })
+        }
+        false => None,
+    };
+    let progress = match resumed {
         Resumed::Continues => Progress::Continues,
         Resumed::BecomesUnknown => Progress::CallMayHaveBeenMade,
-    })
+    };
+    Ok((progress, open))
 }
 
 /// How many phases are done. Phases that were renamed (`was`) or added behind its recovery point do
@@ -267,7 +307,52 @@ mod tests {
     }
 
     fn of(row: &KeyRow, phases: &'static [Phase]) -> Result<Progress, StrandedBecause> {
-        progress(&Definition { name: "d", version: 1, phases }, row, &outputs(&["a"]))
+        under(&DerivedKeys::plain(), row, phases).map(|(progress, _)| progress)
+    }
+
+    fn under(
+        keys: &DerivedKeys,
+        row: &KeyRow,
+        phases: &'static [Phase],
+    ) -> Result<(Progress, Option<OpenCall>), StrandedBecause> {
+        let definition = Definition { name: "d", version: 1, phases };
+        progress(&definition, keys, row, &outputs(&["a"]))
+    }
+
+    #[test]
+    fn g1_a_call_under_a_secret_that_is_not_here_is_left_alone() {
+        use StrandedBecause::DerivedKeysChanged;
+        let secret = |byte| DerivedKeys::plain().with_secret([byte; 16]).unwrap();
+        let mark = secret(1).current().mark().unwrap();
+        let marked = |phases: &str| row(&format!("{phases} ={mark}"));
+        const NOW: &[Phase] = &[local("a", &[]), idempotent("pay", &[]), local("c", &[])];
+        const ONCE: &[Phase] = &[local("a", &[]), at_most_once("pay", &[]), local("c", &[])];
+        let other = secret(2);
+        let refused = |row: &KeyRow, phases| under(&other, row, phases).err();
+        assert_eq!(refused(&marked("a pay=i c"), NOW), Some(DerivedKeysChanged));
+        assert_eq!(refused(&row("a pay=i c"), NOW), Some(DerivedKeysChanged), "it was plain");
+        assert_eq!(refused(&marked("a pay=i c"), ONCE), Some(DerivedKeysChanged));
+        let with_intent = KeyRow { open_intent: Some("pay".into()), ..marked("a pay=a c") };
+        assert_eq!(refused(&with_intent, ONCE), Some(DerivedKeysChanged), "it asks by its key");
+        // Nothing was called: the next call is the first.
+        for free in [
+            marked("a pay=a c"),
+            marked("a pay c"),
+            KeyRow { attempts: 0, ..marked("a pay=i c") },
+            KeyRow { resolution: Some(not_executed(&NOW[1], 2)), ..marked("a pay=i c") },
+        ] {
+            let (progress, call) = under(&other, &free, NOW).unwrap();
+            assert_eq!(
+                (progress, call.is_none()),
+                (Progress::Continues, true),
+                "{:?}",
+                free.phases
+            );
+        }
+        // With both, it goes on under the one that it was called under.
+        let both = other.also_continue(secret(1));
+        let (_, call) = under(&both, &marked("a pay=i c"), NOW).unwrap();
+        assert_eq!(call.unwrap().derivation.mark(), Some(mark));
     }
 
     #[test]
@@ -416,7 +501,9 @@ mod tests {
                                 StopsBecause::KindChanged => StrandedBecause::KindChanged,
                             }),
                         };
-                        let decided = progress(&now, &row, &outputs(&names));
+                        let keys = DerivedKeys::plain();
+                        let decided = progress(&now, &keys, &row, &outputs(&names));
+                        let decided = decided.map(|(progress, _)| progress);
                         prop_assert_eq!(decided, expected, "{:?} {:?}", row.phases, call);
                     }
                 }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::Core;
 use super::outcome::CallError;
+use crate::caller::Caller;
 use crate::config::Quota;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -166,6 +167,7 @@ impl Creating {
         scope: &Scope,
         key: &IdempotencyKey,
         limit: u32,
+        caller: &Caller,
         count: impl Fn() -> F,
     ) -> Result<Admission, CallError>
     where
@@ -196,7 +198,8 @@ impl Creating {
                 Some(None) if tokio::time::Instant::now() < until => continue,
                 Some(None) => {}
                 Some(Some(ended_one)) => {
-                    if tokio::time::timeout_at(until, ended_one).await.is_ok() {
+                    let ended_one = tokio::time::timeout_at(until, ended_one);
+                    if let Some(Ok(())) = caller.unless_gone(ended_one).await {
                         continue;
                     }
                 }
@@ -213,6 +216,7 @@ impl<S: Store, A> Core<S, A> {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
+        caller: &Caller,
     ) -> Result<Option<Arc<Admission>>, CallError> {
         let Quota { keys, rate } = self.settings.quota;
         if let Some(rate) = rate
@@ -225,7 +229,7 @@ impl<S: Store, A> Core<S, A> {
             None => self.creating.begin(scope, key, false),
             Some(limit) => {
                 let count = || self.store.count_keys(scope, limit);
-                self.creating.admit(scope, key, limit, count).await?
+                self.creating.admit(scope, key, limit, caller, count).await?
             }
         };
         Ok(Some(Arc::new(admission)))

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::progress::StrandedBecause;
+use super::progress::{OpenCall, StrandedBecause};
 use crate::definition::{Definition, PhaseList, Phases, RequestDefinition};
+use crate::derived_key::Derivation;
 use crate::store::Store;
 
 /// From stored parameters to a request that can run.
@@ -31,6 +32,18 @@ impl<S: Store, A> Entry<S, A> {
             cfg!(debug_assertions) && self.created.fetch_add(1, Ordering::Relaxed) < REQUESTS;
         if is_early { READINGS } else { 1 }
     }
+
+    /// The text for a row that is run here from now on. What a later build has to know of a call that another
+    /// build may have begun stays in it, until the call is over.
+    pub(super) fn phases_of(&self, call: Option<&OpenCall>) -> Arc<str> {
+        let Some(call) = call else { return self.phases.clone() };
+        let mut list = PhaseList::of(&self.definition);
+        list.keys = call.derivation.mark();
+        if let Some(phase) = list.phases.get_mut(call.index) {
+            phase.time_limit = phase.time_limit.max(call.time_limit);
+        }
+        list.to_string().into()
+    }
 }
 
 /// Stands in the place of a definition that is not registered.
@@ -55,6 +68,15 @@ impl<S: Store, A> Registry<S, A> {
             },
         };
         self.0.insert((definition.name, definition.version), entry).is_none()
+    }
+
+    /// Calls are made under this derivation: with each row is stored that they are.
+    pub(super) fn under(mut self, derivation: &Derivation) -> Self {
+        for entry in self.0.values_mut() {
+            let list = PhaseList::of(&entry.definition);
+            entry.phases = PhaseList { keys: derivation.mark(), ..list }.to_string().into();
+        }
+        self
     }
 
     pub(crate) fn get(&self, name: &str, version: u32) -> Option<&Entry<S, A>> {

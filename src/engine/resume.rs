@@ -2,6 +2,7 @@
 //! found decides how it goes on. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Core;
 use super::decide::{Plan, WINDOW_PASSED, plan};
@@ -111,10 +112,15 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             Ok(judged) => judged,
             Err(because) => return Ok(Err(Refused::Stranded(because))),
         };
+        // Left to a build that has the function, and not asked in vain until the cap.
+        if right == Right::Reconcile && judged.is_unasked() {
+            return Ok(Err(Refused::Stranded(StrandedBecause::NotAskedHere)));
+        }
         let own = right == Right::Own;
         // From here on calls are made under this build's classes and provider keys. A row whose call may
         // have been made under others keeps those until the intent that says so is written; and one that
-        // cannot be decoded is not run here, so that what it was run under stays what it was.
+        // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
+        // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
         let is_run_here = judged.revived.found == Found::Ready(Progress::Continues);
         let claim = Claim {
             scope,
@@ -196,6 +202,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             request: revived.request,
             holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: of_derived_keys(&row.fingerprint),
+            derivation: match revived.call {
+                Some(call) => call.derivation,
+                None => self.derived_keys.current().clone(),
+            },
+            taken_over_under: Some(row.phases.clone()),
             context: RequestContext {
                 scope: scope.clone(),
                 key: key.clone(),
@@ -215,6 +226,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             reruns: 0,
             admission: None,
         }
+    }
+
+    /// What a client is told of an unknown outcome that is looked into after so long, or only by an operator.
+    pub(super) fn unknown(&self, looked_into: Option<Duration>) -> Outcome {
+        let retry_after = looked_into.unwrap_or(self.settings.reconcile_after);
+        Outcome::Unknown { retry_after, is_asked: looked_into.is_some() }
     }
 
     pub(super) fn left_alone(&self, subject: Subject<'_>, because: StrandedBecause) -> Outcome {

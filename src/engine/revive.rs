@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use super::Core;
 use super::outcome::{CallError, unreadable};
-use super::progress::{Progress, StrandedBecause, progress};
+use super::progress::{OpenCall, Progress, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::undecodable::Undecodable;
-use crate::definition::{Definition, PhaseList, Phases};
+use crate::definition::{Definition, Phase, PhaseList, Phases};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
@@ -31,14 +31,25 @@ pub(super) struct Revived<S: Store, A> {
     pub(super) request: Box<dyn Phases<S, A>>,
     pub(super) context: Option<Box<RawValue>>,
     pub(super) outputs: Outputs,
+    /// What it may have called already.
+    pub(super) call: Option<OpenCall>,
 }
 
 /// A row that this process may go on with.
 pub(super) struct Judged<S: Store, A> {
     pub(super) definition: Definition,
-    /// The definition's phases, as they are stored.
+    /// The definition's phases, as they are stored once it is run here.
     pub(super) phases: Arc<str>,
     pub(super) revived: Revived<S, A>,
+}
+
+impl<S: Store, A> Judged<S, A> {
+    /// Whether the call that is next could have been made, and has no reconcile function here.
+    pub(super) fn is_unasked(&self) -> bool {
+        let next = self.definition.phases.get(self.revived.outputs.len());
+        let is_unasked = |next: &Phase| !next.kind.is_local() && !next.reconciles;
+        matches!(self.revived.found, Found::Ready(_)) && next.is_some_and(is_unasked)
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
@@ -53,6 +64,7 @@ impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
             request: Box::new(Undecodable),
             context: None,
             outputs: Outputs::default(),
+            call: None,
         }
     }
 }
@@ -77,9 +89,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return Ok(Err(StrandedBecause::NewerForm));
         }
         let revived = self.revive(scope, key, row, entry)?;
-        let judged = |revived| {
-            let (definition, phases) = (entry.definition, entry.phases.clone());
-            Judged { definition, phases, revived }
+        let judged = |revived: Revived<S, A>| {
+            let phases = entry.phases_of(revived.call.as_ref());
+            Judged { definition: entry.definition, phases, revived }
         };
         Ok(revived.map(judged))
     }
@@ -101,8 +113,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 false => Err(StrandedBecause::UnknownRecoveryPoint),
             });
         };
-        let progress = match progress(&entry.definition, row, &outputs) {
-            Ok(progress) => progress,
+        let (progress, call) = match progress(&entry.definition, &self.derived_keys, row, &outputs)
+        {
+            Ok(known) => known,
             Err(because) => return Ok(Err(because)),
         };
         let undecodable = |because| {
@@ -123,7 +136,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         if !are_read.unwrap_or(false) {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
-        Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs }))
+        Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs, call }))
     }
 
     /// Why this process cannot go on with an unfinished row, if it cannot. Touches nothing.

@@ -85,6 +85,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             waiting_since: row.waiting_since.filter(|_| waits),
             retry_after: match row.status {
                 Status::InProgress => self.settings.ask_again_after(row.lease_left),
+                Status::Unknown if !row.for_workers => self.settings.reconcile_after,
                 _ => row.back_off_left,
             },
             created_at: row.created_at,

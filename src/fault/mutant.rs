@@ -55,6 +55,9 @@ pub enum Mutant {
     CallWithoutLease,
     /// A provider's window begins anew when a request is released (G11).
     WindowFromRelease,
+    /// A call is over by the time limit of the build that asks about it, and not by that of the one which
+    /// began it (G2).
+    OwnTimeLimit,
 }
 
 impl Mutant {
@@ -87,6 +90,7 @@ impl Mutant {
             Self::AskWithoutToken,
             Self::CallWithoutLease,
             Self::WindowFromRelease,
+            Self::OwnTimeLimit,
         ]
     }
 
@@ -106,6 +110,7 @@ impl Mutant {
                 | Self::RefillWhenEmpty
                 | Self::NoShare
                 | Self::WindowFromRelease
+                | Self::OwnTimeLimit
         )
     }
 

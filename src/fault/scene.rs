@@ -438,6 +438,8 @@ where
         }
         match status {
             Some(Status::Completed) => Ok(true),
+            // Of a phase without a reconcile function: the same.
+            Some(Status::Unknown) => Ok(self.row().await?.is_some_and(|row| !row.for_workers)),
             // Nobody found out within the cap: an operator has to say. That is an honest end.
             Some(Status::DeadLetter) if self.was_unknown => Ok(true),
             Some(Status::DeadLetter) => {

@@ -213,8 +213,13 @@ impl Problem {
         Self::later(Kind::InProgress, detail, retry_after)
     }
 
-    pub(crate) fn unknown(retry_after: Duration) -> Self {
-        let detail = "It is being found out. Nothing is repeated; ask again with the same key.";
+    pub(crate) fn unknown(retry_after: Duration, is_asked: bool) -> Self {
+        let detail = match is_asked {
+            true => "It is being found out. Nothing is repeated; ask again with the same key.",
+            false => {
+                "The service's operator has to find it out. Nothing is repeated; ask again with the same key."
+            }
+        };
         Self::later(Kind::OutcomeUnknown, detail, retry_after)
     }
 

@@ -90,7 +90,9 @@ impl Policy {
                 "The request is done and will not run again; its data was erased.",
             ),
             Ok(Outcome::Failed { cause, retry_after }) => Problem::failed(&cause, retry_after),
-            Ok(Outcome::Unknown { retry_after }) => Problem::unknown(retry_after),
+            Ok(Outcome::Unknown { retry_after, is_asked }) => {
+                Problem::unknown(retry_after, is_asked)
+            }
             Ok(Outcome::DeadLetter) => Problem::new(
                 Kind::DeadLetter,
                 "It failed too often. Nothing more happens until somebody looks at it.",

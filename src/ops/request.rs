@@ -13,7 +13,7 @@ use crate::definition::{Definition, FINISHED, ListedKind, PhaseList, STARTED};
 use crate::engine::StrandedBecause;
 use crate::key::{ShortHash, hex};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
-use crate::store::{ERASED, KeyRow, Seen, Status};
+use crate::store::{ERASED, KeyRow, Seen};
 
 /// A row as it was seen, as text: an `ETag`, say. An act says which one it is about, and a row that has
 /// moved on since then is left alone.
@@ -125,7 +125,6 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
     let status = row.status.as_str();
     let ends = |left: std::time::Duration| Some(*now + left).filter(|_| !left.is_zero());
     let (leased, backs_off) = (!row.lease_left.is_zero(), !row.back_off_left.is_zero());
-    let is_due = !matches!(row.status, Status::Completed | Status::DeadLetter);
     ListedRequest {
         request_id: row.request_id,
         scope: scope.as_str().to_owned(),
@@ -141,7 +140,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
         lease_token: row.lease_token,
         attempts: row.attempts,
         locked_until: ends(row.lease_left),
-        run_after: is_due.then_some(*now + row.back_off_left),
+        run_after: row.for_workers.then_some(*now + row.back_off_left),
         waiting_since: row.waiting_since,
         created_at: row.created_at,
         expires_at: row.expires_at,
@@ -274,7 +273,9 @@ pub enum Event {
 /// What the phases of the list that the row is run under have come to. Empty, where the list is of a form
 /// that this build does not know.
 pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<PhaseView> {
-    let Some(PhaseList(listed)) = PhaseList::parse(&row.phases) else { return Vec::new() };
+    let Some(PhaseList { phases: listed, .. }) = PhaseList::parse(&row.phases) else {
+        return Vec::new();
+    };
     let is_called = |name: &str, said: &str| {
         let known = definition.map_or(&[][..], |definition| definition.phases);
         name == said || known.iter().any(|phase| phase.is_called(name) && phase.is_called(said))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::config::Settings;
-use crate::definition::{Definition, ListedKind, PhaseList};
+use crate::definition::Definition;
 use crate::engine::StrandedBecause;
 use crate::store::{ERASED, KeyRow, Status};
 
@@ -160,16 +160,13 @@ impl Facts<'_> {
 
     /// Whether the phase whose outcome is unknown has somebody to be asked.
     fn is_asked(&self) -> bool {
-        let Some(intent) = &self.row.open_intent else { return false };
-        if let Some(definition) = self.definition {
+        let Some(intent) = self.row.open_intent.as_ref().filter(|_| self.row.for_workers) else {
+            return false;
+        };
+        // Without the definition the row tells: a worker looks at it if there is somebody to be asked.
+        self.definition.is_none_or(|definition| {
             let mut phases = definition.phases.iter();
-            return phases.any(|phase| phase.is_called(intent) && phase.reconciles);
-        }
-        // What the row tells: a phase has a reconcile function exactly if it is called at most once.
-        let listed = PhaseList::parse(&self.row.phases);
-        listed.is_some_and(|PhaseList(listed)| {
-            let mut listed = listed.iter();
-            listed.any(|phase| phase.name == *intent && phase.kind == ListedKind::AtMostOnce)
+            phases.any(|phase| phase.is_called(intent) && phase.reconciles)
         })
     }
 }

@@ -66,7 +66,7 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         recovery_point,
         outputs: None,
         open_intent: None,
-        hold,
+        hold: Some(hold),
         resolution: None,
         settles: Settles::Nothing,
         reason: None,
@@ -98,6 +98,7 @@ impl<S: Store> One<S> {
             birth: Birth::Held(lease),
             retention,
             lock_wait: Duration::from_secs(1),
+            caller: &crate::caller::Caller::here(),
             replaces: None,
         };
         let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::audit::AuditEntry;
 use super::{Store, StoreError};
+use crate::caller::Caller;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 
@@ -76,6 +77,8 @@ pub struct KeySummary {
     pub(crate) lease_left: Duration,
     /// Until the back-off of a released or unknown row ends.
     pub(crate) back_off_left: Duration,
+    /// Whether a worker has to look at it some time.
+    pub(crate) for_workers: bool,
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) expired: bool,
     pub(crate) response: Option<StoredResponse>,
@@ -116,6 +119,8 @@ pub struct KeyRow {
     pub(crate) lease_left: Duration,
     /// Until the back-off of a released or unknown row ends.
     pub(crate) back_off_left: Duration,
+    /// Whether a worker has to look at it some time.
+    pub(crate) for_workers: bool,
     /// Since the last recovery point was committed.
     pub(crate) since_advance: Duration,
     pub(crate) created_at: DateTime<Utc>,
@@ -169,6 +174,8 @@ pub struct NewRow<'a> {
     pub(crate) birth: Birth,
     pub(crate) retention: Duration,
     pub(crate) lock_wait: Duration,
+    /// Who asked for it. Nothing waits for the row's lock any more once they are gone.
+    pub(crate) caller: &'a Caller,
     /// A finished, expired life of the same key, which this row replaces.
     pub(crate) replaces: Option<Uuid>,
 }
@@ -381,8 +388,9 @@ pub struct Change<'a> {
     pub(crate) outputs: Option<&'a [u8]>,
     pub(crate) open_intent: Option<&'a str>,
     /// From now, by the database's clock: how long the lease holds (`InProgress`), or how long the
-    /// back-off lasts (any other status, whose lease is gone).
-    pub(crate) hold: Duration,
+    /// back-off lasts (any other status, whose lease is gone). `None` where no worker has to look at the row:
+    /// it is over, or an operator's alone.
+    pub(crate) hold: Option<Duration>,
     /// A word about an unknown outcome, and what it settles.
     pub(crate) resolution: Option<&'a str>,
     pub(crate) settles: Settles,
@@ -402,12 +410,12 @@ impl Change<'_> {
     }
 
     pub(super) fn lease(&self) -> Option<Duration> {
-        (self.status == Status::InProgress).then_some(self.hold)
+        self.hold.filter(|_| self.status == Status::InProgress)
     }
 
     /// When a worker has to look at the row; never, where nothing is left for it to do.
     pub(super) fn due(&self) -> Option<Duration> {
-        (!matches!(self.status, Status::Completed | Status::DeadLetter)).then_some(self.hold)
+        self.hold
     }
 }
 

@@ -354,7 +354,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
 
     fn job(&self, row: JobRow) -> Result<Job, Why> {
         let JobRow { at, key, id, name, args, .. } = row;
-        let args = self.engine.decoded(&at.scope, &key, "args", args).map_err(|_| Why::Sealed)?;
+        let args = self.engine.decoded_args(&at.scope, &key, id, args).map_err(|_| Why::Sealed)?;
         Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
     }
 

@@ -429,7 +429,7 @@ async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) 
         .build()
         .unwrap();
     let told = engine.call(&scope(), &key("k"), Hangs { at_most_once: true }).await.unwrap();
-    let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
+    let Outcome::Unknown { retry_after, .. } = told else { panic!("{told:?}") };
     assert!(retry_after >= Duration::from_secs(3), "{retry_after:?}");
     // The same where another process finds the intent.
     let mut gate = app.provider.stop_before_the_effect();
@@ -441,7 +441,7 @@ async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) 
     app.provider.stop_no_more();
     db.let_leases_expire().await;
     let told = engine.call(&scope(), &key("dies"), Hangs { at_most_once: true }).await.unwrap();
-    let Outcome::Unknown { retry_after } = told else { panic!("{told:?}") };
+    let Outcome::Unknown { retry_after, .. } = told else { panic!("{told:?}") };
     assert!(retry_after > Duration::from_secs(2), "{retry_after:?}");
 }
 

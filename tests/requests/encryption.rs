@@ -3,6 +3,7 @@
 
 #![cfg(feature = "encryption")]
 
+use crate::support::work::Inbox;
 use crate::support::*;
 use atomic_phases::codec::EncryptingCodec;
 use atomic_phases::engine::{Resolution, ResolveError};
@@ -17,6 +18,7 @@ on_both_stores! {
     g14_with_another_key_the_row_is_left_alone,
     values_that_were_swapped_or_altered_are_found_out_and_have_no_effect,
     a_staged_job_that_was_moved_or_altered_is_not_delivered,
+    g18_a_staged_job_is_not_delivered_with_the_arguments_of_another_of_its_request,
 }
 
 const ONE: [u8; 32] = [1; 32];
@@ -236,4 +238,26 @@ async fn a_staged_job_that_was_moved_or_altered_is_not_delivered<S: TestDb>(db: 
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 4);
     let counted = "SELECT max(attempts - forgiven_attempts) FROM atomic_phases_staged_jobs";
     assert_eq!(db.number(counted).await, 0, "another node may have the key");
+}
+
+async fn g18_a_staged_job_is_not_delivered_with_the_arguments_of_another_of_its_request<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = sealing(&db, &app, &ONE);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let of = |name| format!("(SELECT args FROM atomic_phases_staged_jobs WHERE name = '{name}')");
+    let (receipt, thanks) = (of("receipt"), of("thanks"));
+    db.sql(&format!(
+        "UPDATE atomic_phases_staged_jobs SET args = CASE name WHEN 'receipt' THEN {thanks} \
+         ELSE {receipt} END"
+    ))
+    .await;
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), WorkerConfig::default());
+    let swept = enqueuer.run_once().await.unwrap();
+    assert_eq!((swept.delivered, swept.left), (0, 1), "{:?}", inbox.take());
+    assert!(inbox.take().is_empty());
 }

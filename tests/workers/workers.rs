@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::config::Quota;
+use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::store::Status;
@@ -27,6 +27,7 @@ on_both_stores! {
     g2_a_reconcile_function_that_finds_the_effect_lets_the_request_go_on,
     g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again,
     g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator,
+    an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator,
     an_operator_sees_why_a_reconcile_function_does_not_find_out,
     g2_killed_before_inside_and_after_the_call_a_hundred_times_each,
     g3_two_completers_and_a_retry_make_one_effect,
@@ -266,6 +267,38 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
     let conflict = engine.resolve(&scope(), &key("k"), Resolution::retry()).await;
     assert!(matches!(conflict, Err(ResolveError::Conflict(_))), "no blind retry: {conflict:?}");
     let word = Resolution::not_executed("notified", standing.attempt);
+    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
+    assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
+}
+
+/// Its phase has no reconcile function. No worker touches the row, its reason stays, and clients are told so.
+async fn an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator<S: TestDb>(db: S) {
+    const REST: Duration = Duration::from_secs(30);
+    let app = App::default();
+    let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_reconciles(1));
+    let unknown = troubled(Trouble::UnknownForeign);
+    let told = engine.call(&scope(), &key("k"), unknown.clone()).await;
+    let is_told = |told: &Result<Outcome, CallError>| matches!(told, Ok(Outcome::Unknown { is_asked: false, retry_after }) if *retry_after == REST);
+    assert!(is_told(&told), "{told:?}");
+    const ROW: &str = "SELECT status || ' ' || lease_token || ' ' || reconciles || ' ' || reason \
+        || ' ' || coalesce(CAST(run_after AS TEXT), 'never') FROM atomic_phases_keys";
+    let row = db.text(ROW).await;
+    assert_eq!(row, "unknown 1 0 asked for never");
+    for _ in 0..3 {
+        db.let_time_pass().await;
+        assert_eq!((reconciled(&engine).await.total(), completed(&engine).await.total()), (0, 0));
+    }
+    // Nor does a client that would wait: nothing ends that but an operator.
+    let waits = engine.call(&scope(), &key("k"), unknown);
+    let waits = waits.on_duplicate(OnDuplicate::Wait(Duration::from_secs(600)));
+    let told = tokio::time::timeout(REST, waits.into_future()).await.unwrap();
+    assert!(is_told(&told), "{told:?}");
+    assert_eq!(db.text(ROW).await, row);
+    let standing = status(&engine, "k").await;
+    assert_eq!((standing.status, standing.retry_after), (Status::Unknown, REST));
+    assert_eq!(standing.reason.as_deref(), Some("asked for"));
+
+    let word = Resolution::not_executed("charged", standing.attempt);
     assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
     assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
 }

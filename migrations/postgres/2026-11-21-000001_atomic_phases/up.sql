@@ -13,8 +13,8 @@ CREATE TABLE atomic_phases_keys (
     request_id         uuid        NOT NULL,
     definition         text        NOT NULL,
     definition_version integer     NOT NULL,
-    -- The phases that the row is run under: names, effect classes and provider keys. Set at each
-    -- acquisition of the lease; see src/definition/phase_list.rs.
+    -- The phases that the row is run under: names, effect classes, provider keys, time limits of calls.
+    -- Set at each acquisition of the lease; see src/definition/phase_list.rs.
     phases             text        NOT NULL,
     fingerprint        text        NOT NULL,
     status             atomic_phases_status NOT NULL,

@@ -221,7 +221,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let mut jobs = staging.into_jobs();
         for job in &mut jobs {
-            match self.core.encode(&self.holder.scope, &self.holder.key, "args", &job.args) {
+            match self.core.encode_args(&self.holder.scope, &self.holder.key, job) {
                 Ok(args) => job.args = args.into_owned(),
                 Err(error) => {
                     let failure = PhaseFailure::Retryable { reason: error.0, after: None };

@@ -27,6 +27,7 @@ use super::lease::{Heartbeat, Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::quota::Admission;
 use crate::definition::{Definition, Phase, PhaseKind, Phases};
+use crate::derived_key::Derivation;
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::{DerivedKey, Outputs, RequestContext};
@@ -41,6 +42,10 @@ pub(super) struct Run<S: Store, A> {
     pub(super) request: Box<dyn Phases<S, A>>,
     pub(super) holder: Holder,
     pub(super) fingerprint: String,
+    /// How the keys for its calls are made.
+    pub(super) derivation: Arc<Derivation>,
+    /// The phases that the row was run under as its lease was acquired; `None` where this run created it.
+    pub(super) taken_over_under: Option<String>,
     pub(super) context: RequestContext,
     /// Of the phases that are done, the last of which may not be committed yet: an idempotent
     /// foreign result rides in the commit of the local phase behind it.
@@ -180,7 +185,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// The key for the provider: equal in each attempt (G1).
     fn derived_key(&self, phase: &Phase) -> DerivedKey {
-        self.core.derived_keys.derive(
+        self.derivation.derive(
             &self.holder.scope,
             &self.holder.key,
             self.definition.name,

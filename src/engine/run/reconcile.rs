@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use tracing::Instrument;
@@ -73,7 +72,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let settings = &self.core.settings;
                 if self.failures() >= settings.max_attempts {
                     let reason = Some(at_cap(ATTEMPT_CAP, Some(NOT_EXECUTED)));
-                    return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
+                    return self.leave(Status::DeadLetter, None, None, reason).await;
                 }
                 let hold = settings.back_off(self.failures());
                 let said = not_executed(phase, self.context.attempt);
@@ -160,11 +159,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
         if row.reconciles < settings.max_reconciles {
-            let hold = settings.reconcile_back_off(row.reconciles);
+            let hold = Some(settings.reconcile_back_off(row.reconciles));
             return self.leave(Status::Unknown, intent, hold, reason).await;
         }
         let reason = at_cap(RECONCILE_CAP, reason.as_deref().or(row.reason.as_deref()));
-        self.leave(Status::DeadLetter, intent, Duration::ZERO, Some(reason)).await
+        self.leave(Status::DeadLetter, intent, None, Some(reason)).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
-use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::definition::{Phase, PhaseList};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::moment::Moment;
 use crate::observe;
@@ -84,7 +84,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let counts = counts || mutated!(CountEveryAttempt);
         if counts && failures >= settings.max_attempts {
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
-            return self.leave(Status::DeadLetter, None, Duration::ZERO, reason).await;
+            return self.leave(Status::DeadLetter, None, None, reason).await;
         }
         let hold = match after {
             // Nor does it move the end of that back-off, so that the next attempt after it counts; and a
@@ -94,7 +94,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             None => settings.back_off(failures),
         };
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
-        let standing = self.standing(Status::FailedRetryable, hold);
+        let standing = self.standing(Status::FailedRetryable, Some(hold));
         let mut released = Transition { forgiven, reason, ..standing };
         if mutated!(WindowFromRelease) {
             released.settles = Settles::Window;
@@ -127,18 +127,19 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         last: Option<&str>,
     ) -> Result<RoundEnd, CallError> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
-        let standing = self.standing(Status::DeadLetter, Duration::ZERO);
+        let standing = self.standing(Status::DeadLetter, None);
         self.leave_at(Transition { forgiven: 1, reason, ..standing }).await
     }
 
-    /// Leaves the row to a reconcile function. `intent`: the phase whose call may have had its effect.
+    /// Leaves the row to the phase's reconcile function; to an operator alone, where it has none. `intent`: the
+    /// phase whose call may have had its effect.
     pub(in crate::engine) async fn leave_unknown(
         &mut self,
         intent: Option<&str>,
         reason: &'static str,
     ) -> Result<RoundEnd, CallError> {
         let phase = intent.unwrap_or_default();
-        let hold = self.reconcile_after(phase);
+        let hold = self.is_asked(phase).then(|| self.reconcile_after(phase));
         let left = self.leave(Status::Unknown, intent, hold, Some(reason.into())).await?;
         if matches!(left, RoundEnd::Outcome(_)) {
             observe::unknown(self.definition.name, self.subject(), phase, reason);
@@ -151,7 +152,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         &mut self,
         status: Status,
         intent: Option<&str>,
-        hold: Duration,
+        hold: Option<Duration>,
         reason: Option<Cow<'static, str>>,
     ) -> Result<RoundEnd, CallError> {
         let intent = intent.map(str::to_owned);
@@ -169,19 +170,28 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 observe::dead_letter(self.definition.name, self.subject(), reason);
                 Outcome::DeadLetter
             }
-            _ => Outcome::Unknown { retry_after: left.hold },
+            _ => self.core.unknown(left.hold),
         }))
     }
 
-    /// How long an unknown outcome rests before it is looked into. Not less than the phase's time limit:
+    /// Whether the phase has a reconcile function. Where this build does not know the phase, one that does
+    /// may ask.
+    fn is_asked(&self, phase: &str) -> bool {
+        let phase = self.definition.phases.iter().find(|known| known.is_called(phase));
+        phase.is_none_or(|phase| phase.reconciles)
+    }
+
+    /// How long an unknown outcome rests before it is looked into. Not less than the time limit of the call:
     /// a holder that lost its lease begins no call, and what it had begun is over by then, so that *not
-    /// executed* can be believed. The limit is this build's, also where a deploy has shortened it since:
-    /// a body is polled only while its lease is known, whatever its limit was.
+    /// executed* can be believed (G2). The limit is that under which the call was begun, by this build or by
+    /// one before it with another.
     fn reconcile_after(&self, phase: &str) -> Duration {
         let phase = self.definition.phases.iter().find(|known| known.is_called(phase));
-        let limit = phase.filter(|phase| phase.kind == PhaseKind::Foreign(EffectClass::AtMostOnce));
-        let limit = limit.and_then(Phase::time_limit).unwrap_or_default();
-        self.core.settings.reconcile_after.max(limit)
+        let own = phase.and_then(Phase::time_limit).unwrap_or_default();
+        let begun_under = self.taken_over_under.as_deref().filter(|_| !mutated!(OwnTimeLimit));
+        let begun_under = begun_under.and_then(PhaseList::parse);
+        let begun_under = begun_under.map(|list| list.time_limit_of(phase)).unwrap_or_default();
+        self.core.settings.reconcile_after.max(own).max(begun_under)
     }
 
     /// How many attempts count against the cap, this one included.

@@ -22,7 +22,7 @@ pub(in crate::engine) struct Transition {
     pub(super) point: String,
     pub(super) outputs: Option<Vec<u8>>,
     pub(super) intent: Option<String>,
-    pub(super) hold: Duration,
+    pub(super) hold: Option<Duration>,
     pub(super) resolution: Option<String>,
     pub(super) settles: Settles,
     pub(super) reason: Option<Cow<'static, str>>,
@@ -35,7 +35,7 @@ pub(in crate::engine) struct Transition {
 
 impl Transition {
     /// To this place, and nothing else.
-    fn to(status: Status, point: &str, hold: Duration) -> Self {
+    fn to(status: Status, point: &str, hold: Option<Duration>) -> Self {
         Self {
             status,
             point: point.to_owned(),
@@ -106,12 +106,12 @@ impl CommitKind {
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// At its start, where a request stands whose row is committed before its first phase.
     pub(super) fn at_start(&self) -> Transition {
-        Transition::to(Status::InProgress, STARTED, self.core.settings.lease)
+        Transition::to(Status::InProgress, STARTED, Some(self.core.settings.lease))
     }
 
     /// At its start, for a worker to run it.
     pub(super) fn pending(&self) -> Transition {
-        Transition::to(Status::Pending, STARTED, Duration::ZERO)
+        Transition::to(Status::Pending, STARTED, Some(Duration::ZERO))
     }
 
     /// After `phase`, with its output. The output is part of the run from here on; a caller whose
@@ -129,7 +129,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         match self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs) {
             Ok(outputs) => Ok(Transition {
                 outputs: Some(outputs),
-                ..Transition::to(Status::InProgress, phase.name, self.core.settings.lease)
+                ..Transition::to(Status::InProgress, phase.name, Some(self.core.settings.lease))
             }),
             Err(rule) => {
                 self.outputs.truncate(done);
@@ -147,7 +147,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         Ok(Transition {
             finished: Some((reply, stored)),
-            ..Transition::to(Status::Completed, FINISHED, Duration::ZERO)
+            ..Transition::to(Status::Completed, FINISHED, None)
         })
     }
 
@@ -155,12 +155,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) fn intending(&self, phase: &Phase) -> Transition {
         Transition {
             intent: Some(phase.name.to_owned()),
-            ..Transition::to(Status::InProgress, &self.point, self.core.settings.lease)
+            ..Transition::to(Status::InProgress, &self.point, Some(self.core.settings.lease))
         }
     }
 
     /// Where it stands, with a foreign result that has not been committed yet.
-    pub(super) fn standing(&self, status: Status, hold: Duration) -> Transition {
+    pub(super) fn standing(&self, status: Status, hold: Option<Duration>) -> Transition {
         let last = self.outputs.phases().last();
         let riding = last.filter(|last| *last != self.point);
         let (holder, core) = (&self.holder, &self.core);
@@ -184,7 +184,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Transition {
             resolution: Some(resolution),
             settles,
-            ..Transition::to(Status::FailedRetryable, &self.point, hold)
+            ..Transition::to(Status::FailedRetryable, &self.point, Some(hold))
         }
     }
 
@@ -196,7 +196,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         resolution: String,
     ) -> Result<Transition, Rule> {
         let behind = self.resumed_behind(phase, output, resolution)?;
-        Ok(Transition { status: Status::FailedRetryable, hold: Duration::ZERO, ..behind })
+        Ok(Transition { status: Status::FailedRetryable, hold: Some(Duration::ZERO), ..behind })
     }
 
     /// Going on behind `phase`, with the output that its reconcile function vouches for.

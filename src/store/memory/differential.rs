@@ -134,7 +134,11 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             recovery_point: &point,
             outputs: numbers.happens(1, 2).then_some(&b"[1]"[..]),
             open_intent: numbers.happens(1, 2).then_some("call"),
-            hold: ends,
+            hold: match status {
+                Status::Completed | Status::DeadLetter => None,
+                Status::Unknown if numbers.happens(1, 2) => None,
+                _ => Some(ends),
+            },
             resolution: (settles != Settles::Nothing).then_some("said"),
             settles,
             reason: numbers.happens(1, 2).then_some("why"),
@@ -146,6 +150,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         let finishes = status == Status::Completed;
         let phase = Change {
             status: if finishes { status } else { Status::InProgress },
+            hold: (!finishes).then_some(ends),
             resolution: None,
             settles: Settles::Nothing,
             reason: None,
@@ -169,6 +174,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             },
             retention,
             lock_wait: Duration::from_millis(50),
+            caller: &crate::caller::Caller::here(),
             replaces,
         };
         let job =

@@ -403,7 +403,8 @@ impl Store for Memory {
                 reserved => reserved,
             };
             match reserved {
-                Ok(Reserved::Busy) if pauses.pause().await => {}
+                Ok(Reserved::Busy)
+                    if row.caller.unless_gone(pauses.pause()).await == Some(true) => {}
                 reserved => return reserved,
             }
         }
@@ -424,7 +425,8 @@ impl Store for Memory {
         loop {
             let birth = Birth::of(row).changed(created_at, change);
             match self.try_create(birth, written.clone()).await {
-                Ok(Commit::Failed(StoreError::Locked)) if pauses.pause().await => {}
+                Ok(Commit::Failed(StoreError::Locked))
+                    if row.caller.unless_gone(pauses.pause()).await == Some(true) => {}
                 created => return created.unwrap_or_else(Commit::Failed),
             }
         }

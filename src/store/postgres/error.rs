@@ -184,6 +184,34 @@ mod tests {
         Error::DatabaseError(kind, Box::new(message.to_owned()))
     }
 
+    /// A lost connection leaves open what became of a commit (G7); an answer of the server's does not.
+    #[test]
+    fn g7_a_lost_connection_is_told_from_an_answer() {
+        use DatabaseErrorKind::*;
+        for kind in [UnableToSendCommand, ClosedConnection] {
+            let error = raised(kind, "");
+            assert!(is_lost(&error) && !is_of_the_server(&error), "{error:?}");
+        }
+        for kind in [
+            UniqueViolation,
+            ForeignKeyViolation,
+            SerializationFailure,
+            ReadOnlyTransaction,
+            NotNullViolation,
+            CheckViolation,
+            RestrictViolation,
+            ExclusionViolation,
+            Unknown,
+        ] {
+            let error = raised(kind, "server closed the connection");
+            assert!(!is_lost(&error) && is_of_the_server(&error), "{error:?}");
+        }
+        for error in [Error::NotFound, Error::RollbackTransaction, Error::BrokenTransactionManager]
+        {
+            assert!(!is_lost(&error) && !is_of_the_server(&error), "{error:?}");
+        }
+    }
+
     #[test]
     fn a_mark_is_found_in_any_language_and_its_sql_is_not_one() {
         for mark in Mark::ALL {

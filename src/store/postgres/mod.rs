@@ -8,6 +8,8 @@ mod connection;
 mod error;
 mod ops;
 mod ops_statements;
+#[cfg(test)]
+mod own_transaction;
 mod pipelined;
 mod pool;
 mod shares;

@@ -86,14 +86,15 @@ impl Waits {
     }
 
     /// Waits for the others of this process that are about to create the same key. `None` where one of
-    /// them still is, past the bound.
+    /// them still is, past the bound or when the caller has given up.
     pub(super) async fn for_the_key(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
-        self.keys.take(&(row.scope.clone(), row.key.clone()), until).await
+        let key = (row.scope.clone(), row.key.clone());
+        row.caller.unless_gone(self.keys.take(&key, until)).await.flatten()
     }
 }
 
 impl<P: Pool> Postgres<P> {
-    /// Finds out, and waits until `until` for, what becomes of the key's twin: after an error that a
+    /// Finds out, and waits until `until` or until the caller gives up for, what becomes of the key's twin: after an error that a
     /// twin may be the cause of, and something else too. Asked with a statement of the engine's alone.
     pub(super) async fn twin(&self, row: &NewRow<'_>, until: Instant) -> Result<Twin, StoreError> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
@@ -101,7 +102,9 @@ impl<P: Pool> Postgres<P> {
         loop {
             match self.ask_twin(row).await? {
                 Twin::None if was_open => return Ok(Twin::Gone),
-                Twin::Open if patience.pause().await => was_open = true,
+                Twin::Open if row.caller.unless_gone(patience.pause()).await == Some(true) => {
+                    was_open = true;
+                }
                 told => return Ok(told),
             }
         }

@@ -412,8 +412,17 @@ pub async fn w34_an_unknown_outcome_is_409_and_is_not_repeated<S: TestDb>(db: S,
     for _ in 0..3 {
         let seen = wire.request("POST", "/notify").key("k").json(&body).send().await;
         is_error(&seen, profile, "outcome_unknown");
+        assert!(!String::from_utf8(seen.body).unwrap().contains("operator"));
     }
     assert_eq!(wire.effects(), 1);
+    // Of a phase that has nobody to be asked.
+    for _ in 0..2 {
+        let seen = wire.troubled("l", Trouble::UnknownForeign).send().await;
+        is_error(&seen, profile, "outcome_unknown");
+        assert_eq!(seen.header("retry-after"), Some("30"), "from reconcile_after");
+        assert!(String::from_utf8(seen.body).unwrap().contains("operator"));
+    }
+    assert_eq!(wire.effects(), 2);
 }
 
 pub async fn w35_a_client_that_hangs_up_cancels_nothing<S: TestDb>(db: S, profile: Profile) {

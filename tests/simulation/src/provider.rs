@@ -55,6 +55,8 @@ pub struct Caller {
     pub life: String,
     pub created_at: String,
     pub store: Memory,
+    /// How many times as long as others it waits for an answer.
+    pub patience: u32,
 }
 
 /// A node that is to stand still, or to die.
@@ -126,7 +128,7 @@ impl Provider {
 
     pub async fn call(&self, key: &str, honours: Honours, caller: Caller) -> Answer {
         let wrong = self.wrong_with(&caller, honours);
-        let Caller { life, store, scope, key: of, phase, .. } = caller;
+        let Caller { life, store, scope, key: of, phase, patience, .. } = caller;
         drop(store);
         let hook = move |effect: &str| Hook { scope, key: of, phase, effect: effect.to_owned() };
         let number = {
@@ -159,7 +161,8 @@ impl Provider {
         let (provider, key) = (self.clone(), key.to_owned());
         // On no node.
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(trouble.before)).await;
+            // Who waits longer for an answer may get it later.
+            tokio::time::sleep(Duration::from_millis(trouble.before) * patience).await;
             let told = provider.act(&key, &life, honours, trouble.end);
             let known = provider.0.state.lock().unwrap().known.get(&key).map(|(id, _)| id.clone());
             if let (Some(after), Some(id)) = (provider.0.plan.webhooks.get(&number), known) {

@@ -30,6 +30,7 @@ impl App {
             life: life.to_owned(),
             created_at: ctx.created_at().to_rfc3339(),
             store: self.store.clone(),
+            patience: 1,
         }
     }
 }
@@ -153,55 +154,64 @@ ride!(Ride, version 1);
 ride!(LongRide, version 1, checked);
 ride!(NextRide, version 2);
 
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Note {
-    pub amount: i64,
+/// A note as one build of the application has it, which may wait longer for an answer than another build does:
+/// `patience` times as long.
+macro_rules! note {
+    ($name:ident, $limit:literal, patience $patience:literal) => {
+        #[derive(Clone, Serialize, Deserialize)]
+        pub struct $name {
+            pub amount: i64,
+        }
+
+        #[atomic_phases(name = "note", version = 1)]
+        impl $name {
+            #[phase]
+            async fn noted(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
+                let id = ctx.uuid(0).to_string();
+                Write::insert("rides", &id, self.amount).execute(tx).await?;
+                Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
+            }
+
+            #[phase(foreign(at_most_once), timeout = $limit)]
+            async fn notified(
+                &self,
+                call: ForeignCall,
+                app: &App,
+                ctx: &RequestContext,
+                noted: &Booked,
+            ) -> PhaseResult<Charged, ForeignError> {
+                let caller = Caller { patience: $patience, ..app.caller(ctx, "notified", &noted.id) };
+                let make = async |key: DerivedKey| {
+                    charged(app.provider.call(key.as_str(), Honours::Never, caller).await)
+                };
+                call.make(make).await
+            }
+
+            #[reconcile(notified)]
+            async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
+                Ok(match app.provider.search(key.as_str()) {
+                    None => Reconciled::StillUnknown,
+                    Some(None) => Reconciled::NotExecuted,
+                    Some(Some(id)) => Reconciled::Executed(Charged { id }),
+                })
+            }
+
+            #[phase]
+            async fn answered(
+                &self,
+                tx: &mut Tx<'_, Memory>,
+                noted: &Booked,
+                notified: &Charged,
+            ) -> PhaseResult<Reply> {
+                Write::append("receipts", json!({ "life": noted.id, "at": noted.at })).execute(tx).await?;
+                reply(&noted.id, self.amount, &notified.id)
+            }
+        }
+    };
 }
 
-#[atomic_phases(name = "note", version = 1)]
-impl Note {
-    #[phase]
-    async fn noted(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
-        let id = ctx.uuid(0).to_string();
-        Write::insert("rides", &id, self.amount).execute(tx).await?;
-        Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
-    }
-
-    #[phase(foreign(at_most_once), timeout = "5s")]
-    async fn notified(
-        &self,
-        call: ForeignCall,
-        app: &App,
-        ctx: &RequestContext,
-        noted: &Booked,
-    ) -> PhaseResult<Charged, ForeignError> {
-        let caller = app.caller(ctx, "notified", &noted.id);
-        let make = async |key: DerivedKey| {
-            charged(app.provider.call(key.as_str(), Honours::Never, caller).await)
-        };
-        call.make(make).await
-    }
-
-    #[reconcile(notified)]
-    async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
-        Ok(match app.provider.search(key.as_str()) {
-            None => Reconciled::StillUnknown,
-            Some(None) => Reconciled::NotExecuted,
-            Some(Some(id)) => Reconciled::Executed(Charged { id }),
-        })
-    }
-
-    #[phase]
-    async fn answered(
-        &self,
-        tx: &mut Tx<'_, Memory>,
-        noted: &Booked,
-        notified: &Charged,
-    ) -> PhaseResult<Reply> {
-        Write::append("receipts", json!({ "life": noted.id, "at": noted.at })).execute(tx).await?;
-        reply(&noted.id, self.amount, &notified.id)
-    }
-}
+note!(Note, "5s", patience 1);
+note!(PatientNote, "20s", patience 4);
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Parcel {

@@ -24,7 +24,7 @@ use super::judge::{self, Delivered, History, Op, Told, Watched};
 use super::plan::{Build, Call, Event, HEALED, HOSTILE, Kind, Manner, Plan, Stop, What};
 use super::provider::{Hook, Provider, Stops};
 use super::requests::{
-    App, Charged, Flood, LongRide, NextRide, Note, Parcel, Ride, Stray, Transfer,
+    App, Charged, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray, Transfer,
 };
 use super::trace::{self, Trace};
 
@@ -286,8 +286,11 @@ impl Scene {
             Build::Second => engine.register::<NextRide>(),
             Build::Both => engine.register::<LongRide>().register::<NextRide>(),
         };
+        let engine = match build.is_patient() {
+            true => engine.register::<PatientNote>(),
+            false => engine.register::<Note>(),
+        };
         let engine = engine
-            .register::<Note>()
             .register::<Parcel>()
             .register::<Transfer>()
             .register::<Stray>()
@@ -638,6 +641,9 @@ impl Scene {
                 (Kind::Ride, Build::First) => execute(&engine, &call, Ride { amount }).await,
                 (Kind::Ride, Build::Longer) => execute(&engine, &call, LongRide { amount }).await,
                 (Kind::Ride, _) => execute(&engine, &call, NextRide { amount }).await,
+                (Kind::Note, build) if build.is_patient() => {
+                    execute(&engine, &call, PatientNote { amount }).await
+                }
                 (Kind::Note, _) => execute(&engine, &call, Note { amount }).await,
                 (Kind::Parcel, _) => execute(&engine, &call, Parcel { amount }).await,
                 (Kind::Transfer, _) => execute(&engine, &call, Transfer { amount }).await,
