@@ -113,7 +113,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
         let hold = self.core.settings.back_off(self.context.attempt).max(left);
         let cause = store_failed(phase, error);
-        let standing = self.standing(Status::FailedRetryable, hold);
+        let standing = self.standing(Status::FailedRetryable, Some(hold));
         let released = Transition { forgiven: 1, reason: Some(cause.reason().into()), ..standing };
         if let Ok(Some(_)) = self.write(&released).await {
             observe::released(self.subject(), &cause, hold);
