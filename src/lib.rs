@@ -180,6 +180,7 @@
 //! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
 //! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
+//! * `console`: the operators' web console, for axum.
 //! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.
 //! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
 //!   rest of [`client`], the decision when to try again, is always there.
@@ -214,7 +215,7 @@ pub mod client;
 pub mod codec;
 pub mod compat;
 pub mod config;
-#[cfg(feature = "ops-api")]
+#[cfg(any(feature = "console", feature = "ops-api"))]
 pub mod console;
 pub mod definition;
 mod derived_key;

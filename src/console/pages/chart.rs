@@ -1,0 +1,83 @@
+//! When the newest requests were accepted, and what became of them: drawn on the server.
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use super::look::{exact, span};
+use crate::ops::{State, Summary};
+
+const BARS: usize = 40;
+const WIDTH: usize = 800;
+const HEIGHT: usize = 96;
+
+/// What a bar is made of, from the bottom up.
+const PARTS: [(&str, &str); 3] =
+    [("finished", "finished"), ("work", "in work"), ("waits", "waiting for somebody")];
+
+fn part(state: State) -> usize {
+    match state {
+        State::Finished | State::Erased => 0,
+        State::Unknown | State::DeadLetter => 2,
+        _ => 1,
+    }
+}
+
+/// One bar for each part of the time between the oldest of them and now.
+pub(super) fn arrivals(rows: &[Summary]) -> Markup {
+    let now = Utc::now();
+    let first = rows.iter().map(|row| row.created_at).min().unwrap_or(now);
+    let counts = counted(rows, first, now);
+    let highest = counts.iter().map(|bar| bar.iter().sum()).max().unwrap_or(1).max(1);
+    let sum = |part: usize| counts.iter().map(|bar| bar[part]).sum::<usize>();
+    let label = format!(
+        "{} requests in {}: {} finished, {} in work, {} waiting",
+        rows.len(),
+        span(now - first),
+        sum(0),
+        sum(1),
+        sum(2)
+    );
+    let step = WIDTH / BARS;
+    html! {
+        figure.chart {
+            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(label) preserveAspectRatio="none" {
+                line.ground x1="0" x2=(WIDTH) y1=(HEIGHT - 1) y2=(HEIGHT - 1) {}
+                @for (index, bar) in counts.iter().enumerate() {
+                    @for (part, (class, _)) in PARTS.iter().enumerate() {
+                        @let below = height(bar[..part].iter().sum(), highest);
+                        @let tall = height(bar[..=part].iter().sum(), highest) - below;
+                        @if tall > 0 {
+                            rect class=(class) x=(index * step + 2) width=(step - 4)
+                                y=(HEIGHT - 2 - below - tall) height=(tall) {}
+                        }
+                    }
+                }
+            }
+            figcaption {
+                span { (exact(first)) " to now" }
+                ul.legend {
+                    @for (part, (class, name)) in PARTS.iter().enumerate() {
+                        li class=(class) { (sum(part)) " " (name) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// At least one unit, so that one request among hundreds is seen.
+fn height(count: usize, highest: usize) -> usize {
+    let room = HEIGHT - 4;
+    (count * room).div_ceil(highest)
+}
+
+fn counted(rows: &[Summary], first: DateTime<Utc>, now: DateTime<Utc>) -> [[usize; 3]; BARS] {
+    let all = (now - first).num_milliseconds().max(1);
+    let mut counts = [[0; 3]; BARS];
+    for row in rows {
+        let since = (row.created_at - first).num_milliseconds().clamp(0, all);
+        let bar = (since * BARS as i64 / all) as usize;
+        counts[bar.min(BARS - 1)][part(row.state)] += 1;
+    }
+    counts
+}

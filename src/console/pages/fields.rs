@@ -1,0 +1,80 @@
+//! [`Fields`]: what stands in a query or in a form.
+
+use std::time::Duration;
+
+/// Names and values, in their order; a name may come several times.
+#[derive(Debug)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// What is not encoded as a form is is no field.
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        Self(serde_urlencoded::from_bytes(bytes).unwrap_or_default())
+    }
+
+    /// The first of this name, without white space around it; empty, where there is none.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.raw(name).trim()
+    }
+
+    /// The same as it was sent.
+    pub(super) fn raw(&self, name: &str) -> &str {
+        let mut all = self.0.iter().filter(|(other, _)| other == name);
+        all.next().map_or("", |(_, value)| value)
+    }
+
+    /// All of this name.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// What is filled in, for another page of the same; without these names.
+    pub(super) fn query_without(&self, names: &[&str]) -> String {
+        let filled = self
+            .0
+            .iter()
+            .filter(|(name, value)| !names.contains(&name.as_str()) && !value.is_empty());
+        serde_urlencoded::to_string(filled.collect::<Vec<_>>()).unwrap_or_default()
+    }
+}
+
+/// `90s`, `15m`, `2h`, `3d`; a number alone is of minutes.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: u64 = digits.trim_end().parse().ok()?;
+    let seconds = match &text[digits.len()..] {
+        "s" => 1,
+        "m" | "min" | "" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    // Ten years: a database's interval holds it.
+    number.checked_mul(seconds).filter(|all| *all <= 315_360_000).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_and_a_unit() {
+        let seconds = |text| duration(text).map(|time| time.as_secs());
+        assert_eq!(seconds("90s"), Some(90));
+        assert_eq!(seconds("15"), Some(900));
+        assert_eq!(seconds("15 min"), Some(900));
+        assert_eq!(seconds("2h"), Some(7200));
+        assert_eq!(seconds("3d"), Some(259_200));
+        for bad in ["", "h", "-1h", "1.5h", "1w", "99999999999999999999d", "9999999999d", "ä"] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn fields_come_back_as_a_query() {
+        let fields = Fields::read(b"state=unknown&state=due&phase=&reason=a%26b&after=x");
+        assert_eq!(fields.all("state").collect::<Vec<_>>(), ["unknown", "due"]);
+        assert_eq!(fields.query_without(&["after"]), "state=unknown&state=due&reason=a%26b");
+        assert_eq!(Fields::read(b"%ff=%ff").text("x"), "");
+    }
+}

@@ -1,0 +1,117 @@
+//! What every request passes: who asks, from where, for how long; and what every answer forbids.
+
+use axum::extract::{FromRequestParts, OriginalUri, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::request::Parts;
+use http::{Method, StatusCode, Uri};
+use maud::html;
+
+use super::super::access::NotLetIn;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::{Console, trouble};
+use crate::ops::{Actor, OperatorStore, Ops};
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// What a page is made from: who asks, and for what.
+pub(super) struct Asked<S: OperatorStore, A> {
+    pub(super) ops: Ops<S, A>,
+    pub(super) frame: Frame,
+    pub(super) query: Fields,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> FromRequestParts<Console<S, A>> for Asked<S, A> {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Console<S, A>,
+    ) -> Result<Self, StatusCode> {
+        // The guard has put it there.
+        let actor = parts.extensions.get::<Actor>().ok_or(StatusCode::NOT_FOUND)?;
+        Ok(Self {
+            frame: Frame::new(parts.uri.path(), actor),
+            ops: console.shared.engine.ops(actor.clone()),
+            query: Fields::read(parts.uri.query().unwrap_or_default().as_bytes()),
+        })
+    }
+}
+
+/// Lets nobody in whom the application does not know, and no form of another site; gives a page up that
+/// takes too long.
+pub(super) async fn guard<S: OperatorStore, A: Send + Sync + 'static>(
+    State(console): State<Console<S, A>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let actor = match console.shared.access.admit(&parts) {
+        Ok(actor) => actor,
+        Err(NotLetIn::Unknown) => {
+            return with_headers((StatusCode::NOT_FOUND, "not found\n").into_response());
+        }
+        Err(NotLetIn::CrossOrigin(why)) => return with_headers(trouble::of_another_site(why)),
+    };
+    let frame = Frame::new(parts.uri.path(), &actor);
+    parts.extensions.insert(actor);
+    let was_safe = matches!(parts.method, Method::GET | Method::HEAD);
+    let page = next.run(Request::from_parts(parts, body));
+    match tokio::time::timeout(console.shared.time_limit, page).await {
+        Ok(answer) => with_headers(answer),
+        Err(_) => with_headers(trouble::unanswered(&frame, was_safe)),
+    }
+}
+
+fn with_headers(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    let mut set = |name: HeaderName, value: &'static str| {
+        headers.insert(name, HeaderValue::from_static(value));
+    };
+    set(CONTENT_SECURITY_POLICY, POLICY);
+    set(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(REFERRER_POLICY, "no-referrer");
+    set(X_FRAME_OPTIONS, "DENY");
+    set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
+    set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    // The files of the console say otherwise.
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// `/ops`, without a slash at its end, is a page of `/`: links are relative to that.
+pub(super) async fn entrance(OriginalUri(uri): OriginalUri) -> Response {
+    let folder = uri.path().rsplit('/').next().unwrap_or_default();
+    // What would be another scheme is a folder.
+    see_other(&match folder {
+        "" => "overview".to_owned(),
+        folder => format!("./{folder}/overview"),
+    })
+}
+
+/// A form's address that was asked for by itself, by a reload say: the page above it has the form.
+pub(super) async fn back(uri: Uri) -> Response {
+    let above = uri.path().rsplit('/').nth(1).unwrap_or_default();
+    see_other(&format!("../{above}"))
+}
+
+pub(super) async fn nowhere<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+) -> Response {
+    let text = html! { p { "There is no such page." } };
+    asked.frame.page(StatusCode::NOT_FOUND, Section::None, "Not found", text)
+}
+
+/// Go there, with a `GET`.
+pub(super) fn see_other(to: &str) -> Response {
+    match HeaderValue::from_str(to) {
+        Ok(to) => (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response(),
+        Err(_) => StatusCode::NOT_FOUND.into_response(),
+    }
+}

@@ -1,0 +1,215 @@
+//! Staged jobs that gave up.
+
+use axum::body::Bytes;
+use axum::response::Response;
+use http::StatusCode;
+use maud::{Markup, html};
+use uuid::Uuid;
+
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::guard::{Asked, see_other};
+use super::look::{facts, relative, said, short, table};
+use super::trouble;
+use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
+
+const PAGE: u32 = 50;
+
+pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+) -> Response {
+    asked.frame.answer(Section::Jobs, "Jobs", body(&asked).await)
+}
+
+async fn body<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+) -> Result<Markup, OpsError> {
+    let Asked { ops, frame, query } = asked;
+    let after = match query.text("after") {
+        "" => None,
+        text => Some(text.parse()?),
+    };
+    let page = ops.dead_jobs(after, PAGE).await?;
+    let notice = match query.text("said") {
+        "retried" => Some("Done. It is delivered again in a moment."),
+        "discarded" => Some("Done. It is never delivered."),
+        _ => None,
+    };
+    Ok(html! {
+        @if let Some(notice) = notice { p.notice role="status" { (notice) } }
+        h1 { "Dead jobs" }
+        p.lead {
+            "Staged in the commit of a phase, and given up on after too many failed deliveries. Nothing ends \
+             these but an operator."
+        }
+        section #dead-jobs data-live="5" aria-label="Dead jobs" {
+            @if page.rows.is_empty() && page.next.is_none() {
+                p.empty { "No job gave up." }
+            } @else {
+                (dead(frame, &page.rows))
+                @if let Some(next) = page.next {
+                    p.more { a.button rel="next" href=(frame.to(format_args!("jobs?after={next}"))) { "Next page" } }
+                }
+            }
+        }
+    })
+}
+
+fn dead(frame: &Frame, rows: &[JobView]) -> Markup {
+    let may_act = frame.may(Permissions::ACT);
+    let cells = rows.iter().map(|job| {
+        vec![
+            html! { code { (said(&job.name)) } },
+            html! {
+                a.request href=(frame.to(format_args!("requests/{}", job.request_id))) {
+                    code { (short(job.request_id)) }
+                }
+            },
+            html! { (job.attempts) },
+            reason(job),
+            relative(job.staged_at),
+            html! {
+                @if may_act {
+                    form.row method="post" action=(frame.to("jobs/plan")) {
+                        input type="hidden" name="id" value=(job.id);
+                        button name="act" value="retry" { "Retry" span.unseen { " job " (short(job.id)) } }
+                        button name="act" value="discard" { "Discard" span.unseen { " job " (short(job.id)) } }
+                    }
+                } @else {
+                    span.quiet { "–" }
+                }
+            },
+        ]
+    });
+    table(
+        "Dead jobs, the oldest first",
+        &["Job", "Request", "Attempts", "Reason", "Staged", "Act"],
+        cells,
+    )
+}
+
+fn reason(job: &JobView) -> Markup {
+    match &job.reason {
+        Some(reason) => html! { span.reason { (said(reason)) } },
+        None => html! { span.quiet { "–" } },
+    }
+}
+
+#[derive(Clone, Copy)]
+enum JobAct {
+    Retry,
+    Discard,
+}
+
+impl JobAct {
+    fn read(form: &Fields) -> Result<(Self, Uuid), OpsError> {
+        let act = match form.text("act") {
+            "retry" => Self::Retry,
+            "discard" => Self::Discard,
+            _ => return Err(OpsError::BadFilter("choose what to do")),
+        };
+        let id = Uuid::parse_str(form.text("id")).map_err(|_| OpsError::NoSuchJob)?;
+        Ok((act, id))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "Retry a job",
+            Self::Discard => "Discard a job",
+        }
+    }
+}
+
+/// `POST`, and changes nothing.
+pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
+}
+
+async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+    form: &Fields,
+    status: StatusCode,
+    wrong: Option<&str>,
+) -> Response {
+    let Asked { ops, frame, .. } = asked;
+    if !frame.may(Permissions::ACT) {
+        return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::ACT });
+    }
+    let (act, id) = match JobAct::read(form) {
+        Ok(read) => read,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    let job = match ops.dead_job(id).await {
+        Ok(job) => job,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    let after = match act {
+        JobAct::Retry => {
+            "It is delivered again, with a new count of attempts. Its handler may see an id that it \
+                          has seen before."
+        }
+        JobAct::Discard => "It is deleted, and never delivered. This cannot be undone.",
+    };
+    let page = html! {
+        h1 { "Review: " (act.name()) }
+        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
+        (facts(vec![
+            ("Job", Some(html! { code { (said(&job.name)) } " " code { (job.id) } })),
+            ("Now", Some(html! { "gave up after " (job.attempts) " attempts: " (reason(&job)) })),
+            ("After", Some(html! { (after) })),
+            ("Staged", Some(relative(job.staged_at))),
+            ("By", Some(html! {
+                bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"
+            })),
+            ("If", Some(html! { "nobody else has retried or discarded it by then" })),
+        ]))
+        form.act method="post" action=(frame.to("jobs/act")) {
+            input type="hidden" name="act" value=(form.text("act"));
+            input type="hidden" name="id" value=(job.id);
+            input type="hidden" name="attempts" value=(job.attempts);
+            div.field.wide {
+                label for="reason" { "Reason" }
+                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
+                    value=(form.raw("reason"));
+            }
+            p { button.primary { "Do it" } " " a.button href=(frame.to("jobs")) { "Back, change nothing" } }
+        }
+    };
+    frame.page(status, Section::Jobs, "Review", page)
+}
+
+/// `POST`: does it, if the job is as it was seen.
+pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    let Asked { ops, frame, .. } = &asked;
+    let form = Fields::read(&form);
+    let (act, id) = match JobAct::read(&form) {
+        Ok(read) => read,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    let Ok(attempts) = form.text("attempts").parse() else {
+        return trouble::page(frame, &OpsError::MovedOn);
+    };
+    let (ops, reason) = (ops.clone(), form.text("reason").to_owned());
+    let doing = async move {
+        match act {
+            JobAct::Retry => ops.retry_job(id, attempts, &reason).await,
+            JobAct::Discard => ops.discard_job(id, attempts, &reason).await,
+        }
+    };
+    match (tokio::spawn(doing).await, act) {
+        (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
+        (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
+        (Ok(Err(OpsError::Unavailable(_))) | Err(_), _) => trouble::unanswered(frame, false),
+        (Ok(Err(error @ OpsError::BadReason)), _) => {
+            let (status, wrong) = (trouble::status(&error), format!("Not done: {error}."));
+            sheet(&asked, &form, status, Some(&wrong)).await
+        }
+        (Ok(Err(error)), _) => trouble::page(frame, &error),
+    }
+}

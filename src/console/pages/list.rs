@@ -1,0 +1,97 @@
+//! Requests as rows of a table.
+
+use maud::{Markup, html};
+
+use super::frame::Frame;
+use super::look::{age, chip, relative, said, short, table};
+use crate::definition::STARTED;
+use crate::ops::{Cursor, Page, State, Summary};
+
+/// Its definition and its id, as a link.
+pub(super) fn link(frame: &Frame, row: &Summary) -> Markup {
+    let (name, version) = &row.definition;
+    html! {
+        a.request href=(frame.to(format_args!("requests/{}", row.request_id))) {
+            span.definition { (said(name)) " v" (version) }
+            " " code { (short(row.request_id)) }
+        }
+        @if row.stranded.is_some() { " " span.chip.stranded { "stranded" } }
+    }
+}
+
+/// How far it came.
+pub(super) fn place(row: &Summary) -> Markup {
+    match &row.open_intent {
+        Some(phase) => html! { "call of " code { (said(phase)) } " open" },
+        None if row.recovery_point == STARTED => html! { span.quiet { "not begun" } },
+        None => html! { "after " code { (said(&row.recovery_point)) } },
+    }
+}
+
+pub(super) fn reason(row: &Summary) -> Markup {
+    match &row.reason {
+        Some(reason) => html! { span.reason { (said(reason)) } },
+        None => html! { span.quiet { "–" } },
+    }
+}
+
+fn next(row: &Summary) -> Markup {
+    match (row.leased_until, row.next_at) {
+        (Some(until), _) => html! { "lease ends " (relative(until)) },
+        (None, Some(at)) => relative(at),
+        (None, None) => html! { span.quiet { "–" } },
+    }
+}
+
+/// What waits for somebody, with what is to be done about it.
+pub(super) fn inbox(frame: &Frame, rows: &[Summary], may_act: bool) -> Markup {
+    let cells = rows.iter().map(|row| {
+        let to = frame.to(format_args!("requests/{}#settle", row.request_id));
+        let since = row.waiting_since.unwrap_or(row.created_at);
+        let next = match (row.state, row.next_at) {
+            (State::DeadLetter, _) | (_, None) => html! { span.quiet { "an operator" } },
+            (_, Some(at)) => html! { "asked " (relative(at)) },
+        };
+        let answer = html! {
+            a.button href=(to) {
+                @if may_act { "Settle" } @else { "Look" }
+                span.unseen { " request " (short(row.request_id)) }
+            }
+        };
+        vec![link(frame, row), chip(row.state), place(row), reason(row), age(since), next, answer]
+    });
+    let head = ["Request", "State", "Stands", "Why it stopped", "Waiting for", "Next", "Act"];
+    table("Requests that wait, the longest waiting first", &head, cells)
+}
+
+/// Any requests.
+pub(super) fn requests(frame: &Frame, rows: &[Summary]) -> Markup {
+    let cells = rows.iter().map(|row| {
+        vec![
+            link(frame, row),
+            chip(row.state),
+            place(row),
+            reason(row),
+            html! { (row.attempts) },
+            relative(row.created_at),
+            next(row),
+        ]
+    });
+    let head = ["Request", "State", "Stands", "Reason", "Attempts", "Accepted", "Next"];
+    table("Requests", &head, cells)
+}
+
+/// How far the list looked, and the way on.
+pub(super) fn more(page: &Page<Summary>, next: impl FnOnce(&Cursor) -> Markup) -> Markup {
+    html! {
+        div.more {
+            p.quiet {
+                (page.rows.len()) " shown"
+                @if let Some(to) = page.looked_to {
+                    ", none more among the ten thousand looked at, which reach to " (relative(to))
+                }
+            }
+            @if let Some(cursor) = &page.next { (next(cursor)) }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Console`]: the pages.
+//!
+//! The way of a request: `guard` (who asks, from where, for how long) → a page (`overview`, `requests`, …) asks
+//! [`ops`](crate::ops) → `frame` writes what is around it.
+
+mod acts;
+mod assets;
+mod audit;
+mod chart;
+mod fields;
+mod frame;
+mod guard;
+mod jobs;
+mod list;
+mod look;
+mod overview;
+mod plan;
+mod request;
+mod requests;
+mod reveal;
+mod trouble;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use http::request::Parts;
+
+use super::access::Access;
+use crate::engine::Engine;
+use crate::ops::{Actor, OperatorStore};
+
+/// How long a page may take, unless it is said: longer than the five seconds that one search has.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// An output or a reply of a mebibyte, each byte of which may take three in a form.
+const LARGEST_FORM: usize = 4 << 20;
+
+/// The web console for operators (cargo feature `console`): what waits, why, what ends it, and the acts of
+/// [`ops`](crate::ops) behind a page that says what each will change.
+///
+/// ```
+/// # use atomic_phases::console::Console;
+/// # use atomic_phases::ops::{Actor, Permissions, Scopes};
+/// # use atomic_phases::{Engine, Sqlite};
+/// # fn example(engine: Engine<Sqlite>) -> axum::Router {
+/// // Whoever your own middleware has authenticated; `None` is answered with 404.
+/// let console = Console::new(engine, |request| {
+///     let email: &String = request.extensions.get()?;
+///     Actor::new(email, Permissions::responder(), Scopes::All).ok()
+/// });
+/// axum::Router::new().nest_service("/ops", console.router())
+/// # }
+/// ```
+///
+/// The pages are rendered on the server and work without JavaScript and under any prefix: every link is
+/// relative. What they show and do is decided by [`Ops`](crate::ops::Ops), not here: a page can show nothing
+/// that the actor may not read, and every act is audited with its reason. A page reads on the connections
+/// that operators have of their own, and is given up after [`Console::time_limit`]; no request waits for it.
+///
+/// Keys, scopes and values never stand in a URL. Each answer forbids scripts, styles and frames from
+/// anywhere else; nothing is inline. A form that another site sends is refused.
+///
+/// `docs/console.md` walks through it with pictures.
+pub struct Console<S: OperatorStore, A = ()> {
+    shared: Arc<Shared<S, A>>,
+}
+
+struct Shared<S: OperatorStore, A> {
+    engine: Engine<S, A>,
+    access: Access,
+    time_limit: Duration,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
+    /// A console of this engine, for whom `access` lets in.
+    ///
+    /// ```compile_fail,E0061
+    /// # use atomic_phases::{Engine, console::Console, ops::OperatorStore};
+    /// # fn example<S: OperatorStore>(engine: Engine<S>) {
+    /// let open_to_all = Console::new(engine);
+    /// # }
+    /// ```
+    ///
+    /// `access` sees the head of each request, its extensions included, and says who asks: from a session,
+    /// from a header that a trusted proxy sets, from a client certificate. There is no default. `None` is
+    /// answered with 404, as if there were no console.
+    pub fn new(
+        engine: Engine<S, A>,
+        access: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Shared { engine, access: Access::new(access), time_limit: TIME_LIMIT };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes forms from pages of this origin, too: `https://ops.example.com`, where a proxy changes the `Host`.
+    #[must_use]
+    pub fn allow_origin(self, origin: impl Into<String>) -> Self {
+        let mut access = self.shared.access.clone();
+        access.allow_origin(origin);
+        self.changed(access, self.shared.time_limit)
+    }
+
+    /// How long a page may take until it says that the database does not answer: ten seconds, unless it is
+    /// said. An act that was begun is not broken off by it.
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Self {
+        self.changed(self.shared.access.clone(), limit)
+    }
+
+    fn changed(&self, access: Access, time_limit: Duration) -> Self {
+        let engine = self.shared.engine.clone();
+        Self { shared: Arc::new(Shared { engine, access, time_limit }) }
+    }
+
+    /// Its pages, to be mounted anywhere: `nest_service("/ops", console.router())`.
+    pub fn router(self) -> Router {
+        let back = || get(guard::back);
+        Router::new()
+            .route("/", get(guard::entrance))
+            .route("/overview", get(overview::page::<S, A>))
+            .route("/waiting", get(waiting::page::<S, A>))
+            .route("/requests", get(requests::page::<S, A>))
+            .route("/requests/find", back().post(requests::find::<S, A>))
+            .route("/requests/{id}", get(request::page::<S, A>))
+            .route("/requests/{id}/plan", back().post(plan::page::<S, A>))
+            .route("/requests/{id}/act", back().post(acts::act::<S, A>))
+            .route("/requests/{id}/reveal", back().post(reveal::page::<S, A>))
+            .route("/jobs", get(jobs::page::<S, A>))
+            .route("/jobs/plan", back().post(jobs::plan::<S, A>))
+            .route("/jobs/act", back().post(jobs::act::<S, A>))
+            .route("/audit", get(audit::page::<S, A>))
+            .route("/assets/{version}/{file}", get(assets::file))
+            .fallback(guard::nowhere::<S, A>)
+            .layer(DefaultBodyLimit::max(LARGEST_FORM))
+            .layer(from_fn_with_state(self.clone(), guard::guard::<S, A>))
+            .with_state(self)
+    }
+}
+
+impl<S: OperatorStore, A> Clone for Console<S, A> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<S: OperatorStore, A> std::fmt::Debug for Console<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Console")
+            .field("time_limit", &self.shared.time_limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! A key, a scope, a value: shown once somebody has said why, and after the audit has it.
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::guard::Asked;
+use super::look::{facts, said, visible};
+use super::plan::text_of;
+use super::request::{id_of, name_of};
+use super::trouble;
+use crate::ops::{OperatorStore, OpsError, Revealed, What};
+
+/// A value beyond this is shown as it is stored, without lines of its own.
+const LAID_OUT: usize = 256 << 10;
+
+/// `POST`: nothing that users gave is in a URL, and a look is an act.
+pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+    Path(id): Path<String>,
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    let Asked { ops, frame, .. } = &asked;
+    let form = Fields::read(&form);
+    let what = What::ALL.into_iter().find(|what| name_of(*what) == form.text("what"));
+    let revealed = match (id_of(&id), what) {
+        (Ok(id), Some(what)) => {
+            let (ops, reason) = (ops.clone(), form.text("reason").to_owned());
+            let look = async move { ops.reveal(id, what, &reason).await };
+            match tokio::spawn(look).await {
+                Ok(revealed) => revealed.map(|revealed| (id, what, revealed)),
+                Err(_) => return trouble::unanswered(frame, false),
+            }
+        }
+        (Ok(_), None) => Err(OpsError::BadFilter("there is no such value")),
+        (Err(error), _) => Err(error),
+    };
+    match revealed {
+        Ok((id, what, revealed)) => {
+            let title = format!("Revealed: {}", name_of(what));
+            let back = frame.to(format_args!("requests/{id}"));
+            let body = body(frame, &title, &back, what, &revealed);
+            frame.answer(Section::Requests, &title, Ok(body))
+        }
+        Err(error) => trouble::page(frame, &error),
+    }
+}
+
+fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed) -> Markup {
+    let code = |text: &str| Some(html! { code { (said(text)) } });
+    html! {
+        h1 { (title) }
+        p.lead { "That " bdi { (visible(frame.actor())) } " looked, and why, is in the audit." }
+        (facts(vec![
+            ("Scope", code(revealed.scope.as_str())),
+            ("Key", code(revealed.key.as_str())),
+        ]))
+        @if let Some(json) = &revealed.json {
+            pre.value tabindex="0" data-copy="" { (visible(&laid_out(json))) }
+        } @else if let Some(reply) = &revealed.reply {
+            (facts(vec![
+                ("Status", Some(html! { (reply.status()) })),
+                ("Headers", Some(html! {
+                    @for (name, value) in reply.headers() { code { (said(name)) ": " (said(value)) } br; }
+                })),
+            ]))
+            pre.value tabindex="0" data-copy="" { (visible(&laid_out(&text_of(reply)))) }
+        } @else if what != What::Key {
+            p.empty { "There is none: it was never stored, or is erased by now." }
+        }
+        p { a.button href=(back) { "Back to the request" } }
+    }
+}
+
+/// JSON with a line for each member. Works on the text: a number is shown with the digits it was stored with,
+/// and what is nested deeply only moves no further to the right.
+fn laid_out(json: &str) -> String {
+    if json.len() > LAID_OUT || !json.trim_start().starts_with(['{', '[']) {
+        return json.to_owned();
+    }
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth.min(20)));
+    };
+    let mut letters = json.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if in_text {
+            in_text = is_escaped || letter != '"';
+            is_escaped = !is_escaped && letter == '\\';
+            out.push(letter);
+            continue;
+        }
+        match letter {
+            '{' | '[' => {
+                out.push(letter);
+                depth += 1;
+                if !matches!(letters.peek(), Some('}' | ']')) {
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                if !out.ends_with(['{', '[']) {
+                    line(&mut out, depth);
+                }
+                out.push(letter);
+            }
+            ',' => {
+                out.push(',');
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            ' ' | '\n' | '\r' | '\t' => {}
+            other => {
+                in_text = other == '"';
+                out.push(other);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_laid_out_with_the_digits_it_has() {
+        let json = r#"{"a":[1,18446744073709551617,0.10],"b":{},"c":"x,\"{\\","d":[]}"#;
+        let text = "{\n  \"a\": [\n    1,\n    18446744073709551617,\n    0.10\n  ],\n  \"b\": {},\n  \
+                    \"c\": \"x,\\\"{\\\\\",\n  \"d\": []\n}";
+        assert_eq!(laid_out(json), text);
+        assert_eq!(laid_out("\"text, {\""), "\"text, {\"");
+        let deep = "[".repeat(100_000);
+        assert!(laid_out(&deep).len() < 5_000_000);
+        let large = format!("[{}]", "1,".repeat(LAID_OUT));
+        assert_eq!(laid_out(&large), large);
+    }
+}

@@ -1,0 +1,97 @@
+//! Pages that say why there is no other.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, RETRY_AFTER};
+use maud::{Markup, html};
+
+use super::super::origin::CrossOrigin;
+use super::frame::{Frame, Section};
+use super::look::visible;
+use crate::engine::ResolveError;
+use crate::ops::OpsError;
+
+/// Which status an error has.
+pub(super) fn status(error: &OpsError) -> StatusCode {
+    match error {
+        OpsError::NotAllowed { .. } => StatusCode::FORBIDDEN,
+        OpsError::NoSuchRequest | OpsError::NoSuchJob => StatusCode::NOT_FOUND,
+        OpsError::MovedOn => StatusCode::PRECONDITION_FAILED,
+        OpsError::BadFilter(_) | OpsError::BadCursor => StatusCode::BAD_REQUEST,
+        OpsError::BadReason => StatusCode::UNPROCESSABLE_ENTITY,
+        OpsError::Resolve(
+            ResolveError::OtherType | ResolveError::NotStorable | ResolveError::Undecodable(_),
+        ) => StatusCode::UNPROCESSABLE_ENTITY,
+        OpsError::Resolve(_) | OpsError::Erase(_) | OpsError::Unreadable { .. } => {
+            StatusCode::CONFLICT
+        }
+        OpsError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Why a page is not shown, or an act was not done.
+pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
+    let (title, text) = match error {
+        OpsError::NotAllowed { needs } => {
+            let text =
+                html! { p { "This needs the permission to " (needs) ", which you do not have." } };
+            ("Not allowed", text)
+        }
+        OpsError::NoSuchRequest => ("No such request", not_there()),
+        OpsError::NoSuchJob => {
+            let text = html! {
+                p { "There is no dead job of this id: it was retried, discarded or delivered in the meantime, or \
+                     it is none that you may see." }
+                p { a href=(frame.to("jobs")) { "Back to the jobs" } }
+            };
+            ("No such job", text)
+        }
+        OpsError::Unavailable(_) => return unanswered(frame, true),
+        error => ("Not done", html! { p { (visible(&error.to_string())) } }),
+    };
+    frame.page(status(error), Section::None, title, titled(title, &text))
+}
+
+fn not_there() -> Markup {
+    html! {
+        p { "There is no request of this id: its retention has passed and it was reaped, or it is none that you \
+             may see." }
+    }
+}
+
+/// The database did not answer, in time or at all. Its own words may hold what users gave: they are in no
+/// page.
+pub(super) fn unanswered(frame: &Frame, was_a_look: bool) -> Response {
+    let title = "The database does not answer";
+    let text = html! {
+        @if was_a_look {
+            p { "Nothing was changed. Load the page again in a moment." }
+        } @else {
+            p { strong { "Whether it was done is not known." } " Look at the request and at its audit before \
+                 you do it again: an act that was done has its row there, and the same act twice is one act." }
+        }
+        p { "The console reads on connections of its own. That it is not answered says nothing about whether \
+             requests are served." }
+    };
+    let page =
+        frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, titled(title, &text));
+    with_retry(page)
+}
+
+fn with_retry(mut page: Response) -> Response {
+    page.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    page
+}
+
+/// A form that no page of this console sent. Who asks is not known by then.
+pub(super) fn of_another_site(why: CrossOrigin) -> Response {
+    let text = format!(
+        "Refused: this form was not sent by a page of this console ({why}), so nothing was done.\nIf it was: a \
+         proxy in between takes away Sec-Fetch-Site and Origin, or changes Host.\n"
+    );
+    (StatusCode::FORBIDDEN, text).into_response()
+}
+
+pub(super) fn titled(title: &str, text: &Markup) -> Markup {
+    html! { h1 { (title) } div.prose { (text) } }
+}

@@ -1,0 +1,241 @@
+//! Acts by forms: each is reviewed, does what it says, once, and is refused where the row is not as it was seen.
+
+use atomic_phases::engine::Resolution;
+use atomic_phases::ops::{AuditRecord, OperatorStore, State};
+use uuid::Uuid;
+
+use super::cast::*;
+use super::desk::{Desk, Page};
+use super::html::Form;
+use crate::support::work::completed;
+use crate::support::*;
+
+on_both_stores! {
+    g1_g2_each_act_is_reviewed_done_and_audited,
+    a_review_changes_nothing,
+    g3_a_double_click_is_one_act,
+    g3_of_two_operators_one_is_told_that_it_moved_on,
+    g3_what_moved_in_between_is_told_and_not_done,
+    what_is_wrong_with_an_act_is_said_beside_what_was_given,
+    g18_a_dead_job_is_retried_and_discarded,
+}
+
+/// The form of the act behind its review, with a reason.
+async fn reviewed(desk: &Desk, id: Uuid, act: &str, fields: &[(&str, &str)]) -> Form {
+    let choice = desk.request(id).await.form("/plan").with("act", act);
+    let choice = fields.iter().fold(choice, |form, (name, value)| form.with(name, value));
+    let review = desk.submit(&choice).await.is(200);
+    review.has("Do it").has("Review: ");
+    review.form("/act").with("reason", "the pilot said so")
+}
+
+async fn audit<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<AuditRecord> {
+    admin(engine).audit(None, None, 100).await.unwrap().rows
+}
+
+async fn state<S: TestDb + OperatorStore>(engine: &TestEngine<S>, name: &str) -> State {
+    admin(engine).find(&scope(), &key(name)).await.unwrap().state
+}
+
+const OUTPUT: (&str, &str) = ("output", "{\"id\": \"effect-9\",\r\n \"padding\": \"\"}");
+
+async fn g1_g2_each_act_is_reviewed_done_and_audited<S: TestDb + OperatorStore>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let desk = Desk::of(&engine).await;
+    let json = [("status", "409"), ("media", "json"), ("body", "{\"settled\":\r\n\"by hand\"}")];
+    let text = [("status", "200"), ("media", "text"), ("body", "two\r\nlines")];
+    for name in ["executed", "not_executed", "finish", "finish-text"] {
+        unknown(&engine, name).await;
+    }
+    dead_letter(&engine, "retry").await;
+    dead_letter(&engine, "erase").await;
+    let effects = app.provider.effects();
+    let acts: [(&str, &str, &[_], _, _); 6] = [
+        ("executed", "executed", &[OUTPUT], "resolve.executed", State::Due),
+        ("not_executed", "not_executed", &[], "resolve.not_executed", State::Due),
+        ("finish", "finish", &json, "resolve.finish", State::Finished),
+        ("finish-text", "finish", &text, "resolve.finish", State::Finished),
+        ("retry", "retry", &[], "retry", State::Due),
+        ("erase", "erase", &[], "erase", State::Erased),
+    ];
+    for (name, act, fields, audited, after) in acts {
+        let id = id_of(&engine, name).await;
+        let done = desk.submit(&reviewed(&desk, id, act, fields).await).await;
+        let landed = desk.follow(&done).await.is(200);
+        landed.has("role=\"status\"").has("Done.").has("the pilot said so").has(audited);
+        assert_eq!(state(&engine, name).await, after, "{name}");
+        let row = audit(&engine).await.remove(0);
+        assert_eq!((row.act.as_str(), row.outcome.as_str()), (audited, "applied"));
+        assert_eq!((row.actor.as_str(), row.request_id), ("ada", Some(id)));
+        desk.get("audit").await.is(200).has(audited);
+    }
+    assert_eq!(app.provider.effects(), effects, "no act makes a call");
+    let status = engine.status(&scope(), &key("finish-text")).await.unwrap().unwrap();
+    assert_eq!(status.reply.unwrap().bytes(), b"two\nlines");
+    let status = engine.status(&scope(), &key("finish")).await.unwrap().unwrap().reply.unwrap();
+    assert_eq!((status.status(), status.bytes().first()), (409, Some(&b'{')));
+    // The one that was executed is not called again; the one that was not, and the retried one, are.
+    completed(&engine).await;
+    assert_eq!(state(&engine, "executed").await, State::Finished);
+    assert_eq!(app.provider.effects(), effects + 2);
+}
+
+async fn a_review_changes_nothing<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let before = (dump(&db).await, admin(&engine).show(id).await.unwrap().summary);
+    for (act, fields) in [
+        ("executed", &[OUTPUT][..]),
+        ("not_executed", &[]),
+        ("finish", &[("status", "200"), ("body", "{}")]),
+    ] {
+        reviewed(&desk, id, act, fields).await;
+    }
+    assert_eq!((dump(&db).await, admin(&engine).show(id).await.unwrap().summary), before);
+    assert!(audit(&engine).await.is_empty());
+    // By a reload of its address, neither.
+    let back = desk.get(&format!("requests/{id}/plan")).await;
+    assert_eq!(back.location(), desk.url(&format!("requests/{id}")));
+    let back = desk.get(&format!("requests/{id}/act")).await;
+    assert_eq!(back.location(), desk.url(&format!("requests/{id}")));
+}
+
+async fn g3_a_double_click_is_one_act<S: TestDb + OperatorStore>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let desk = Desk::of(&engine).await;
+    let finish_fields = [("status", "200"), ("media", "text"), ("body", "enough")];
+    let acts: [(&str, &[_]); 5] = [
+        ("executed", &[OUTPUT]),
+        ("not_executed", &[]),
+        ("finish", &finish_fields),
+        ("retry", &[]),
+        ("erase", &[]),
+    ];
+    for (act, fields) in acts {
+        match act {
+            "retry" | "erase" => dead_letter(&engine, act).await,
+            _ => unknown(&engine, act).await,
+        }
+        let form = reviewed(&desk, id_of(&engine, act).await, act, fields).await;
+        let (one, two) = tokio::join!(desk.submit(&form), desk.submit(&form));
+        let again = desk.submit(&form).await;
+        let ends: Vec<String> = [one, two, again].iter().map(ended).collect();
+        let applied = ends.iter().filter(|end| *end == "said=applied").count();
+        assert_eq!(applied, 1, "{act}: {ends:?}");
+        // The other of the two may come while the first is under way; the third comes behind both.
+        assert_eq!(ends[2], "said=already", "{act}");
+        let rows = audit(&engine).await;
+        let id = id_of(&engine, act).await;
+        let mine = rows.iter().filter(|row| row.request_id == Some(id) && row.outcome == "applied");
+        assert_eq!(mine.count(), 1, "{act}: {rows:?}");
+    }
+}
+
+/// What a click came to: the word in the address it leads to, or its status.
+fn ended(page: &Page) -> String {
+    match page.status {
+        303 => page.location().query().unwrap().to_owned(),
+        status => status.to_string(),
+    }
+}
+
+async fn g3_of_two_operators_one_is_told_that_it_moved_on<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let yes = reviewed(&desk, id, "executed", &[OUTPUT]).await;
+    let no = reviewed(&desk, id, "not_executed", &[]).await;
+    let by = |form: &Form, name: &str| desk.filled(form).header("x-name", name);
+    let (yes, no) = tokio::join!(desk.send(by(&yes, "ada")), desk.send(by(&no, "bob")));
+    let (won, lost) = if yes.status == 303 { (yes, no) } else { (no, yes) };
+    assert_eq!(ended(&won), "said=applied");
+    assert!([409, 412].contains(&lost.status), "{lost:?}");
+    // Once more, behind both, it is certain.
+    let outcomes: Vec<_> = audit(&engine).await.into_iter().map(|row| row.outcome).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| *outcome == "applied").count(), 1, "{outcomes:?}");
+    assert_eq!(outcomes.len(), 2);
+}
+
+async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    dead_letter(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let stale_choice =
+        desk.request(id).await.form("/plan").with("act", "finish").with("body", "{}");
+    let stale_act = reviewed(&desk, id, "finish", &[("body", "{}")]).await;
+    // Somebody else was faster, and it gave up again.
+    let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
+    set(&engine, "k", "status = 'dead_letter', run_after = NULL, waiting_since = created_at").await;
+    let before = dump(&db).await;
+    for form in [stale_choice, stale_act] {
+        let told = desk.submit(&form).await.is(412);
+        told.has("It has moved on")
+            .has("Nothing was done")
+            .has("It is a dead letter")
+            .has("Look again");
+    }
+    assert_eq!(dump(&db).await, before);
+}
+
+async fn what_is_wrong_with_an_act_is_said_beside_what_was_given<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let before = dump(&db).await;
+    let choice = desk.request(id).await.form("/plan");
+    for (act, field, value, told) in [
+        ("executed", "output", "{", "The output is not JSON"),
+        ("executed", "output", "", "The output is not JSON"),
+        ("finish", "status", "99", "The status of a reply is 200 to 599"),
+        ("finish", "status", "600", "The status of a reply is 200 to 599"),
+        ("finish", "body", "[1,", "The body of the reply is not JSON"),
+        ("not_executed", "attempt", "x", "The attempt is a whole number"),
+        ("explode", "", "", "Choose what to do"),
+        ("", "", "", "Choose what to do"),
+    ] {
+        let page = desk.submit(&choice.clone().with("act", act).with(field, value)).await.is(400);
+        page.has("role=\"alert\"").has(told).has_not("Do it");
+    }
+    let act = reviewed(&desk, id, "executed", &[("output", "{\"id\": 7}")]).await;
+    let told = desk.submit(&act).await.is(422);
+    told.has("of another type than the phase").has("Do it").has("{&quot;id&quot;: 7}");
+    let long = "x".repeat(501);
+    for reason in ["", "  ", &long] {
+        let told = desk.submit(&act.clone().with("reason", reason)).await.is(422);
+        told.has("a reason is 1 to 500 characters").has("{&quot;id&quot;: 7}");
+    }
+    let other = act.clone().with("act", "retry");
+    desk.submit(&other).await.is(409).has("the outcome of a call is unknown");
+    assert_eq!(dump(&db).await, before);
+}
+
+async fn g18_a_dead_job_is_retried_and_discarded<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    finish(&engine, "k").await;
+    engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    for (act, said, left) in [("retry", "delivered again", 1), ("discard", "never delivered", 0)] {
+        let choice = desk.get("jobs").await.form("/jobs/plan").with("act", act);
+        let review = desk.submit(&choice).await.is(200);
+        review.has("Review: ").has("gave up after");
+        let form = review.form("/jobs/act");
+        desk.submit(&form).await.is(422).has("a reason is 1 to 500 characters").has("Do it");
+        let form = form.with("reason", "the mailer is back");
+        let done = desk.submit(&form).await;
+        desk.follow(&done).await.is(200).has(said);
+        assert_eq!(admin(&engine).dead_jobs(None, 10).await.unwrap().rows.len(), left);
+        assert_eq!(audit(&engine).await[0].act, format!("job.{act}"));
+        // Again: it is none any more.
+        desk.submit(&form).await.is(404).has("There is no dead job of this id");
+        assert_eq!(audit(&engine).await[0].outcome, "refused");
+    }
+    desk.get("jobs").await.is(200).has("No job gave up");
+}

@@ -1,0 +1,305 @@
+//! Whom the console lets in, from where, to what: matrices over every route.
+
+use atomic_phases::ops::OperatorStore;
+use reqwest::{Method, RequestBuilder};
+use uuid::Uuid;
+
+use super::cast::*;
+use super::desk::{Desk, permissions};
+use crate::support::*;
+
+on_both_stores! {
+    each_route_needs_its_permission,
+    g16_what_is_outside_of_the_scopes_is_on_no_page,
+    a_form_of_another_site_is_refused_on_every_route,
+    every_answer_forbids_what_is_not_of_the_console,
+}
+
+/// A route, with what it needs.
+struct Route {
+    method: Method,
+    path: String,
+    form: Vec<(&'static str, String)>,
+    needs: &'static str,
+    /// What an admin is told.
+    answer: u16,
+}
+
+/// Every route, each with a form that comes as far as the row, which is not as the form says.
+fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
+    let get = |path: &str, needs| Route {
+        method: Method::GET,
+        path: path.to_owned(),
+        form: Vec::new(),
+        needs,
+        answer: 200,
+    };
+    let post = |path: String, form: &[(&'static str, &str)], needs, answer| Route {
+        method: Method::POST,
+        path,
+        form: form.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        needs,
+        answer,
+    };
+    let of = |what: &str| format!("requests/{id}/{what}");
+    let job = job.to_string();
+    let (seen, reason) = (("version", version), ("reason", "because"));
+    let stale = ("version", "stale");
+    vec![
+        get("overview", "read"),
+        get("waiting", "read"),
+        get("requests", "read"),
+        get("jobs", "read"),
+        get("audit", "audit"),
+        get(&format!("requests/{id}"), "read"),
+        post("requests/find".into(), &[("scope", "tenant-1"), ("key", "k")], "read", 303),
+        post("requests/find".into(), &[("scope", "tenant-1")], "read", 200),
+        post(of("plan"), &[("act", "retry"), seen], "read,act", 200),
+        post(of("plan"), &[("act", "erase"), seen], "read,erase", 200),
+        post(
+            of("plan"),
+            &[("act", "finish"), ("status", "200"), ("body", "1"), seen],
+            "read,act",
+            200,
+        ),
+        post(of("act"), &[("act", "retry"), stale, reason], "act", 412),
+        post(of("act"), &[("act", "erase"), stale, reason], "erase", 412),
+        post(
+            of("act"),
+            &[("act", "finish"), ("status", "200"), ("body", "1"), stale, reason],
+            "act",
+            412,
+        ),
+        post(
+            of("act"),
+            &[("act", "not_executed"), ("phase", "charged"), ("attempt", "9"), stale, reason],
+            "act",
+            412,
+        ),
+        post(
+            of("act"),
+            &[("act", "executed"), ("phase", "charged"), ("output", "1"), stale, reason],
+            "act",
+            412,
+        ),
+        post(of("reveal"), &[("what", "key"), reason], "reveal", 200),
+        post(of("reveal"), &[("what", "parameters"), reason], "reveal", 200),
+        post("jobs/plan".into(), &[("act", "retry"), ("id", &job)], "read,act", 200),
+        post(
+            "jobs/act".into(),
+            &[("act", "retry"), ("id", &job), ("attempts", "99"), reason],
+            "act",
+            412,
+        ),
+        post(
+            "jobs/act".into(),
+            &[("act", "discard"), ("id", &job), ("attempts", "99"), reason],
+            "act",
+            412,
+        ),
+    ]
+}
+
+fn asked(desk: &Desk, route: &Route) -> RequestBuilder {
+    let request = desk.ask(route.method.clone(), desk.url(&route.path));
+    match route.method {
+        Method::POST => request.form(&route.form),
+        _ => request,
+    }
+}
+
+async fn scene<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<Route> {
+    finish(engine, "with-jobs").await;
+    engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    dead_letter(engine, "k").await;
+    let row = admin(engine).find(&scope(), &key("k")).await.unwrap();
+    let job = admin(engine).dead_jobs(None, 1).await.unwrap().rows[0].id;
+    routes(row.request_id, job, row.version.as_str())
+}
+
+async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = scene(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let before = dump(&db).await;
+    let sets = [
+        "nobody",
+        "none",
+        "viewer",
+        "responder",
+        "admin",
+        "read",
+        "reveal",
+        "act",
+        "erase",
+        "audit",
+        "reveal,act,erase,audit",
+        "read,act,erase,audit",
+        "read,reveal,erase,audit",
+        "read,reveal,act,audit",
+        "read,reveal,act,erase",
+    ];
+    let mut checked = 0;
+    for route in &routes {
+        for may in sets {
+            let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
+            let page = desk.send(request.header("x-may", may)).await;
+            let held = match may {
+                "viewer" => permissions("read"),
+                "responder" => permissions("read,act,audit"),
+                "admin" => permissions("read,reveal,act,erase,audit"),
+                names => permissions(names),
+            };
+            let expected = match may {
+                "nobody" => 404,
+                _ if held.contain(permissions(route.needs)) => route.answer,
+                _ => 403,
+            };
+            // An act by who may not look ends where its page would be shown.
+            let is_blind = expected == 412 && !held.contain(permissions("read"));
+            let what = format!("{} {} by {may}", route.method, route.path);
+            match is_blind {
+                true => assert_eq!(
+                    page.status,
+                    if route.path.starts_with("jobs") { 412 } else { 403 },
+                    "{what}"
+                ),
+                false => assert_eq!(page.status, expected, "{what}: {}", page.text),
+            }
+            if may == "nobody" {
+                assert_eq!(page.text, "not found\n");
+            }
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 21 * 15);
+    assert_eq!(dump(&db).await, before, "nothing was changed");
+}
+
+async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = scene(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let before = dump(&db).await;
+    let id = id_of(&engine, "k").await.simple().to_string();
+    for scopes in ["only=tenant-2", "prefix=tenant-11"] {
+        for route in &routes {
+            let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
+            let page = desk.send(request.header("x-scopes", scopes)).await;
+            let is_list = route.method == Method::GET && !route.path.contains('/');
+            let is_list = is_list || route.form.len() == 1 && route.path.ends_with("find");
+            let expected = if is_list { 200 } else { 404 };
+            assert_eq!(page.status, expected, "{} {}: {}", route.method, route.path, page.text);
+            if is_list {
+                page.has_not(&id[..8]).has_not("receipt");
+            }
+        }
+    }
+    assert_eq!(dump(&db).await, before);
+    let inside = asked(&desk, &routes[2]).header("x-scopes", "prefix=tenant-1");
+    desk.send(inside).await.is(200).has(&id[..8]);
+}
+
+async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = scene(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let before = dump(&db).await;
+    let audited = db.number("SELECT count(*) FROM atomic_phases_audit").await;
+    let host = desk.root.authority().to_owned();
+    let own = format!("http://{host}");
+    let cases: [(&[(&str, &str)], bool); 12] = [
+        (&[("sec-fetch-site", "same-origin")], true),
+        (&[("sec-fetch-site", "same-origin"), ("origin", &own)], true),
+        (&[("origin", &own)], true),
+        (&[("sec-fetch-site", "cross-site")], false),
+        (&[("sec-fetch-site", "same-site")], false),
+        (&[("sec-fetch-site", "cross-site"), ("origin", &own)], false),
+        (&[("origin", "https://evil.example")], false),
+        (&[("origin", "null")], false),
+        (&[("origin", "")], false),
+        (&[("origin", &host)], false),
+        (&[("origin", &format!("{own}.evil.example"))], false),
+        (&[], false),
+    ];
+    let acts = routes.iter().filter(|route| route.method == Method::POST);
+    for route in acts {
+        for (headers, is_own) in cases {
+            let request = asked(&desk, route);
+            let request = headers
+                .iter()
+                .fold(request, |request, (name, value)| request.header(*name, *value));
+            if is_own {
+                continue;
+            }
+            let page = desk.send(request).await;
+            assert_eq!(page.status, 403, "{} {headers:?}", route.path);
+        }
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, audited);
+    for (headers, _) in cases.iter().filter(|(_, is_own)| *is_own) {
+        let request = asked(&desk, &routes[8]);
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        desk.send(request).await.is(200);
+    }
+    // A look may come from anywhere.
+    let look = asked(&desk, &routes[0]).header("sec-fetch-site", "cross-site");
+    desk.send(look).await.is(200);
+    for method in [Method::PUT, Method::DELETE, Method::PATCH] {
+        for route in &routes {
+            let request = desk.ask(method.clone(), desk.url(&route.path));
+            let status = desk.send(request.header("sec-fetch-site", "same-origin")).await.status;
+            assert_eq!(status, 405, "{method} {}", route.path);
+        }
+    }
+    assert_eq!(dump(&db).await, before);
+}
+
+async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = scene(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let mut pages = vec![
+        desk.get("nowhere").await,
+        desk.get("requests/nonsense").await,
+        desk.get("requests?state=nonsense").await,
+        desk.send(desk.ask(Method::GET, desk.url("overview")).header("x-may", "nobody")).await,
+        desk.send(
+            desk.ask(Method::DELETE, desk.url("overview")).header("sec-fetch-site", "same-origin"),
+        )
+        .await,
+    ];
+    for route in &routes {
+        pages.push(desk.send(asked(&desk, route).header("sec-fetch-site", "same-origin")).await);
+        // Refused as of another site, if it is a form.
+        pages.push(desk.send(asked(&desk, route)).await);
+    }
+    assert_eq!(pages.len(), 5 + 2 * 21);
+    for page in &pages {
+        let header =
+            |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());
+        let policy = header("content-security-policy");
+        for rule in
+            ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "script-src 'self'"]
+        {
+            assert!(policy.contains(rule), "{}: {policy}", page.url);
+        }
+        assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("cross-origin-opener-policy"), "same-origin");
+        assert_eq!(header("cache-control"), "no-store", "{}", page.url);
+        super::hostile::has_nothing_inline(page);
+    }
+    // What has no data in it is kept, under the address that it has; under that of another build it is there too.
+    let overview = desk.get("overview").await;
+    let style = super::html::links(&overview.url, &overview.text);
+    let style = style.into_iter().find(|url| url.path().ends_with(".css")).unwrap();
+    let kept = desk.send(desk.ask(Method::GET, style)).await.is(200);
+    assert_eq!(kept.headers["cache-control"], "public, max-age=31536000, immutable");
+    assert_eq!(kept.headers["content-type"], "text/css; charset=utf-8");
+    let other = desk.get("assets/0011223344556677/console.css").await.is(200);
+    assert_eq!(other.headers["cache-control"], "no-cache");
+    desk.get("assets/0011223344556677/mod.rs").await.is(404);
+}

@@ -1,0 +1,141 @@
+//! As much of HTML as the console writes: tags, links and forms.
+
+use reqwest::Url;
+
+/// A start tag, with its attributes in order.
+#[derive(Debug)]
+pub struct Tag {
+    pub name: String,
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Tag {
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut all = self.attributes.iter();
+        all.find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Every start tag of a page. Panics where a `<` begins none: a text that was not escaped.
+pub fn tags(html: &str) -> Vec<Tag> {
+    let mut tags = Vec::new();
+    for (at, _) in html.match_indices('<') {
+        let rest = &html[at + 1..];
+        if rest.starts_with('/') || rest.starts_with("!DOCTYPE") {
+            continue;
+        }
+        assert!(rest.starts_with(|c: char| c.is_ascii_lowercase()), "a raw <: {}", clip(rest));
+        tags.push(tag(rest));
+    }
+    tags
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+fn tag(mut rest: &str) -> Tag {
+    let end = rest.find([' ', '>']).unwrap();
+    let name = rest[..end].to_owned();
+    rest = &rest[end..];
+    let mut attributes = Vec::new();
+    loop {
+        rest = rest.trim_start();
+        if rest.starts_with('>') {
+            return Tag { name, attributes };
+        }
+        let end = rest.find(['=', ' ', '>']).unwrap();
+        let attribute = rest[..end].to_owned();
+        rest = &rest[end..];
+        let mut value = String::new();
+        if let Some(quoted) = rest.strip_prefix("=\"") {
+            let end = quoted.find('"').unwrap();
+            value = unescaped(&quoted[..end]);
+            rest = &quoted[end + 1..];
+        }
+        attributes.push((attribute, value));
+    }
+}
+
+/// The texts of a page, without its tags, and without what a form only carries on.
+pub fn shown(html: &str) -> String {
+    let mut texts = String::new();
+    for part in html.split('<') {
+        let (tag, text) = part.split_once('>').unwrap_or(("", part));
+        let is_carried = tag.starts_with("textarea") && tag.contains(" hidden");
+        texts.push_str(if is_carried { "" } else { text });
+    }
+    texts
+}
+
+pub fn unescaped(text: &str) -> String {
+    text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+}
+
+/// Where its links lead, resolved as a browser does.
+pub fn links(page: &Url, html: &str) -> Vec<Url> {
+    let all = tags(html);
+    let hrefs = all.iter().filter(|tag| tag.name == "a" || tag.name == "link");
+    let srcs = all.iter().filter_map(|tag| tag.get("src"));
+    hrefs.filter_map(|tag| tag.get("href")).chain(srcs).map(|to| page.join(to).unwrap()).collect()
+}
+
+/// A form, as a browser would send it if nobody filled anything in.
+#[derive(Clone, Debug)]
+pub struct Form {
+    pub action: Url,
+    pub is_post: bool,
+    pub fields: Vec<(String, String)>,
+    /// The names of what may be filled in.
+    pub names: Vec<String>,
+}
+
+impl Form {
+    /// With this in a field.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.fields.retain(|(other, _)| other != name);
+        self.fields.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+pub fn forms(page: &Url, html: &str) -> Vec<Form> {
+    let bodies = html.split("<form").skip(1);
+    bodies.map(|rest| form(page, &rest[..rest.find("</form>").unwrap()])).collect()
+}
+
+fn form(page: &Url, body: &str) -> Form {
+    let whole = format!("<form{body}");
+    let all = tags(&whole);
+    let mut fields = Vec::new();
+    let mut names = Vec::new();
+    for tag in &all {
+        let Some(name) = tag.get("name") else { continue };
+        names.push(name.to_owned());
+        match (tag.name.as_str(), tag.get("type")) {
+            ("input", Some("radio" | "checkbox")) if tag.get("checked").is_none() => {}
+            ("input", _) => {
+                fields.push((name.to_owned(), tag.get("value").unwrap_or_default().to_owned()));
+            }
+            ("textarea", _) => {
+                let marker = format!("<textarea name=\"{name}\"");
+                let text = whole.split(&marker).nth(1).and_then(|rest| {
+                    let inside = &rest[rest.find('>')? + 1..];
+                    Some(inside[..inside.find("</textarea>")?].to_owned())
+                });
+                let text = unescaped(&text.unwrap_or_default()).replace("\r\n", "\n");
+                // A browser drops the first end of a line, and sends each other as two characters.
+                let text = text.strip_prefix('\n').unwrap_or(&text).replace('\n', "\r\n");
+                fields.push((name.to_owned(), text));
+            }
+            _ => {}
+        }
+    }
+    Form {
+        action: page.join(all[0].get("action").unwrap()).unwrap(),
+        is_post: all[0].get("method") == Some("post"),
+        fields,
+        names,
+    }
+}

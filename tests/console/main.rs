@@ -1,0 +1,17 @@
+//! The web console: what its pages show, what they do, whom they let in; over a socket and in a browser.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../ops/cast.rs"]
+mod cast;
+
+mod acts;
+mod desk;
+mod guards;
+mod hostile;
+mod html;
+mod pages;
+mod unanswered;

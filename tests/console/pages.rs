@@ -1,0 +1,246 @@
+//! What the pages show, and that every link and form of them leads somewhere.
+
+use std::collections::HashSet;
+
+use atomic_phases::ops::OperatorStore;
+
+use super::cast::*;
+use super::desk::Desk;
+use super::html::{forms, links, tags};
+use crate::support::*;
+
+on_both_stores! {
+    no_link_and_no_form_of_any_page_leads_nowhere,
+    a_page_shows_what_waits_and_what_ends_it,
+    a_request_is_found_by_a_filter_and_by_its_key,
+    g19_nothing_that_users_gave_is_on_a_page_or_in_an_address,
+    every_page_is_a_list_that_goes_on,
+}
+
+/// A request in each state, and jobs that gave up.
+pub async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
+    finish(engine, "finished").await;
+    engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    back_off(engine, "backing-off").await;
+    dead_letter(engine, "dead-letter").await;
+    unknown(engine, "unknown").await;
+    unknown_unasked(engine, "unasked").await;
+    leased(engine, "running").await;
+    finish(engine, "erased").await;
+    engine.store().sql("DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL").await;
+    engine.erase(&scope(), &key("erased")).await.unwrap();
+}
+
+async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let entrance = desk
+        .ask(reqwest::Method::GET, desk.root.to_string().trim_end_matches('/').parse().unwrap());
+    let (mut open, mut seen) = (vec![desk.send(entrance).await.location()], HashSet::new());
+    let mut actions = HashSet::new();
+    while let Some(url) = open.pop() {
+        let mut url = url;
+        url.set_fragment(None);
+        if !seen.insert(url.clone()) {
+            continue;
+        }
+        assert!(url.as_str().starts_with(desk.root.as_str()), "{url} is outside");
+        let page = desk.send(desk.ask(reqwest::Method::GET, url.clone())).await.is(200);
+        if !page.headers["content-type"].to_str().unwrap().starts_with("text/html") {
+            continue;
+        }
+        open.extend(links(&url, &page.text));
+        for form in forms(&url, &page.text) {
+            actions.insert(form.action.path().rsplit('/').next().unwrap().to_owned());
+            match form.is_post {
+                false => open.push(form.action),
+                // Sent empty, it is told what is missing; it is not lost.
+                true => {
+                    let told = desk.submit(&form).await.status;
+                    assert!([200, 400, 404, 422].contains(&told), "{told} of {form:?}");
+                }
+            }
+        }
+        check_accessibility_of(&page.text);
+    }
+    assert!(seen.len() > 15, "{seen:?}");
+    assert_eq!(
+        actions.len(),
+        5,
+        "find, plan (of requests, of jobs), reveal, requests, audit: {actions:?}"
+    );
+}
+
+/// What can be said of a page without a browser: a label for each field, one `h1`, headings in their order, one
+/// `main`, an id once.
+fn check_accessibility_of(html: &str) {
+    let all = tags(html);
+    let labelled: HashSet<_> =
+        all.iter().filter(|tag| tag.name == "label").filter_map(|tag| tag.get("for")).collect();
+    let mut level = 0;
+    let mut ids = HashSet::new();
+    for tag in &all {
+        if let Some(id) = tag.get("id") {
+            assert!(ids.insert(id), "{id} twice: {html}");
+        }
+        if ["input", "select", "textarea"].contains(&tag.name.as_str()) {
+            let is_seen = tag.get("type") != Some("hidden") && tag.get("hidden").is_none();
+            let is_inside = tag.get("type") == Some("checkbox");
+            let has = tag.get("id").is_some_and(|id| labelled.contains(id));
+            assert!(!is_seen || is_inside || has, "no label: {tag:?}");
+        }
+        if let Some(next) = tag.name.strip_prefix('h').and_then(|digit| digit.parse::<u32>().ok()) {
+            assert!(
+                next <= level + 1 && (next > 1 || level == 0),
+                "h{next} behind h{level}: {html}"
+            );
+            level = next;
+        }
+    }
+    for (name, number) in [("h1", 1), ("main", 1), ("header", 1), ("footer", 1), ("title", 1)] {
+        assert_eq!(all.iter().filter(|tag| tag.name == name).count(), number, "{name}: {html}");
+    }
+    let described = all.iter().filter_map(|tag| tag.get("aria-describedby"));
+    described.for_each(|id| assert!(ids.contains(id), "{id}"));
+}
+
+async fn a_page_shows_what_waits_and_what_ends_it<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    desk.get("overview").await.is(200).has("Nothing waits for you").has("There is no request yet");
+    cast(&engine).await;
+
+    let overview = desk.get("overview").await.is(200);
+    overview
+        .has("Unknown outcomes")
+        .has("Waiting the longest")
+        .has("aria-current=\"page\">Overview");
+    overview.has("7 requests in").has("2 finished, 2 in work, 3 waiting").has("<rect");
+    let inbox = desk.get("waiting").await.is(200);
+    assert_eq!(inbox.text.matches("#settle\"").count(), 3, "{}", inbox.text);
+    inbox.has("asked for").has("call of").has("an operator");
+    let dead = desk.get("waiting?state=dead_letter").await.is(200);
+    assert_eq!(dead.text.matches("#settle\"").count(), 1);
+
+    let unknown = desk.request(id_of(&engine, "unknown").await).await;
+    unknown.has("its reconcile function is asked at").has("call without an outcome");
+    unknown.has("act-executed").has("act-not_executed").has("act-finish").has_not("act-retry");
+    unknown.has_not("act-erase").has("stopped, and waits");
+    let dead = desk.request(id_of(&engine, "dead-letter").await).await;
+    dead.has("It is a dead letter").has("act-retry").has("act-erase").has_not("act-not_executed");
+    let running = desk.request(id_of(&engine, "running").await).await;
+    running.has("A holder runs it").has_not("id=\"settle\"");
+    let finished = desk.request(id_of(&engine, "finished").await).await;
+    finished.has("It is finished").has("act-erase").has_not("act-finish").has("gave up");
+    let erased = desk.request(id_of(&engine, "erased").await).await;
+    erased.has("Its data was erased").has_not("id=\"settle\"");
+    let jobs = desk.get("jobs").await.is(200);
+    jobs.has("receipt").has("thanks").has("Discard");
+    desk.get("audit").await.is(200).has("No act.");
+    desk.get("requests/nonsense").await.is(404).has("No such request");
+    desk.get("nowhere").await.is(404).has("There is no such page");
+    desk.get("a/b/c").await.is(404).has("href=\"../../overview\"");
+}
+
+async fn a_request_is_found_by_a_filter_and_by_its_key<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let rows = |text: &str| text.matches("class=\"request\"").count();
+    for (filter, number) in [
+        ("", 7),
+        ("state=unknown", 2),
+        ("state=unknown&state=finished", 3),
+        ("definition=notify", 2),
+        ("definition=notify&version=2", 0),
+        ("phase=charged", 1),
+        ("reason=asked+for", 4),
+        ("older=1h", 0),
+        ("waiting=0s", 3),
+        ("stranded=1", 0),
+        ("unheard=of", 7),
+    ] {
+        let page = desk.get(&format!("requests?{filter}")).await.is(200);
+        assert_eq!(rows(&page.text), number, "{filter}: {}", page.text);
+    }
+    for wrong in ["state=no", "older=1w", "version=1", "version=x&definition=a", "after=x"] {
+        desk.get(&format!("requests?{wrong}")).await.is(400).has("role=\"alert\"");
+    }
+    let find = desk.get("requests").await.form("/find");
+    let by_key = desk.submit(&find.clone().with("scope", "tenant-1").with("key", "unknown")).await;
+    let id = id_of(&engine, "unknown").await;
+    assert_eq!(by_key.location(), desk.url(&format!("requests/{id}")));
+    let by_scope = desk.submit(&find.clone().with("scope", "tenant-1")).await.is(200);
+    assert_eq!(rows(&by_scope.text), 7);
+    let other = desk.submit(&find.clone().with("scope", "tenant-2")).await.is(200);
+    other.has("no request of this scope");
+    let none = desk.submit(&find.clone().with("scope", "tenant-1").with("key", "none")).await;
+    none.is(404).has("there is no such request");
+    desk.submit(&find.with("scope", "tenant-1").with("key", "two words")).await.is(400);
+    // A reload of what was sent leads back to the form.
+    let back = desk.get("requests/find").await;
+    assert_eq!(back.location(), desk.url("requests"));
+}
+
+async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let (canary, scope) = ("canary", atomic_phases::Scope::new("scope-canary").unwrap());
+    let request = Notify { who: "params-canary".into(), trouble: Trouble::UnknownForeign.into() };
+    let call = engine.call(&scope, &key("key-canary"), request).context(&"context-canary");
+    call.await.unwrap();
+    let desk = Desk::of(&engine).await;
+    let id = admin(&engine).find(&scope, &key("key-canary")).await.unwrap().request_id;
+    for path in ["overview", "waiting", "requests", "jobs", "audit", &format!("requests/{id}")] {
+        desk.get(path).await.is(200).has_not(canary);
+    }
+    let find = desk.get("requests").await.form("/find").with("scope", "scope-canary");
+    assert!(
+        !desk
+            .submit(&find.clone().with("key", "key-canary"))
+            .await
+            .location()
+            .as_str()
+            .contains(canary)
+    );
+
+    // A look is an act: it needs a reason, and is in the audit before it is shown.
+    let reveal = desk.request(id).await.form("/reveal").with("what", "parameters");
+    desk.submit(&reveal).await.is(422).has_not(canary);
+    let shown = desk.submit(&reveal.with("reason", "ticket 7")).await.is(200);
+    shown.has("scope-canary").has("key-canary").has("params-canary").has_not("context-canary");
+    desk.get("audit").await.has("reveal.parameters").has("ticket 7").has_not(canary);
+    desk.request(id).await.has("reveal.parameters").has("ticket 7").has_not(canary);
+}
+
+async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    for number in 0..61 {
+        finish(&engine, &format!("k-{number}")).await;
+    }
+    let desk = Desk::of(&engine).await;
+    let rows = |text: &str| text.matches("class=\"request\"").count();
+    let next = |page: &super::desk::Page| {
+        let all = tags(&page.text);
+        let next = all.iter().find(|tag| tag.get("rel") == Some("next"));
+        next.map(|tag| page.url.join(tag.get("href").unwrap()).unwrap())
+    };
+    let first = desk.get("requests?state=finished").await.is(200);
+    assert_eq!(rows(&first.text), 50);
+    let second = next(&first).unwrap();
+    assert!(second.query().unwrap().starts_with("state=finished&after="), "{second}");
+    let second = desk.send(desk.ask(reqwest::Method::GET, second)).await.is(200);
+    assert_eq!((rows(&second.text), next(&second)), (11, None));
+    // Of a scope it goes on by a form.
+    let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
+    let first = desk.submit(&find).await.is(200);
+    let more = forms(&first.url, &first.text).into_iter();
+    let more = more.filter(|form| form.names.iter().any(|name| name == "after")).next().unwrap();
+    assert_eq!(rows(&desk.submit(&more).await.is(200).text), 11);
+    engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let jobs = desk.get("jobs").await.is(200);
+    let jobs = desk.send(desk.ask(reqwest::Method::GET, next(&jobs).unwrap())).await.is(200);
+    assert_eq!(jobs.text.matches("value=\"discard\"").count(), 50);
+}

@@ -1,0 +1,73 @@
+//! A database that is slow or gone: the console says so, and takes nothing of what requests run on.
+
+use std::time::{Duration, Instant};
+
+use atomic_phases::Postgres;
+use atomic_phases::console::Console;
+use diesel_async::SimpleAsyncConnection;
+use reqwest::Method;
+
+use super::cast::*;
+use super::desk::{Desk, operator};
+use crate::support::db::{pg, url_of};
+use crate::support::proxy::Proxy;
+use crate::support::*;
+
+const PAGES: [&str; 5] = ["overview", "waiting", "requests", "jobs", "audit"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_says_that_the_database_is_gone() {
+    let db = Postgres::fresh().await;
+    let url = url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
+    let proxy = Proxy::start(port).await;
+    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let engine = engine(&behind, &App::default());
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let desk = Desk::of(&engine).await;
+    let act = desk.request(id).await.form("/plan").with("act", "not_executed");
+    let act = desk.submit(&act).await.form("/act").with("reason", "because");
+    proxy.refuse(true);
+    db.text(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .await;
+    for path in PAGES {
+        let page = desk.get(path).await.is(503);
+        page.has("The database does not answer").has("Nothing was changed").has_not("postgres");
+        assert_eq!(page.headers["retry-after"], "5");
+    }
+    desk.submit(&act).await.is(503).has("Whether it was done is not known");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let desk = Desk::with(console).await;
+    finish(&engine, "before").await;
+    // What operators look for waits for a lock that no request needs.
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let began = Instant::now();
+    let page = desk.get("audit").await.is(503);
+    page.has("The database does not answer");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    // More looks than operators have connections: requests are served meanwhile.
+    let looks = (0..8).map(|_| desk.send(desk.ask(Method::GET, desk.url("audit"))));
+    let looks = futures_util::future::join_all(looks);
+    let requests = async {
+        for number in 0..20 {
+            finish(&engine, &format!("meanwhile-{number}")).await;
+        }
+    };
+    let (looks, ()) = tokio::join!(looks, requests);
+    assert!(looks.iter().all(|page| page.status == 503));
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    until(async || desk.get("audit").await.status == 200).await;
+}
