@@ -37,6 +37,17 @@ pub(super) fn said(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
 
+/// A sentence of the library, in which `` `code` `` is marked.
+pub(super) fn sentence(text: &str) -> Markup {
+    html! {
+        bdi {
+            @for (index, part) in text.split('`').enumerate() {
+                @if index % 2 == 0 { (visible(part)) } @else { code { (visible(part)) } }
+            }
+        }
+    }
+}
+
 /// In two units at most.
 pub(super) fn span(time: TimeDelta) -> String {
     let seconds = time.num_seconds().max(0);
@@ -108,7 +119,7 @@ pub(super) fn table(
                 @for row in rows {
                     tr role="row" {
                         @for (name, cell) in head.iter().zip(row) {
-                            td role="cell" data-label=(name) { (cell) }
+                            td role="cell" data-label=(name) { div { (cell) } }
                         }
                     }
                 }

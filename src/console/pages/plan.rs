@@ -11,7 +11,7 @@ use super::acts::Act;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{chip, facts, relative, said};
+use super::look::{chip, facts, relative, said, sentence};
 use super::request::id_of;
 use super::trouble;
 use crate::ops::{Details, OperatorStore, OpsError, PhaseView, State};
@@ -88,7 +88,7 @@ fn moved(frame: &Frame, details: &Details) -> Response {
             " Between your look and your act another operator, a worker or the client moved the request. Now it \
              is " (chip(row.state)) ":"
         }
-        blockquote { p { (said(&details.why.sentence)) } }
+        blockquote { p { (sentence(&details.why.sentence)) } }
         p { a.button href=(frame.to(format_args!("requests/{}", row.request_id))) { "Look again" } }
     };
     let title = "It has moved on";
@@ -112,7 +112,7 @@ fn body(
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         @if let Some(act) = &act {
             (facts(vec![
-                ("Now", Some(html! { (chip(row.state)) " " (said(&details.why.sentence)) })),
+                ("Now", Some(html! { (chip(row.state)) " " (sentence(&details.why.sentence)) })),
                 ("After", Some(after(act, details))),
                 ("By", Some(html! {
                     bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"

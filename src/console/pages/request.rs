@@ -9,7 +9,7 @@ use super::audit::outcome;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{chip, exact, facts, relative, said, table};
+use super::look::{chip, exact, facts, relative, said, sentence, table};
 use super::{acts, trouble};
 use crate::ops::{
     Details, EndedBy, Event, Happened, HeldBy, JobView, OperatorStore, OpsError, Permissions,
@@ -48,8 +48,7 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
             h1 { (said(name)) " v" (version) " " (chip(row.state)) }
             p.id { code data-copy="" { (row.request_id) } }
             div class=(format!("why {}", tone(details))) {
-                p { (said(&details.why.sentence)) }
-                @if let Some(until) = details.why.until { p.quiet { (relative(until)) } }
+                p { (sentence(&details.why.sentence)) }
             }
             (track(&details.phases))
         }
