@@ -129,7 +129,7 @@ fn seeds_break_no_guarantee() {
 #[test]
 fn every_mutant_is_found() {
     let only = std::env::var("SIMULATION_MUTANT").unwrap_or_default();
-    let seeds = number("SIMULATION_MUTANT_SEEDS", 1_000);
+    let seeds = number("SIMULATION_MUTANT_SEEDS", 3_000);
     let mutants: Vec<Mutant> = Mutant::all()
         .iter()
         .copied()

@@ -83,13 +83,6 @@ pub enum Build {
     Both,
 }
 
-impl Build {
-    /// Whether it waits longer than the others do for the call of a note.
-    pub fn is_patient(self) -> bool {
-        matches!(self, Self::Longer | Self::Second)
-    }
-}
-
 /// A client's request, with its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

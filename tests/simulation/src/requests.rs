@@ -154,8 +154,8 @@ ride!(Ride, version 1);
 ride!(LongRide, version 1, checked);
 ride!(NextRide, version 2);
 
-/// A note as one build of the application has it, which may wait longer for an answer than another build does:
-/// `patience` times as long.
+/// A note as one node has it, half-way through a roll-out: it may wait longer for an answer than another
+/// does, `patience` times as long.
 macro_rules! note {
     ($name:ident, $limit:literal, patience $patience:literal) => {
         #[derive(Clone, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ macro_rules! note {
 }
 
 note!(Note, "5s", patience 1);
-note!(PatientNote, "20s", patience 4);
+note!(PatientNote, "30s", patience 6);
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Parcel {
