@@ -24,6 +24,7 @@ impl DbError {
             return kind;
         }
         match &self.0 {
+            Error::QueryBuilderError(error) if error.to_string() == TOO_LARGE => TOO_LARGE,
             Error::NotFound => "no row where one was expected",
             Error::DeserializationError(_) => "a value of an unexpected type",
             Error::SerializationError(_) => "a value that has no SQL form",
@@ -92,6 +93,12 @@ impl DbError {
         )
     }
 
+    /// Whether the database rolled the transaction back, to be run again.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn is_of_a_deadlock(&self) -> bool {
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _))
+    }
+
     /// Whether the database said something that diesel has no kind for: a lock or statement timeout, a
     /// deadlock, what a trigger raises, and everything else.
     pub(crate) fn has_no_kind(&self) -> bool {
@@ -140,7 +147,7 @@ impl fmt::Debug for DbError {
 
 /// What servers that speak English say of errors that diesel has no kind for. The whole message, so
 /// that it holds no value.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN: [(&str, &str); 10] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -154,7 +161,13 @@ const KNOWN: [(&str, &str); 7] = [
         "current transaction is aborted, commands ignored until end of transaction block",
         "an earlier statement of the transaction failed",
     ),
+    ("1205: Lock wait timeout exceeded; try restarting transaction", "lock timeout"),
+    ("1317: Query execution was interrupted", "the statement was cancelled"),
+    ("1969: Query execution was interrupted (max_statement_time exceeded)", "statement timeout"),
 ];
+
+/// What a client must not send to MySQL: the server would close the connection without a word.
+pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(

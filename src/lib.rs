@@ -177,6 +177,7 @@
 //!
 //! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
 //! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, by rustls.
 //! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
 //! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
@@ -248,6 +249,9 @@ pub use key::{IdempotencyKey, Scope};
 #[doc(inline)]
 pub use phase::{Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx};
 pub use sound::assert_sound;
+#[cfg(feature = "mysql")]
+#[doc(inline)]
+pub use store::Mysql;
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use store::Postgres;

@@ -71,6 +71,12 @@ impl StoreError {
         matches!(self, Self::Database { error, .. } if error.has_no_kind())
     }
 
+    /// Whether the database rolled the transaction back, to be run again.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn is_of_a_deadlock(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_a_deadlock())
+    }
+
     /// What happened, in words without values.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

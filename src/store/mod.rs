@@ -16,18 +16,26 @@ mod error;
 mod guards;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod migrations;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 pub(crate) mod operators;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod shares;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod statement;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tokenizer;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod turns;
 mod types;
 
 use std::future::Future;
@@ -47,12 +55,16 @@ pub(crate) use self::due::{
     DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
 };
 pub use self::error::StoreError;
+#[cfg(feature = "mysql")]
+pub use self::mysql::{Mysql, MysqlConn, MysqlHandle};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use self::pool_settings::PoolSettings;
 #[cfg(feature = "postgres")]
-pub use self::postgres::{DeadpoolPool, Pool, PoolSettings, Postgres};
+pub use self::postgres::{DeadpoolPool, Pool, Postgres};
 pub(crate) use self::row::{millis, whole_millis};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use self::types::is_nested;
 pub(crate) use self::types::{
     Birth, Change, Claim, Commit, ERASED, Erase, EraseAct, FoundBy, Guard, Hold, KeyRow,

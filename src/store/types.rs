@@ -476,7 +476,7 @@ pub enum Refusal {
 
 /// Whether diesel takes a nested transaction for open, in one that the engine began. What was executed
 /// in it must not be committed: what was to follow never came.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) fn is_nested(status: &diesel::connection::TransactionManagerStatus) -> bool {
     // In an error, or in no transaction at all, the rule is another one, and found by the database.
     matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() > 1)

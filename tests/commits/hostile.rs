@@ -15,7 +15,7 @@ use atomic_phases::{
 
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g8_hostile_strings_come_back_byte_for_byte,
     what_the_database_cannot_hold_is_refused_before_it,
     g16_patterns_in_a_scope_match_nothing_but_themselves,

@@ -24,7 +24,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more,
     g17_a_call_that_hangs_ends_with_its_phases_time_limit,
     g17_a_local_phase_may_have_a_time_limit,

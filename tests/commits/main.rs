@@ -10,5 +10,7 @@ mod commits;
 mod hostile;
 mod infrastructure_faults;
 mod lease;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod races;
 mod shared_commit;

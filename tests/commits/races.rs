@@ -19,7 +19,7 @@ use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tokio::sync::Semaphore;
 
-on_both_stores! {
+on_every_store! {
     g10_of_64_concurrent_first_requests_one_runs,
     g3_a_stale_holder_commits_nothing,
     g3_a_holder_that_lives_keeps_its_lease,

@@ -14,7 +14,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g2_a_build_that_cannot_decode_a_row_keeps_the_record_of_its_class,
     g1_a_build_that_inserts_a_phase_keeps_the_record_of_the_provider_key,
     g2_a_build_that_inserts_a_phase_keeps_the_record_of_the_class,

@@ -10,7 +10,7 @@ use atomic_phases::engine::{Resolution, ResolveError};
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{CallError, Outcome, Reply, Scope};
 
-on_both_stores! {
+on_every_store! {
     no_plaintext_is_in_any_table,
     a_sealed_request_resumes_and_replays,
     a_key_is_replaced_while_requests_are_under_way,

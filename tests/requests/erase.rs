@@ -10,7 +10,7 @@ use atomic_phases::store::Status;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
 use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope};
 
-on_both_stores! {
+on_every_store! {
     g15_an_erased_request_is_a_tombstone_and_never_runs_again,
     nothing_of_what_the_user_gave_is_left_in_any_table,
     what_is_not_settled_is_not_erased,

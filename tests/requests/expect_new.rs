@@ -6,7 +6,7 @@ use crate::support::*;
 use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::{CallError, Outcome};
 
-on_both_stores! {
+on_every_store! {
     g10_a_wrong_hint_is_answered_as_no_hint,
     g10_of_many_who_expect_a_new_key_one_runs,
     g16_a_replay_with_the_hint_counts_against_no_quota,

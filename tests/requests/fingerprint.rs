@@ -18,7 +18,7 @@ use atomic_phases::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g9_a_field_that_was_added_with_a_default_makes_no_mismatch,
     g9_what_the_callers_type_cannot_read_is_no_mismatch_and_not_replayed,
     g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request,

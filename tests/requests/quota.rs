@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     g16_a_duplicate_of_the_last_key_of_a_quota_is_no_new_key,
     g16_a_duplicate_takes_nothing_of_the_rate,
 }

@@ -7,7 +7,7 @@ use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::store::{Status, StoreError};
 use atomic_phases::{CallError, Engine, Outcome, Postgres, Reply};
 
-on_both_stores! {
+on_every_store! {
     a_word_from_outside_settles_an_unknown_outcome_once,
     a_webhook_behind_the_answer_is_told_that_the_request_has_finished,
     a_late_word_about_an_earlier_call_is_refused,

@@ -3,12 +3,18 @@
 use std::future::Future;
 use std::sync::Mutex;
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
+#[cfg(feature = "mysql")]
+use atomic_phases::store::MysqlConn;
 use atomic_phases::{Batch, Postgres, Sqlite, Store, Tx};
 use diesel::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 
 use super::cluster;
+#[cfg(feature = "mysql")]
+use super::mariadb;
 
 /// Business tables, and a trigger that keeps G6 in every test: a recovery point never moves back, a
 /// finished row never changes, a fencing token never falls.
@@ -41,6 +47,38 @@ const SQLITE_TRIGGER: &str = "
         SELECT RAISE(ABORT, 'G8: a finished row changes') WHERE OLD.status = 'completed' AND NEW.fingerprint <> 'erased' AND NEW.response_body IS NOT OLD.response_body;
         SELECT RAISE(ABORT, 'G3: the token falls') WHERE NEW.lease_token < OLD.lease_token;
     END;
+";
+
+/// As `TABLES`, where a key has a length.
+#[cfg(feature = "mysql")]
+const MYSQL_TABLES: &str = "
+    CREATE TABLE rides (id VARCHAR(255) NOT NULL, amount BIGINT NOT NULL);
+    CREATE TABLE steps (request VARCHAR(255) NOT NULL, step VARCHAR(255) NOT NULL);
+    CREATE TABLE unique_things (name VARCHAR(255) PRIMARY KEY);
+    CREATE TABLE phase_order (definition VARCHAR(255) NOT NULL, point VARCHAR(255) NOT NULL, place BIGINT NOT NULL);
+";
+
+#[cfg(feature = "mysql")]
+const MYSQL_TRIGGER: &str = "
+    CREATE TRIGGER forward_only BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN
+        IF (SELECT place FROM phase_order WHERE definition = NEW.definition AND point = NEW.recovery_point)
+         < (SELECT place FROM phase_order WHERE definition = OLD.definition AND point = OLD.recovery_point)
+        THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'G6: a recovery point moves back'; END IF;
+        IF OLD.status = 'completed' AND NEW.fingerprint <> 'erased' AND NOT (NEW.response_body <=> OLD.response_body)
+        THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'G8: a finished row changes'; END IF;
+        IF NEW.lease_token < OLD.lease_token
+        THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'G3: the token falls'; END IF;
+    END;
+";
+
+/// What the tests' SQL says and MySQL does not know, for tests of the others to run on it.
+#[cfg(feature = "mysql")]
+const MYSQL_FUNCTIONS: &str = "
+    CREATE FUNCTION randomblob(bytes INT) RETURNS BINARY(16) NOT DETERMINISTIC NO SQL
+        RETURN UNHEX(REPLACE(UUID(), '-', ''));
+    CREATE FUNCTION unixepoch(how VARCHAR(20)) RETURNS DECIMAL(20, 6) NOT DETERMINISTIC NO SQL
+        RETURN UNIX_TIMESTAMP(SYSDATE(6));
+    CREATE FUNCTION random() RETURNS BIGINT NOT DETERMINISTIC NO SQL RETURN UUID_SHORT();
 ";
 
 pub fn phase_order() -> String {
@@ -142,7 +180,7 @@ diesel::table! { steps (request) { request -> Text, step -> Text, } }
 diesel::table! { unique_things (name) { name -> Text, } }
 
 macro_rules! test_db {
-    ($store:ty, $db:ident, $conn:ident => $connect:expr, joined $joined:literal, fresh $fresh:block, another $another:block) => {
+    ($store:ty, $db:ident, $conn:ident => $connect:expr, casts ($number:literal, $text:literal), joined $joined:literal, fresh $fresh:block, another $another:block) => {
         impl TestDb for $store {
             async fn fresh() -> Self $fresh
 
@@ -160,14 +198,14 @@ macro_rules! test_db {
             async fn number(&self, sql: &str) -> i64 {
                 let $db = self;
                 let mut $conn = $connect;
-                let sql = format!("SELECT CAST(({sql}) AS BIGINT) AS n");
+                let sql = format!("SELECT {} AS n", $number.replace("SQL", sql));
                 diesel::sql_query(sql).get_result::<Number>(&mut *$conn).await.unwrap().n
             }
 
             async fn text(&self, sql: &str) -> String {
                 let $db = self;
                 let mut $conn = $connect;
-                let sql = format!("SELECT CAST(({sql}) AS TEXT) AS t");
+                let sql = format!("SELECT {} AS t", $text.replace("SQL", sql));
                 diesel::sql_query(sql).get_result::<Word>(&mut *$conn).await.unwrap().t
             }
 
@@ -247,6 +285,7 @@ macro_rules! test_db {
 }
 
 test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
+    casts ("CAST((SQL) AS BIGINT)", "CAST((SQL) AS TEXT)"),
     joined "group_concat(hex(COLUMN), '20')",
     fresh {
         let dir = tempfile::tempdir().unwrap().keep();
@@ -264,6 +303,10 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
 /// Whether the store has no server, and so nothing of one that could be tested.
 pub fn is_memory<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Memory")
+}
+
+pub fn is_mysql<S: TestDb>() -> bool {
+    std::any::type_name::<S>().contains("Mysql")
 }
 
 pub fn is_postgres<S: TestDb>() -> bool {
@@ -335,6 +378,7 @@ pub async fn prepare_pg(db: &Postgres) {
 }
 
 test_db!(Postgres, db, conn => pg(&url_of(db)).await,
+    casts ("CAST((SQL) AS BIGINT)", "CAST((SQL) AS TEXT)"),
     joined "string_agg(encode(CASE WHEN pg_typeof(COLUMN) = 'bytea'::regtype THEN COLUMN::text::bytea ELSE convert_to(COLUMN::text, 'UTF8') END, 'hex'), '20')",
     fresh {
         let url = tokio::task::spawn_blocking(cluster::new_database).await.unwrap();
@@ -343,4 +387,39 @@ test_db!(Postgres, db, conn => pg(&url_of(db)).await,
         db
     },
     another { open_pg(&url_of(db), 16).await }
+);
+
+/// A connection of the test's own.
+#[cfg(feature = "mysql")]
+pub async fn my(url: &str) -> Box<MysqlConn> {
+    let mut conn = Box::new(MysqlConn::establish(url).await.unwrap());
+    conn.batch_execute(
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',PIPES_AS_CONCAT'), \
+         group_concat_max_len = 100000000, max_recursive_iterations = 1000000",
+    )
+    .await
+    .unwrap();
+    conn
+}
+
+#[cfg(feature = "mysql")]
+pub async fn open_my(url: &str, max_size: usize) -> Mysql {
+    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
+    Mysql::connect_with(url, settings).await.unwrap()
+}
+
+#[cfg(feature = "mysql")]
+test_db!(Mysql, db, conn => my(db.__url()).await,
+    casts ("CAST((SQL) AS SIGNED)", "CAST((SQL) AS CHAR)"),
+    joined "group_concat(hex(COLUMN) SEPARATOR '20')",
+    fresh {
+        let url = tokio::task::spawn_blocking(mariadb::new_database).await.unwrap();
+        let db = open_my(&url, 16).await;
+        db.migrate().await.unwrap();
+        for sql in [MYSQL_TABLES, MYSQL_TRIGGER, MYSQL_FUNCTIONS, &phase_order()] {
+            db.sql(sql).await;
+        }
+        db
+    },
+    another { open_my(db.__url(), 16).await }
 );

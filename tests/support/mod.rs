@@ -16,6 +16,8 @@ pub mod db;
 pub mod faketime;
 pub mod load;
 pub mod look;
+#[cfg(feature = "mysql")]
+pub mod mariadb;
 #[cfg(feature = "simulation")]
 pub mod memory;
 pub mod network;
@@ -27,7 +29,7 @@ pub mod rides;
 pub mod script;
 pub mod work;
 
-pub use db::{TestDb, dump, is_memory, is_postgres};
+pub use db::{TestDb, dump, is_memory, is_mysql, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 
@@ -76,3 +78,26 @@ macro_rules! on_both_stores {
     };
 }
 pub(crate) use on_both_stores;
+
+/// The same, and over MariaDB.
+macro_rules! on_every_store {
+    ($($name:ident),* $(,)?) => {
+        crate::support::on_both_stores! { $($name),* }
+        crate::support::on_mariadb! { $($name),* }
+    };
+}
+pub(crate) use on_every_store;
+
+macro_rules! on_mariadb {
+    ($($name:ident),* $(,)?) => {
+        #[cfg(feature = "mysql")]
+        mod on_mariadb {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let db = <atomic_phases::Mysql as crate::support::TestDb>::fresh().await;
+                super::$name(db).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_mariadb;

@@ -12,11 +12,9 @@ mod ops_statements;
 mod own_transaction;
 mod pipelined;
 mod pool;
-mod shares;
 mod single_statement;
 mod statement;
 mod statements;
-mod turns;
 mod twin;
 
 use std::sync::Arc;
@@ -41,8 +39,7 @@ use self::error::{
 };
 use self::ops::Operators;
 use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
-pub use self::pool::{DeadpoolPool, Pool, PoolSettings};
-use self::shares::{Place, Shares};
+pub use self::pool::{DeadpoolPool, Pool};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
@@ -54,10 +51,12 @@ use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
     KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, count, key_row, key_summary, millis, surveyed,
 };
+use super::shares::{Place, Shares};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId, Undelivered, Writes,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, PoolSettings, Refusal, Reserved,
+    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId,
+    Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};

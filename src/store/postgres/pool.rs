@@ -17,7 +17,7 @@ use tokio_postgres::{Config, NoTls};
 
 use crate::error::POOLER;
 use crate::setting::{HOUR, MILLISECOND, duration, number};
-use crate::store::StoreError;
+use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
 
@@ -49,22 +49,6 @@ pub trait Pool: Clone + Send + Sync + 'static {
     /// Closes the connections that nobody uses, where the pool can: one of them was found dead, and
     /// a restart of the server kills all.
     fn forget_idle(&self);
-}
-
-/// How [`Postgres::connect_with`](crate::Postgres::connect_with) sets its pool up.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolSettings {
-    /// Most connections at once. Default 16: 4 to 8 for each core of a small server.
-    pub max_size: usize,
-    /// How long to wait for one, and for the server to accept a new one. Default 5 s; then the
-    /// request is answered with 503 and nothing runs (G12).
-    pub wait: Duration,
-}
-
-impl Default for PoolSettings {
-    fn default() -> Self {
-        Self { max_size: 16, wait: Duration::from_secs(5) }
-    }
 }
 
 /// deadpool's pool of diesel-async connections.

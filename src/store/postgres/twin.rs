@@ -7,7 +7,7 @@
 //! | at a time | may wait in the database for a key's row |
 //! |---|---|
 //! | one of this process | for each key |
-//! | its [share](super::shares) of the pool's connections | for each scope |
+//! | its [share](crate::store::shares) of the pool's connections | for each scope |
 //! | of these, one | for each scope, to ask again |
 //! | a quarter of the pool's connections | for all scopes, to ask again |
 
@@ -18,10 +18,10 @@ use diesel_async::RunQueryDsl;
 use futures_util::future::join5;
 use tokio::sync::Semaphore;
 
-use super::turns::{Turn, Turns};
 use super::{PgTransaction, Pool, Postgres, answered, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::store::turns::{Turn, Turns};
 use crate::store::{NewRow, StoreError, Transaction};
 
 /// How long a statement waits for a key's row while it holds a connection. Long enough for a twin that

@@ -1,0 +1,346 @@
+//! [`MysqlConn`]: what a phase's diesel statements run on.
+//!
+//! diesel-async has a connection of its own. This one knows what that one cannot tell: the code of an
+//! error, that an answer is still on its way, and that a statement of the phase has failed.
+//!
+//! A future that is dropped in the middle of a statement leaves the answer in the socket, where the next
+//! statement, another tenant's perhaps, would take it for its own. So such a connection answers nothing any
+//! more, and when it is dropped the server is told to kill its session: it would go on waiting for a lock,
+//! with those that it has (G3, G7, G13, G16).
+
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel::connection::{
+    CacheSize, DynInstrumentation, Instrumentation, InstrumentationEvent, StrQueryHelper,
+    TransactionManagerStatus,
+};
+use diesel::mysql::Mysql;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::result::{ConnectionError, ConnectionResult, Error};
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncMysqlConnection,
+    SimpleAsyncConnection, TransactionManager,
+};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, Iter};
+use mysql_async::consts::StatusFlags;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, Params, Row};
+use tokio::time::timeout;
+
+use super::ANSWER_WITHIN;
+use super::error::Failure;
+use super::literal::Bound;
+use super::session::{self, Session};
+use super::watch::{Admission, Watch};
+use crate::error::TOO_LARGE;
+
+/// diesel-async's form of a row.
+pub(super) type DieselRow = <AsyncMysqlConnection as AsyncConnectionCore>::Row<'static, 'static>;
+
+/// A phase's own statement takes as long as it takes: the phase has a time limit.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How long the server is given to kill a session.
+const KILL_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection to MySQL or MariaDB, on which a phase's diesel statements run.
+///
+/// Once a statement of a phase has failed, the connection refuses the others until the phase rolls back to
+/// a savepoint, as PostgreSQL does. Once the future of a statement was dropped before its answer came, it
+/// refuses everything: return an error.
+#[allow(missing_debug_implementations)] // As diesel-async's.
+pub struct MysqlConn {
+    conn: Option<Conn>,
+    session: Session,
+    opts: Opts,
+    /// An answer is on its way, or will never come.
+    in_flight: bool,
+    watch: Watch,
+    /// The application had it, and may have changed its settings.
+    was_lent: bool,
+    transactions: AnsiTransactionManager,
+    instrumentation: DynInstrumentation,
+}
+
+/// What the statements of one text came to: the rows of those that were answered, and the first failure.
+pub(super) struct Answers {
+    pub(super) rows: Vec<Vec<Row>>,
+    /// The failure of the statement behind those.
+    pub(super) failure: Option<Failure>,
+}
+
+impl MysqlConn {
+    pub(super) async fn open(opts: Opts) -> Result<Self, Failure> {
+        let mut conn = Conn::new(opts.clone()).await.map_err(Failure::of)?;
+        let session = session::set_up(&mut conn).await?;
+        Ok(Self {
+            conn: Some(conn),
+            session,
+            opts,
+            in_flight: false,
+            watch: Watch::Off,
+            was_lent: false,
+            transactions: AnsiTransactionManager::default(),
+            instrumentation: DynInstrumentation::none(),
+        })
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    /// A phase begins: diesel is told that a transaction is open, so that its own are savepoints.
+    pub(super) fn begin_watching(&mut self) -> QueryResult<()> {
+        use diesel::connection::TransactionDepthChange::IncreaseDepth;
+        self.watch = Watch::Sound;
+        self.status().transaction_state()?.change_transaction_depth(IncreaseDepth)
+    }
+
+    /// The transaction has ended, and the session has its settings again.
+    pub(super) fn stop_watching(&mut self) {
+        self.watch = Watch::Off;
+        *self.status() = TransactionManagerStatus::default();
+    }
+
+    pub(super) fn status(&mut self) -> &mut TransactionManagerStatus {
+        AnsiTransactionManager::transaction_manager_status_mut(self)
+    }
+
+    /// Whether the engine's own statements may run on it next.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_usable() && self.watch == Watch::Off
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        self.conn.is_some() && !self.in_flight
+    }
+
+    /// Hands it to the application.
+    pub(super) async fn lend(&mut self) -> Result<(), Failure> {
+        self.was_lent = true;
+        let settings = self.session.lent();
+        self.texts(&settings).await.failure.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn was_lent(&self) -> bool {
+        self.was_lent
+    }
+
+    /// The application's settings are undone.
+    pub(super) fn was_taken_back(&mut self) {
+        self.was_lent = false;
+    }
+
+    /// Whether the server said last that no transaction is open, and that none will be.
+    pub(super) fn is_outside_of_transactions(&self) -> bool {
+        let told = self.conn.as_ref().and_then(Conn::last_ok_packet).map(|ok| ok.status_flags());
+        told.is_some_and(|flags| {
+            flags.contains(StatusFlags::SERVER_STATUS_AUTOCOMMIT)
+                && !flags.contains(StatusFlags::SERVER_STATUS_IN_TRANS)
+        })
+    }
+
+    /// Sends a text of the engine's: of several statements, of which the first that fails is the last.
+    pub(super) async fn texts(&mut self, text: &str) -> Answers {
+        self.texts_within(ANSWER_WITHIN, text).await
+    }
+
+    async fn texts_within(&mut self, within: Duration, text: &str) -> Answers {
+        let mut rows = Vec::new();
+        let done = match self.sent(text.len()) {
+            Ok(conn) => match timeout(within, ask(conn, text, &mut rows)).await {
+                Ok(done) => done.map_err(Failure::of),
+                Err(_) => Err(Failure::Unanswered),
+            },
+            Err(failure) => Err(failure),
+        };
+        let failure = self.answered(done).err();
+        Answers { rows, failure }
+    }
+
+    /// Sends one statement of the engine's, prepared.
+    pub(super) async fn execute_one(&mut self, bound: Bound) -> Result<u64, Failure> {
+        Ok(self.run(bound).await?.1)
+    }
+
+    async fn run(&mut self, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+        let done = match self.sent(bound.size()) {
+            Ok(conn) => prepared(conn, bound).await.map_err(Failure::of),
+            Err(failure) => Err(failure),
+        };
+        self.answered(done)
+    }
+
+    /// Notes that a command of so many bytes is under way.
+    fn sent(&mut self, size: usize) -> Result<&mut Conn, Failure> {
+        if size > self.session.max_packet {
+            return Err(Failure::Client(TOO_LARGE.to_owned()));
+        }
+        let Some(conn) = self.conn.as_mut().filter(|_| !self.in_flight) else {
+            return Err(Failure::Lost(
+                "an earlier statement's answer was not waited for".to_owned(),
+            ));
+        };
+        self.in_flight = true;
+        Ok(conn)
+    }
+
+    /// Notes that its last byte was read.
+    fn answered<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+        self.in_flight = done.as_ref().is_err_and(Failure::is_lost);
+        done
+    }
+
+    /// Runs what a user's text is, if the phase may.
+    async fn watched(&mut self, bound: QueryResult<Bound>) -> QueryResult<(Vec<DieselRow>, u64)> {
+        let bound = bound?;
+        if self.watch.admit(&bound.sql)? == Admission::Pretend {
+            return Ok((Vec::new(), 0));
+        }
+        let sql = bound.sql.clone();
+        self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&sql)));
+        let done = self.run(bound).await;
+        self.watch.note(&sql, &done);
+        let done = done.map_err(Error::from);
+        let error = done.as_ref().err();
+        self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(&sql), error));
+        done
+    }
+
+    fn tell(&mut self, event: InstrumentationEvent<'_>) {
+        self.instrumentation.on_connection_event(event);
+    }
+}
+
+/// Each statement's rows. What is read of a result is read here, to its end: a failure in the middle of the
+/// rows is one of the statement.
+async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_async::Result<()> {
+    let mut result = conn.query_iter(text).await?;
+    loop {
+        rows.push(result.collect().await?);
+        if result.is_empty() {
+            // Of the last statement without rows, or of one that failed.
+            return result.drop_result().await;
+        }
+    }
+}
+
+async fn prepared(conn: &mut Conn, bound: Bound) -> mysql_async::Result<(Vec<DieselRow>, u64)> {
+    let mut result = conn.exec_iter(bound.sql, Params::Positional(bound.values)).await?;
+    let rows = result.collect().await?;
+    let affected = result.affected_rows();
+    result.drop_result().await?;
+    Ok((rows, affected))
+}
+
+impl Drop for MysqlConn {
+    fn drop(&mut self) {
+        // The socket closes: a session that waits for its client ends at once.
+        let Some(conn) = self.conn.take() else { return };
+        let id = conn.id();
+        drop(conn);
+        if !self.in_flight {
+            return;
+        }
+        // One that executes does not look at its client: it would keep its locks until it is done.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let opts = self.opts.clone();
+            runtime.spawn(timeout(KILL_WITHIN, kill(opts, id)));
+        }
+    }
+}
+
+/// Ends a session of this user's. An id is given to another session only after a restart of the server.
+async fn kill(opts: Opts, id: u32) {
+    if let Ok(mut conn) = Conn::new(opts).await {
+        let _ = conn.query_drop(format!("KILL {id}")).await;
+        let _ = conn.disconnect().await;
+    }
+}
+
+impl SimpleAsyncConnection for MysqlConn {
+    async fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        if self.watch.admit(query)? == Admission::Pretend {
+            return Ok(());
+        }
+        self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(query)));
+        let done = self.texts_within(FOR_EVER, query).await.failure.map_or(Ok(()), Err);
+        self.watch.note(query, &done);
+        let done = done.map_err(Error::from);
+        let error = done.as_ref().err();
+        self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(query), error));
+        done
+    }
+}
+
+impl AsyncConnectionCore for MysqlConn {
+    type ExecuteFuture<'conn, 'query> = BoxFuture<'conn, QueryResult<usize>>;
+    type LoadFuture<'conn, 'query> = BoxFuture<'conn, QueryResult<Self::Stream<'conn, 'query>>>;
+    type Stream<'conn, 'query> = Iter<std::vec::IntoIter<QueryResult<DieselRow>>>;
+    type Row<'conn, 'query> = DieselRow;
+    type Backend = Mysql;
+
+    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> Self::LoadFuture<'conn, 'query>
+    where
+        T: AsQuery + 'query,
+        T::Query: QueryFragment<Mysql> + QueryId + 'query,
+    {
+        let bound = Bound::of(&source.as_query());
+        async move {
+            let (rows, _) = self.watched(bound).await?;
+            Ok(stream::iter(rows.into_iter().map(Ok).collect::<Vec<_>>()))
+        }
+        .boxed()
+    }
+
+    fn execute_returning_count<'conn, 'query, T>(
+        &'conn mut self,
+        source: T,
+    ) -> Self::ExecuteFuture<'conn, 'query>
+    where
+        T: QueryFragment<Mysql> + QueryId + 'query,
+    {
+        let bound = Bound::of(&source);
+        async move {
+            let (_, affected) = self.watched(bound).await?;
+            usize::try_from(affected).map_err(|error| Error::DeserializationError(Box::new(error)))
+        }
+        .boxed()
+    }
+}
+
+impl AsyncConnection for MysqlConn {
+    type TransactionManager = AnsiTransactionManager;
+
+    async fn establish(database_url: &str) -> ConnectionResult<Self> {
+        let opts = session::options(database_url)
+            .map_err(|error| ConnectionError::InvalidConnectionUrl(error.to_string()))?;
+        let refused =
+            |failure: Failure| ConnectionError::BadConnection(Error::from(failure).to_string());
+        let mut conn = Self::open(opts).await.map_err(refused)?;
+        conn.lend().await.map_err(refused)?;
+        Ok(conn)
+    }
+
+    fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
+        &mut self.transactions
+    }
+
+    fn instrumentation(&mut self) -> &mut dyn Instrumentation {
+        &mut *self.instrumentation
+    }
+
+    fn set_instrumentation(&mut self, instrumentation: impl Instrumentation) {
+        self.instrumentation = instrumentation.into();
+    }
+
+    /// The driver keeps as many as `stmt_cache_size` of the URL says, by their text.
+    fn set_prepared_statement_cache_size(&mut self, _: CacheSize) {}
+}

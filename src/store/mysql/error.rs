@@ -1,0 +1,231 @@
+//! Every judgement about an error of MySQL or MariaDB: by its code, never by its words, which are in the
+//! session's language.
+//!
+//! diesel has no place for a code, so it travels in front of the message: `1213: Deadlock found …`.
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
+
+/// Why the server, the driver or the network did not do what was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server said no.
+    Server { code: u16, message: String },
+    /// The client refused the statement, and sent nothing.
+    Client(String),
+    /// No answer will come, or not the one that belongs to the statement: the connection is of no use.
+    Lost(String),
+    /// None came in time.
+    Unanswered,
+}
+
+/// Undid the whole transaction, so that it may succeed when it is run again: a deadlock, a record that was
+/// changed since the snapshot.
+const UNDONE: [u16; 2] = [1213, 1020];
+
+/// A lock was not granted in time: by `innodb_lock_wait_timeout`, `max_statement_time` (MariaDB) or
+/// `max_execution_time`, or at once (`NOWAIT`).
+const LOCKED: [u16; 4] = [1205, 1969, 3024, 3572];
+
+/// The server ends the connection, or cannot follow the client's packets.
+const LOST: [u16; 12] = [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 4031, 1835];
+
+const UNIQUE: [u16; 3] = [1062, 1586, 1859];
+const FOREIGN_KEY: [u16; 6] = [1216, 1217, 1451, 1452, 1830, 1834];
+const NOT_NULL: [u16; 2] = [1048, 1364];
+/// MySQL's code, and MariaDB's.
+const CHECK: [u16; 2] = [3819, 4025];
+/// The server, the transaction or the cluster's node is read only.
+const READ_ONLY: [u16; 4] = [1290, 1792, 1836, 3100];
+/// The cluster refused the commit and rolled the transaction back.
+const REFUSED_BY_CLUSTER: [u16; 2] = [1180, 3101];
+/// What a value was not: too long, out of range, malformed.
+const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
+
+/// There is no savepoint of this name.
+pub(super) const NO_SAVEPOINT: u16 = 1305;
+/// A subquery returned more than one row: what the engine raises where a write is fenced.
+pub(super) const RAISED: u16 = 1242;
+
+impl Failure {
+    pub(super) fn of(error: mysql_async::Error) -> Self {
+        use mysql_async::DriverError as Driver;
+        match error {
+            mysql_async::Error::Server(error) if LOST.contains(&error.code) => {
+                Self::Lost(format!("{}: {}", error.code, error.message))
+            }
+            mysql_async::Error::Server(error) => {
+                Self::Server { code: error.code, message: error.message }
+            }
+            mysql_async::Error::Driver(
+                error @ (Driver::MixedParams
+                | Driver::MissingNamedParam { .. }
+                | Driver::NamedParamsForPositionalQuery
+                | Driver::StmtParamsMismatch { .. }
+                | Driver::StmtParamsNumberExceedsLimit { .. }),
+            ) => Self::Client(error.to_string()),
+            error => Self::Lost(error.to_string()),
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Unanswered)
+    }
+
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the server has rolled the transaction back, all of it.
+    pub(super) fn has_undone_all(&self) -> bool {
+        self.code().is_some_and(|code| UNDONE.contains(&code))
+    }
+
+    pub(super) fn is_of_a_lock(&self) -> bool {
+        self.code().is_some_and(|code| LOCKED.contains(&code))
+    }
+
+    pub(super) fn is_of_a_unique_key(&self) -> bool {
+        self.code().is_some_and(|code| UNIQUE.contains(&code))
+    }
+
+    /// Whether it is certain that a `COMMIT`, or a statement that commits by itself, which was answered so
+    /// has written nothing. Of any other error it is not (G7).
+    pub(super) fn is_certain_at_commit(&self) -> bool {
+        let Some(code) = self.code() else { return matches!(self, Self::Client(_)) };
+        [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK, &READ_ONLY, &REFUSED_BY_CLUSTER]
+            .iter()
+            .any(|codes| codes.contains(&code))
+    }
+
+    /// Whether it is certain that a statement which commits by itself was not executed: it failed on the
+    /// way to its commit.
+    pub(super) fn is_certain_of_a_statement(&self) -> bool {
+        let of_the_statement = |code| LOCKED.contains(&code) || BAD_VALUE.contains(&code);
+        self.is_certain_at_commit()
+            || self.code().is_some_and(|code| of_the_statement(code) || is_of_the_text(code))
+    }
+}
+
+/// Whether the server could not make sense of a statement: its syntax, a table or column that is not there,
+/// a right that is missing.
+fn is_of_the_text(code: u16) -> bool {
+    matches!(code, 1044 | 1045 | 1049 | 1054 | 1064 | 1142 | 1143 | 1146 | 1295)
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let (kind, message) = match failure {
+            Failure::Server { code, message } => (kind_of(code), format!("{code}: {message}")),
+            Failure::Lost(message) => (DatabaseErrorKind::UnableToSendCommand, message),
+            Failure::Unanswered => {
+                (DatabaseErrorKind::ClosedConnection, "no answer in time".to_owned())
+            }
+            Failure::Client(message) => return Self::QueryBuilderError(message.into()),
+        };
+        Self::DatabaseError(kind, Box::new(Told { message }))
+    }
+}
+
+/// The words of the server, behind the code.
+struct Told {
+    message: String,
+}
+
+impl DatabaseErrorInformation for Told {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn details(&self) -> Option<&str> {
+        None
+    }
+
+    fn hint(&self) -> Option<&str> {
+        None
+    }
+
+    fn table_name(&self) -> Option<&str> {
+        None
+    }
+
+    fn column_name(&self) -> Option<&str> {
+        None
+    }
+
+    /// `Duplicate entry 'a value' for key 'the key'`: the engine's sessions speak English.
+    fn constraint_name(&self) -> Option<&str> {
+        let (_, named) = self.message.rsplit_once("for key '")?;
+        named.strip_suffix('\'')
+    }
+
+    fn statement_position(&self) -> Option<i32> {
+        None
+    }
+}
+
+fn kind_of(code: u16) -> DatabaseErrorKind {
+    match code {
+        _ if UNIQUE.contains(&code) => DatabaseErrorKind::UniqueViolation,
+        _ if FOREIGN_KEY.contains(&code) => DatabaseErrorKind::ForeignKeyViolation,
+        _ if NOT_NULL.contains(&code) => DatabaseErrorKind::NotNullViolation,
+        _ if CHECK.contains(&code) => DatabaseErrorKind::CheckViolation,
+        _ if READ_ONLY.contains(&code) => DatabaseErrorKind::ReadOnlyTransaction,
+        _ if UNDONE.contains(&code) => DatabaseErrorKind::SerializationFailure,
+        _ => DatabaseErrorKind::Unknown,
+    }
+}
+
+/// The failure that a diesel error of this store's connection was made of.
+pub(super) fn failure_of(error: &Error) -> Option<Failure> {
+    let Error::DatabaseError(kind, about) = error else { return None };
+    let message = about.message();
+    match kind {
+        DatabaseErrorKind::UnableToSendCommand => return Some(Failure::Lost(message.to_owned())),
+        DatabaseErrorKind::ClosedConnection => return Some(Failure::Unanswered),
+        _ => {}
+    }
+    let (code, message) = message.split_once(": ")?;
+    Some(Failure::Server { code: code.parse().ok()?, message: message.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: u16) -> Failure {
+        Failure::Server { code, message: "etwas 1: anderes".to_owned() }
+    }
+
+    #[test]
+    fn a_code_survives_diesel_in_any_language() {
+        for code in [1062, 1205, 1213, 1305, 1644] {
+            let error = Error::from(server(code));
+            assert_eq!(failure_of(&error).unwrap().code(), Some(code));
+        }
+        let lost = Error::from(Failure::Lost("1205: no".to_owned()));
+        assert!(failure_of(&lost).unwrap().is_lost());
+    }
+
+    #[test]
+    fn g7_only_what_is_known_to_have_written_nothing_is_certain_at_commit() {
+        let certain = |code: u16| server(code).is_certain_at_commit();
+        assert!([1213, 1020, 1290, 1180, 3101, 1062, 1452].into_iter().all(certain));
+        assert!(![1205, 1317, 1047, 1114, 1021, 1040, 9999].into_iter().any(certain));
+        assert!(!Failure::Lost(String::new()).is_certain_at_commit());
+        assert!(server(1205).is_certain_of_a_statement());
+        assert!(!server(1317).is_certain_of_a_statement());
+    }
+
+    #[test]
+    fn a_violated_key_is_named_and_no_value() {
+        let message = "Duplicate entry 'x for key 'y'' for key 'PRIMARY'".to_owned();
+        let error = Error::from(Failure::Server { code: 1062, message });
+        assert_eq!(
+            crate::error::DbError(error).to_string(),
+            "unique violation (constraint PRIMARY)"
+        );
+    }
+}

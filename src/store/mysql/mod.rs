@@ -1,0 +1,179 @@
+//! [`Mysql`]: MySQL and MariaDB, on a connection of the store's own over `mysql_async`.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `connection`, `watch`, `session`, `pool` | one session: what is under way on it, what failed on it, its settings, when it goes back |
+//! | `transaction`, `batch` | a transaction of a phase, from its mark to its commit |
+//! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
+//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL, and what it returns |
+//! | `error`, `literal` | from a code to what it means; from a query to what is sent |
+
+mod batch;
+mod connection;
+mod erasure;
+mod error;
+mod job_statements;
+mod literal;
+mod ops;
+mod ops_statements;
+mod pool;
+mod rows;
+mod searches;
+mod session;
+mod statements;
+mod store;
+mod transaction;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel_async::AsyncMigrationHarness;
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use self::batch::Statement;
+pub use self::connection::MysqlConn;
+use self::error::Failure;
+pub use self::pool::MysqlHandle;
+use self::pool::{Lent, MysqlPool};
+use super::migrations::Terms;
+use super::shares::Shares;
+use super::turns::{Turn, Turns};
+use super::{PoolSettings, StoreError};
+use crate::key::{IdempotencyKey, Scope};
+use crate::setting::number;
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
+
+/// A migration that changes a table waits for those that use it, and whoever comes behind it waits too. So it
+/// waits a second at a time, which is the least that the server knows, and rests in between.
+const MIGRATION_TERMS: Terms = Terms {
+    bounds: "SET SESSION lock_wait_timeout = 1",
+    lock_wait: Duration::from_secs(1),
+    pause: Duration::from_secs(1),
+    patience: Duration::from_secs(30),
+};
+
+/// Of processes that start at once, one migrates. The lock goes with the connection.
+const ONE_AT_A_TIME: &str = "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA1(DATABASE()), 40)), 60)";
+
+/// How long the store waits for the server's answer to a statement of its own. Past it, the connection is
+/// closed, its session is ended, and a commit's outcome counts as unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// The right to create a key, of one request in this process at a time.
+type KeyTurn = Turn<(Scope, IdempotencyKey)>;
+
+/// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
+///
+/// All nodes have to write to one server, with `innodb_flush_log_at_trx_commit = 1`. What was run on
+/// MariaDB only, and what differs from the other stores, is told in `docs/stores.md`.
+///
+/// A phase's statements run in a transaction that ends with the engine's own commit. The engine marks it by a
+/// savepoint: a raw `COMMIT`, any DDL (it commits by itself, even one that fails), and a deadlock whose error
+/// the phase ignored are found out, and the phase fails.
+///
+/// A statement whose future was dropped in the middle makes its connection useless: whatever the phase asks
+/// there next fails, and so does the phase. The session is ended at the server within a second.
+#[derive(Clone)]
+pub struct Mysql {
+    pool: MysqlPool,
+    /// Of operators: their searches take no connection from requests.
+    operators: MysqlPool,
+    keys: Arc<Turns<(Scope, IdempotencyKey)>>,
+    shares: Arc<Shares>,
+    url: Arc<str>,
+}
+
+/// How many connections operators use.
+const OPERATORS_CONNECTIONS: usize = 2;
+
+impl Mysql {
+    /// Opens a pool of [`PoolSettings::default`] for `url`: `mysql://user:password@host:port/database`. With
+    /// the feature `mysql-tls`, `?require_ssl=true` and its siblings of `mysql_async` are understood.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where the first connection cannot be opened.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(url, PoolSettings::default()).await
+    }
+
+    /// As [`connect`](Self::connect), with the pool's settings.
+    ///
+    /// # Errors
+    /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
+    pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
+        let opts = session::options(url)
+            .map_err(|error| StoreError::Configuration(format!("the database's URL: {error}")))?;
+        let of_operators = PoolSettings { max_size: OPERATORS_CONNECTIONS, ..settings };
+        let operators = pool::open(opts.clone(), of_operators)?;
+        let pool = pool::open(opts, settings)?;
+        let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
+        let keys = Arc::new(Turns::new(1));
+        let store = Self { pool, operators, keys, shares, url: url.into() };
+        drop(Lent::of(&store.pool).await?);
+        Ok(store)
+    }
+
+    /// How many connections the local phases of one scope hold at most at a time; by default three quarters
+    /// of the pool's.
+    ///
+    /// # Errors
+    /// [`StoreError::Configuration`] for zero, or more than 100,000.
+    pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
+        number("Mysql::connections_per_scope", most, 1, 100_000)?;
+        let status = self.pool.status();
+        let wait = self.pool.timeouts().wait.unwrap_or(PoolSettings::default().wait);
+        let shares = Shares::new(status.max_size, wait, Some(most));
+        Ok(Self { shares: Arc::new(shares), ..self })
+    }
+
+    /// A connection of the pool, for the application's own statements outside of phases. What is set on it is
+    /// undone before the engine uses it; a transaction that is left open on it is rolled back.
+    ///
+    /// # Errors
+    /// [`StoreError::NoConnection`] where the pool has none in time.
+    pub async fn connection(&self) -> Result<MysqlHandle, StoreError> {
+        Lent::to_application(&self.pool).await.map(MysqlHandle)
+    }
+
+    /// What it was opened with, the password too: for tests.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn __url(&self) -> &str {
+        &self.url
+    }
+
+    async fn with_migrations<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut AsyncMigrationHarness<MysqlConn>) -> Result<R, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<R, StoreError> {
+        let opts = session::options(&self.url)
+            .map_err(|error| StoreError::Configuration(error.to_string()))?;
+        let failed = |failure: Failure| {
+            StoreError::Migration(diesel::result::Error::from(failure).to_string())
+        };
+        let mut conn = MysqlConn::open(opts).await.map_err(failed)?;
+        if let Some(failure) = conn.texts(ONE_AT_A_TIME).await.failure {
+            return Err(failed(failure));
+        }
+        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
+        tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
+            .await
+            .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
+    }
+
+    /// After a restart of the server, each idle connection of the pool is dead.
+    fn forget_idle(&self) {
+        self.pool.retain(|_, _| false);
+    }
+}
+
+impl std::fmt::Debug for Mysql {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mysql").finish_non_exhaustive()
+    }
+}

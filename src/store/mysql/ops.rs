@@ -1,0 +1,189 @@
+//! What operators ask for: on two connections of their own, so that no search takes one from a request.
+
+use chrono::{DateTime, Utc};
+use diesel::query_builder::QueryFragment;
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use super::Mysql;
+use super::literal::Bound;
+use super::ops_statements as ops;
+use super::statements as sql;
+use super::store::ask;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::StoreError;
+use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::operators::{
+    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
+    operated_job,
+};
+use crate::store::row::key_row;
+
+type Place = (i64, Vec<u8>);
+
+fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
+    let (time, id) = found.into_iter().next()?;
+    Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
+}
+
+/// How far was looked, where the page is not full.
+macro_rules! looked_to {
+    ($store:expr, $rows:expr, $limit:expr, $end:expr) => {
+        match $rows.len() >= $limit as usize {
+            true => None,
+            false => place(ask!($store.operators, "look for requests", |conn| {
+                $end.load::<Place>(conn)
+            })?),
+        }
+    };
+}
+
+impl Mysql {
+    async fn settled(
+        &self,
+        guarded: &(impl QueryFragment<diesel::mysql::Mysql> + Sync),
+        audit: &(dyn Fn() -> diesel::QueryResult<Bound> + Sync),
+    ) -> Result<bool, StoreError> {
+        self.together("settle a dead job", guarded, &[audit]).await
+    }
+}
+
+impl OperatorStore for Mysql {
+    async fn list_requests(
+        &self,
+        list: &ListRequests,
+    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+        let rows = ask!(self.operators, "list requests", |conn| {
+            ops::List::new(list).load::<ops::ListedMy>(conn)
+        })?;
+        let end = looked_to!(self, rows, list.limit, ops::EndOfLook::new(list));
+        let place = |(time, request_id)| ListPlace { time, request_id };
+        let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
+        Ok(Found { rows, looked_to: end.map(place) })
+    }
+
+    async fn find_request(
+        &self,
+        at: RequestAt<'_>,
+        limits: &Limits,
+    ) -> Result<Option<FoundRequest>, StoreError> {
+        let rows = ask!(self.operators, "find a request", |conn| {
+            ops::Find::new(at, limits).load::<(String, String, sql::MysqlRow)>(conn)
+        })?;
+        let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
+        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+        let key = IdempotencyKey::new(key)
+            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+        let row = sql::row(row)?;
+        let now = row.3.0;
+        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn count_waiting(
+        &self,
+        limits: &Limits,
+        known: &[String],
+    ) -> Result<WaitingCounts, StoreError> {
+        type Counted = ((i64, i64, i64, Option<i64>, i64), (i64, i64, i64), (i64, i64));
+        let rows = ask!(self.operators, "count what waits", |conn| {
+            ops::Count::new(limits, known).load::<Counted>(conn)
+        })?;
+        let Some((waiting, due, jobs)) = rows.into_iter().next() else {
+            return Ok(WaitingCounts::default());
+        };
+        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
+        let (due_looked, due, due_stranded) = due;
+        let most = i64::from(MOST_LOOKED_AT);
+        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(WaitingCounts {
+            unknown: number(unknown),
+            dead_letters: number(dead_letters),
+            oldest_waiting: oldest_waiting.and_then(DateTime::from_timestamp_millis),
+            due: number(due),
+            stranded: number(stranded + due_stranded),
+            dead_jobs: number(jobs.1),
+            waiting_is_more: looked > most,
+            due_is_more: due_looked > most,
+            dead_jobs_are_more: jobs.0 > most,
+        })
+    }
+
+    async fn jobs_of(
+        &self,
+        scope: &Scope,
+        request_id: Uuid,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let jobs = ops::JobsOf {
+            scope: scope.as_str().to_owned(),
+            request_id: request_id.as_bytes().to_vec(),
+        };
+        let rows = ask!(self.operators, "list a request's jobs", |conn| {
+            jobs.load::<ops::OperatedMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
+    }
+
+    async fn dead_jobs_after(
+        &self,
+        limits: &Limits,
+        (staged_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+        let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
+        let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
+        let allowed = ops::Allowed::by(limits);
+        let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
+        let rows =
+            ask!(self.operators, "list dead jobs", |conn| rows.load::<ops::OperatedMy>(conn))?;
+        let looked_to = looked_to!(self, rows, limit, end);
+        let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
+        Ok(Found { rows, looked_to })
+    }
+
+    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: ops::Allowed::by(limits) };
+        let rows =
+            ask!(self.operators, "find a dead job", |conn| job.load::<ops::OperatedMy>(conn))?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
+    }
+
+    async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
+        let audit = || Bound::of(&ops::InsertAudit::of(act.audit));
+        let (scope, job_id) = (act.scope.to_owned(), act.id.as_bytes().to_vec());
+        let attempts = act.attempts.cast_signed();
+        match act.fate {
+            JobFate::Retry => {
+                let retry = ops::RetryJob { scope, job_id, attempts };
+                self.settled(&retry, &audit).await
+            }
+            JobFate::Discard => {
+                let discard = ops::DiscardDeadJob { scope, job_id, attempts };
+                self.settled(&discard, &audit).await
+            }
+        }
+    }
+
+    async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        let written = ask!(self.operators, "write the audit", |conn| {
+            ops::InsertAudit::of(entry).execute(conn)
+        });
+        written.map(drop)
+    }
+
+    async fn audit_before(
+        &self,
+        limits: &Limits,
+        request_id: Option<Uuid>,
+        (at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+        let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
+        let rows = ops::Audit::new(request_id, place_of.clone(), limits, limit);
+        let end = ops::EndOfAudit::new(request_id, place_of);
+        let rows = ask!(self.operators, "read the audit", |conn| rows.load::<ops::AuditMy>(conn))?;
+        let looked_to = looked_to!(self, rows, limit, end);
+        let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
+        Ok(Found { rows, looked_to })
+    }
+}

@@ -1,0 +1,478 @@
+//! The statements of `ops`: those of `store::postgres::ops_statements`, with owned values.
+
+use chrono::DateTime;
+use diesel::QueryResult;
+use diesel::mysql::Mysql as Db;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
+use uuid::Uuid;
+
+use super::rows::RowSql;
+use super::statements::{CLOCK, COLUMNS, NOW};
+use crate::store::audit::{AuditEntry, AuditRow};
+use crate::store::operators::{
+    Limits, ListRequests, ListedRow, MOST_LOOKED_AT, OperatedRow, RequestAt, Walk,
+};
+use crate::store::statement::{push_bind, statement};
+
+/// A list of texts as one, for `FIND_IN_SET(HEX(..), ..)`: no text has a comma in hex, and none is like another
+/// in some collation. `None`: no list.
+fn texts(texts: Option<&Vec<String>>) -> Option<String> {
+    let hex = |text: &String| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
+    texts.map(|texts| texts.iter().map(hex).collect::<Vec<_>>().join(","))
+}
+
+statement! {
+    /// Whether the operator may see the row's scope.
+    Allowed for Db, rows sql_types::Untyped, { only: Option<String>, prefix: String },
+    "(", only, " IS NULL OR FIND_IN_SET(HEX(scope), ", only, ") > 0) AND LEFT(scope, LENGTH(", prefix,
+    ")) = ", prefix
+}
+
+impl Allowed {
+    pub(super) fn by(limits: &Limits) -> Self {
+        Self { only: texts(limits.only.as_ref()), prefix: limits.prefix.clone() }
+    }
+}
+
+/// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
+#[derive(Clone)]
+pub(super) struct Walked {
+    walk: Walk,
+    time: i64,
+    request_id: Vec<u8>,
+}
+
+impl Walked {
+    fn of(list: &ListRequests) -> Self {
+        Self {
+            walk: list.walk,
+            time: list.after.time.timestamp_millis(),
+            request_id: list.after.request_id.as_bytes().to_vec(),
+        }
+    }
+
+    fn order(&self) -> (&'static str, &'static str, &'static str, bool) {
+        match self.walk {
+            Walk::Waiting => ("waiting_since", ">", "", true),
+            Walk::Due => ("run_after", ">", "", true),
+            Walk::Newest => ("expires_at", "<", " DESC", false),
+        }
+    }
+
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, Db>, columns: &str) -> QueryResult<()> {
+        let (column, behind, ..) = self.order();
+        out.push_sql("SELECT ");
+        out.push_sql(columns);
+        out.push_sql(" FROM atomic_phases_keys WHERE ");
+        if self.order().3 {
+            out.push_sql(column);
+            out.push_sql(" IS NOT NULL AND ");
+        }
+        out.push_sql(&format!("({column}, request_id) {behind} ("));
+        push_bind(out, &self.time)?;
+        out.push_sql(", ");
+        push_bind(out, &self.request_id)?;
+        out.push_sql(")");
+        self.push_order(out);
+        Ok(())
+    }
+
+    fn push_order(&self, out: &mut AstPass<'_, '_, Db>) {
+        let (column, _, direction, _) = self.order();
+        out.push_sql(&format!(" ORDER BY {column}{direction}, request_id{direction}"));
+    }
+}
+
+impl QueryFragment<Db> for Walked {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        self.push(&mut out, "*")?;
+        out.push_sql(&format!(" LIMIT {MOST_LOOKED_AT}"));
+        Ok(())
+    }
+}
+
+/// The order of the rows that were found: that of the walk.
+pub(super) struct InOrder(Walked);
+
+impl QueryFragment<Db> for InOrder {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        self.0.push_order(&mut out);
+        Ok(())
+    }
+}
+
+/// See `store::operators::state_name`.
+const STATE: &str = "CASE status WHEN 'pending' THEN 'accepted' \
+    WHEN 'in_progress' THEN CASE WHEN locked_until > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) \
+    THEN 'running' ELSE 'lease_ended' END \
+    WHEN 'failed_retryable' THEN CASE WHEN run_after > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) \
+    THEN 'backing_off' ELSE 'due' END \
+    WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
+    ELSE status END AS state";
+
+type ListedSql = (
+    (Binary, Text, Text),
+    (Text, BigInt, Text),
+    (Text, Text, Text, Nullable<Text>, Nullable<Text>),
+    (BigInt, BigInt),
+    (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, BigInt),
+);
+
+pub(super) type ListedMy = (
+    (Vec<u8>, String, String),
+    (String, i64, String),
+    (String, String, String, Option<String>, Option<String>),
+    (i64, i64),
+    (Option<i64>, Option<i64>, Option<i64>),
+    (i64, i64),
+);
+
+/// A row with a value that no row of ours has was written by hand, and is passed over.
+pub(super) fn listed(row: ListedMy) -> Option<ListedRow> {
+    let ((id, scope, key), (definition, version, phases), stands, counts, due, times) = row;
+    let time = DateTime::from_timestamp_millis;
+    Some((
+        (Uuid::from_slice(&id).ok()?, scope, key),
+        (definition, i32::try_from(version).ok()?, phases),
+        stands,
+        (counts.0, i32::try_from(counts.1).ok()?),
+        (due.0.and_then(time), due.1.and_then(time), due.2.and_then(time)),
+        (time(times.0)?, time(times.1)?),
+    ))
+}
+
+statement! {
+    /// A page of requests: of the rows that are looked at, those that are asked for.
+    List for Db as varying, rows ListedSql,
+    {
+        walked: Walked, allowed: Allowed, states: Option<String>, scope: Option<String>,
+        definition: Option<String>, version: Option<i64>, phase: Option<String>,
+        reason: Option<String>, older_ms: Option<i64>, waiting_ms: Option<i64>,
+        not_of: Option<String>, order: InOrder, limit: i64,
+    },
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
+     status, recovery_point, open_intent, reason, lease_token, attempts, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM (SELECT looked.*, ", [STATE], " FROM (", {walked},
+    ") AS looked) AS k WHERE ", {allowed}, " AND (", states,
+    " IS NULL OR FIND_IN_SET(HEX(state), ", states, ") > 0) AND coalesce(scope = ", scope,
+    ", true) AND coalesce(definition = ", definition, ", true) AND coalesce(definition_version = ",
+    version, ", true) AND coalesce(", phase,
+    " IN (recovery_point, coalesce(open_intent, recovery_point)), true) AND (", reason,
+    " IS NULL OR instr(coalesce(reason, ''), ", reason, ") > 0) AND coalesce(created_at <= ", [CLOCK], " - ",
+    older_ms, ", true) AND (", waiting_ms, " IS NULL OR coalesce(waiting_since <= ", [CLOCK], " - ",
+    waiting_ms, ", false)) AND (", not_of,
+    " IS NULL OR FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ", not_of, ") = 0)", {order}, " LIMIT ", limit
+}
+
+impl List {
+    pub(super) fn new(list: &ListRequests) -> Self {
+        Self {
+            walked: Walked::of(list),
+            allowed: Allowed::by(&list.limits),
+            states: texts(list.states.as_ref()),
+            scope: list.scope.clone(),
+            definition: list.definition.clone(),
+            version: list.version.map(|version| version.cast_signed().into()),
+            phase: list.phase.clone(),
+            reason: list.reason.clone(),
+            older_ms: list.older_ms,
+            waiting_ms: list.waiting_ms,
+            not_of: texts(list.not_of.as_ref()),
+            order: InOrder(Walked::of(list)),
+            limit: list.limit.into(),
+        }
+    }
+}
+
+/// The last place that a search looked at, where it looked at as many rows as it may.
+pub(super) struct LastLookedAt(Walked);
+
+impl QueryFragment<Db> for LastLookedAt {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        let column = self.0.order().0;
+        self.0.push(&mut out, &format!("{column}, request_id"))?;
+        out.push_sql(&format!(" LIMIT 1 OFFSET {}", MOST_LOOKED_AT - 1));
+        Ok(())
+    }
+}
+
+statement! {
+    /// How far a search looked.
+    EndOfLook for Db as varying, rows (BigInt, Binary), { last: LastLookedAt }, {last}
+}
+
+impl EndOfLook {
+    pub(super) fn new(list: &ListRequests) -> Self {
+        Self { last: LastLookedAt(Walked::of(list)) }
+    }
+}
+
+/// By its id, or by its key.
+pub(super) enum At {
+    Id(Vec<u8>),
+    Key(String, String),
+}
+
+impl QueryFragment<Db> for At {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        match self {
+            Self::Id(id) => {
+                out.push_sql("request_id = ");
+                push_bind(&mut out, id)
+            }
+            Self::Key(scope, key) => {
+                out.push_sql("scope = ");
+                push_bind(&mut out, scope)?;
+                out.push_sql(" AND idempotency_key = ");
+                push_bind(&mut out, key)
+            }
+        }
+    }
+}
+
+statement! {
+    /// One request, by `atomic_phases_keys_request` or by its primary key.
+    Find for Db as varying, rows (Text, Text, RowSql), { at: At, allowed: Allowed },
+    "SELECT scope, idempotency_key, ", [COLUMNS], " FROM atomic_phases_keys WHERE ", {at}, " AND ",
+    {allowed}, " LIMIT 1"
+}
+
+impl Find {
+    pub(super) fn new(at: RequestAt<'_>, limits: &Limits) -> Self {
+        let at = match at {
+            RequestAt::Id(id) => At::Id(id.as_bytes().to_vec()),
+            RequestAt::Key(scope, key) => {
+                At::Key(scope.as_str().to_owned(), key.as_str().to_owned())
+            }
+        };
+        Self { at, allowed: Allowed::by(limits) }
+    }
+}
+
+/// One more than is counted, which tells that there are more.
+const BOUNDED: &str = " LIMIT 10001) AS looked";
+const OF_THOSE: &str = "COUNT(CASE WHEN allowed AND ";
+
+statement! {
+    /// How much waits, among the first of each index.
+    Count for Db, rows (
+        (BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt), (BigInt, BigInt, BigInt), (BigInt, BigInt)
+    ),
+    { waiting: Allowed, due: Allowed, jobs: Allowed, known: String },
+    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown' THEN 1 END), ", [OF_THOSE],
+    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed THEN waiting_since END), ", [OF_THOSE],
+    "FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ", known,
+    ") = 0 THEN 1 END) FROM (SELECT status, waiting_since, definition, definition_version, ", {waiting},
+    " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
+    ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL AND run_after <= ", [CLOCK],
+    " THEN 1 END), ", [OF_THOSE],
+    "waiting_since IS NULL AND FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ",
+    known, ") = 0 THEN 1 END) FROM (SELECT run_after, waiting_since, definition, definition_version, ", {due},
+    " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
+    ") AS due, (SELECT count(*), COUNT(CASE WHEN allowed THEN 1 END) FROM (SELECT ", {jobs},
+    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
+}
+
+impl Count {
+    pub(super) fn new(limits: &Limits, known: &[String]) -> Self {
+        let allowed = || Allowed::by(limits);
+        let known = texts(Some(&known.to_vec())).unwrap_or_default();
+        Self { waiting: allowed(), due: allowed(), jobs: allowed(), known }
+    }
+}
+
+/// What an operator sees of a job.
+const JOB: &str = "SELECT job_id, scope, request_id, position, name, attempts, reason, staged_at, \
+    run_after FROM ";
+
+type JobSql =
+    ((Binary, Text, Binary, BigInt), (Text, BigInt, Nullable<Text>, BigInt, Nullable<BigInt>));
+
+pub(super) type OperatedMy =
+    ((Vec<u8>, String, Vec<u8>, i64), (String, i64, Option<String>, i64, Option<i64>));
+
+pub(super) fn operated(row: OperatedMy) -> Option<OperatedRow> {
+    let ((id, scope, request_id, position), (name, attempts, reason, staged_at, run_after)) = row;
+    let (id, request_id) = (Uuid::from_slice(&id).ok()?, Uuid::from_slice(&request_id).ok()?);
+    let staged_at = DateTime::from_timestamp_millis(staged_at)?;
+    let run_after = run_after.and_then(DateTime::from_timestamp_millis);
+    let attempts = i32::try_from(attempts).ok()?;
+    Some(((id, scope, request_id, position), (name, attempts, reason, staged_at, run_after)))
+}
+
+statement! {
+    /// The jobs of one request, in order.
+    JobsOf for Db, rows JobSql, { scope: String, request_id: Vec<u8> },
+    [JOB], "atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
+    " ORDER BY position LIMIT 100"
+}
+
+statement! {
+    /// Jobs that are dead letters, by `atomic_phases_staged_jobs_dead_oldest`.
+    DeadJobsAfter for Db, rows JobSql,
+    { staged_at: i64, id: Vec<u8>, allowed: Allowed, limit: i64 },
+    [JOB], "(SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
+     AND (staged_at, job_id) > (", staged_at, ", ", id,
+    ") ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", {allowed},
+    " ORDER BY staged_at, job_id LIMIT ", limit
+}
+
+statement! {
+    /// How far it looked.
+    EndOfDeadJobs for Db, rows (BigInt, Binary), { staged_at: i64, id: Vec<u8> },
+    "SELECT staged_at, job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
+     AND (staged_at, job_id) > (", staged_at, ", ", id,
+    ") ORDER BY staged_at, job_id LIMIT 1 OFFSET 9999"
+}
+
+statement! {
+    /// One of them, by `atomic_phases_staged_jobs_dead_id`.
+    DeadJob for Db, rows JobSql, { id: Vec<u8>, allowed: Allowed },
+    [JOB], "atomic_phases_staged_jobs WHERE run_after IS NULL AND job_id = ", id, " AND ", {allowed},
+    " LIMIT 1"
+}
+
+statement! {
+    /// A dead letter is delivered again.
+    RetryJob for Db, rows sql_types::Untyped, { scope: String, job_id: Vec<u8>, attempts: i32 },
+    "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW],
+    ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL AND scope = ",
+    scope, " AND job_id = ", job_id, " AND attempts = ", attempts
+}
+
+statement! {
+    /// A dead letter is never delivered.
+    DiscardDeadJob for Db, rows sql_types::Untyped,
+    { scope: String, job_id: Vec<u8>, attempts: i32 },
+    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
+    " AND job_id = ", job_id, " AND attempts = ", attempts
+}
+
+statement! {
+    /// An audit row.
+    InsertAudit for Db, rows sql_types::Untyped,
+    {
+        id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
+        reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
+        job_id: Option<Vec<u8>>, definition: Option<String>, version: Option<i64>,
+        before: Option<String>, after: Option<String>,
+    },
+    "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, refused_because, reason, scope, \
+     request_id, job_id, definition, definition_version, status_before, status_after) VALUES (", [NOW], ", ", id,
+    ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
+    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", before, ", ", after, ")"
+}
+
+impl InsertAudit {
+    pub(super) fn of(entry: &AuditEntry) -> Self {
+        let bytes = |id: Option<Uuid>| id.map(|id| id.as_bytes().to_vec());
+        Self {
+            id: entry.id.as_bytes().to_vec(),
+            actor: entry.actor.clone(),
+            act: entry.act.to_owned(),
+            outcome: entry.outcome.to_owned(),
+            refused_because: entry.refused_because.clone(),
+            reason: entry.reason.clone(),
+            scope: entry.scope.clone(),
+            request_id: bytes(entry.request_id),
+            job_id: bytes(entry.job_id),
+            definition: entry.definition.clone(),
+            version: entry.version.map(|version| version.cast_signed().into()),
+            before: entry.before.clone(),
+            after: entry.after.clone(),
+        }
+    }
+}
+
+type AuditSql = (
+    (BigInt, Binary, Text, Text),
+    (Text, Nullable<Text>, Text),
+    (Nullable<Text>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>),
+);
+
+pub(super) type AuditMy = (
+    (i64, Vec<u8>, String, String),
+    (String, Option<String>, String),
+    (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<String>, Option<i64>, Option<String>, Option<String>),
+);
+
+pub(super) fn audit(row: AuditMy) -> Option<AuditRow> {
+    let ((at, id, actor, act), said, (scope, request_id, job_id), what) = row;
+    let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
+    let (definition, version, before, after) = what;
+    let version = version.and_then(|version| i32::try_from(version).ok());
+    Some((
+        (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
+        said,
+        (scope, uuid(request_id), uuid(job_id)),
+        (definition, version, before, after),
+    ))
+}
+
+/// The audit rows from one place on, of one request or of all.
+#[derive(Clone)]
+pub(super) struct AuditFrom {
+    request_id: Option<Vec<u8>>,
+    at: i64,
+    id: Vec<u8>,
+}
+
+impl QueryFragment<Db> for AuditFrom {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        out.push_sql(" FROM atomic_phases_audit WHERE ");
+        if let Some(request_id) = &self.request_id {
+            out.push_sql("request_id = ");
+            push_bind(&mut out, request_id)?;
+            out.push_sql(" AND ");
+        }
+        out.push_sql("(at, id) < (");
+        push_bind(&mut out, &self.at)?;
+        out.push_sql(", ");
+        push_bind(&mut out, &self.id)?;
+        out.push_sql(") ORDER BY at DESC, id DESC");
+        Ok(())
+    }
+}
+
+statement! {
+    /// What was done, the newest first. What has no scope is for those who may see all.
+    Audit for Db as varying, rows AuditSql,
+    { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
+    "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, definition, \
+     definition_version, status_before, status_after FROM (SELECT *", {from},
+    " LIMIT 10000) AS looked WHERE (", only,
+    " IS NULL OR FIND_IN_SET(HEX(coalesce(scope, '')), ", only,
+    ") > 0) AND LEFT(coalesce(scope, ''), LENGTH(", prefix, ")) = ", prefix,
+    " ORDER BY at DESC, id DESC LIMIT ", limit
+}
+
+impl Audit {
+    pub(super) fn new(
+        request_id: Option<Uuid>,
+        (at, id): (i64, Vec<u8>),
+        limits: &Limits,
+        limit: u32,
+    ) -> Self {
+        let request_id = request_id.map(|id| id.as_bytes().to_vec());
+        let only = texts(limits.only.as_ref());
+        let (prefix, limit) = (limits.prefix.clone(), limit.into());
+        Self { from: AuditFrom { request_id, at, id }, only, prefix, limit }
+    }
+}
+
+statement! {
+    /// How far it looked.
+    EndOfAudit for Db as varying, rows (BigInt, Binary), { from: AuditFrom },
+    "SELECT at, id", {from}, " LIMIT 1 OFFSET 9999"
+}
+
+impl EndOfAudit {
+    pub(super) fn new(request_id: Option<Uuid>, (at, id): (i64, Vec<u8>)) -> Self {
+        let request_id = request_id.map(|id| id.as_bytes().to_vec());
+        Self { from: AuditFrom { request_id, at, id } }
+    }
+}

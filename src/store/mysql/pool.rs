@@ -1,0 +1,137 @@
+//! The pool, and [`Lent`]: a connection that goes back to it only as it came.
+
+use std::ops::{Deref, DerefMut};
+
+use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult, Timeouts};
+use mysql_async::Opts;
+
+use super::connection::MysqlConn;
+use super::error::Failure;
+use crate::setting::{HOUR, MILLISECOND, duration, number};
+use crate::store::{PoolSettings, StoreError};
+
+pub(super) type MysqlPool = managed::Pool<Manager>;
+
+/// Opens connections.
+#[derive(Debug)]
+pub(super) struct Manager {
+    opts: Opts,
+}
+
+impl managed::Manager for Manager {
+    type Type = MysqlConn;
+    type Error = String;
+
+    async fn create(&self) -> Result<MysqlConn, String> {
+        MysqlConn::open(self.opts.clone()).await.map_err(|failure| match failure {
+            Failure::Server { code, message } => format!("{code}: {message}"),
+            Failure::Lost(message) | Failure::Client(message) => message,
+            Failure::Unanswered => "no answer in time".to_owned(),
+        })
+    }
+
+    // Without a question to the server: a dead connection is found out by its first use.
+    async fn recycle(&self, conn: &mut MysqlConn, _: &Metrics) -> RecycleResult<String> {
+        match conn.is_at_rest() {
+            true => Ok(()),
+            false => Err(RecycleError::message("a connection in use")),
+        }
+    }
+}
+
+pub(super) fn open(opts: Opts, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
+    number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
+    duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
+    managed::Pool::builder(Manager { opts })
+        .max_size(settings.max_size)
+        .timeouts(Timeouts {
+            wait: Some(settings.wait),
+            create: Some(settings.wait),
+            recycle: Some(settings.wait),
+        })
+        .runtime(deadpool::Runtime::Tokio1)
+        .build()
+        .map_err(|error| StoreError::Configuration(error.to_string()))
+}
+
+/// A connection of the pool. Dropped in the middle of a statement or a transaction it is closed, and its
+/// session at the server ended: its future was dropped (G13).
+pub(super) struct Lent(Option<Object<Manager>>);
+
+impl Lent {
+    /// One for the engine's own statements: what an application has set on it is undone first.
+    pub(super) async fn of(pool: &MysqlPool) -> Result<Self, StoreError> {
+        let mut lent = Self::as_it_is(pool).await?;
+        if lent.was_lent() {
+            let at_rest = lent.session().rollback();
+            if let Some(failure) = lent.texts(&at_rest).await.failure {
+                lent.0.take().map(Object::take);
+                return Err(StoreError::database("take a connection", failure));
+            }
+            lent.stop_watching();
+            lent.was_taken_back();
+        }
+        Ok(lent)
+    }
+
+    async fn as_it_is(pool: &MysqlPool) -> Result<Self, StoreError> {
+        let object =
+            pool.get().await.map_err(|error| StoreError::NoConnection(error.to_string()))?;
+        Ok(Self(Some(object)))
+    }
+
+    /// One for the application.
+    pub(super) async fn to_application(pool: &MysqlPool) -> Result<Self, StoreError> {
+        let mut lent = Self::of(pool).await?;
+        match lent.lend().await {
+            Ok(()) => Ok(lent),
+            Err(failure) => Err(StoreError::database("lend a connection", failure)),
+        }
+    }
+}
+
+// There is a connection until it is dropped.
+impl Deref for Lent {
+    type Target = MysqlConn;
+
+    #[allow(clippy::expect_used)]
+    fn deref(&self) -> &MysqlConn {
+        self.0.as_ref().expect("until it is dropped")
+    }
+}
+
+impl DerefMut for Lent {
+    #[allow(clippy::expect_used)]
+    fn deref_mut(&mut self) -> &mut MysqlConn {
+        self.0.as_mut().expect("until it is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(object) = self.0.take() else { return };
+        let is_free =
+            object.is_at_rest() && (!object.was_lent() || object.is_outside_of_transactions());
+        if !is_free {
+            drop(Object::take(object));
+        }
+    }
+}
+
+/// A connection for the application's own statements, see [`Mysql::connection`](super::Mysql::connection).
+#[allow(missing_debug_implementations)] // As the connection.
+pub struct MysqlHandle(pub(super) Lent);
+
+impl Deref for MysqlHandle {
+    type Target = MysqlConn;
+
+    fn deref(&self) -> &MysqlConn {
+        &self.0
+    }
+}
+
+impl DerefMut for MysqlHandle {
+    fn deref_mut(&mut self) -> &mut MysqlConn {
+        &mut self.0
+    }
+}

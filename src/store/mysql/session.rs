@@ -1,0 +1,182 @@
+//! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder, UrlError};
+
+use super::error::Failure;
+
+/// How many statements a connection keeps prepared. The server's own bound is for all connections together
+/// (`max_prepared_stmt_count`, 16,382).
+const KEPT_STATEMENTS: usize = 256;
+
+/// When the client asks a silent server, by TCP, whether it is still there.
+const SILENT_FOR_MS: u32 = 15_000;
+
+/// How long the engine's own statements wait for a lock, in seconds: the least that MySQL knows.
+const OWN_LOCK_WAIT: u32 = 1;
+
+/// How long a transaction may be idle before MariaDB ends it: of a client that is gone without a trace.
+/// MySQL has no such setting.
+const IDLE_WITHIN: u32 = 60;
+
+/// What a session was found to have, and is given back at the end of each transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    /// As many bytes as a command may have.
+    pub(super) max_packet: usize,
+    pub(super) is_mariadb: bool,
+    /// How long a phase's own statements wait for a lock, in seconds: as the server has it.
+    lock_wait: u32,
+    /// The settings of a session at rest.
+    at_rest: String,
+}
+
+/// Of a URL `mysql://user:password@host:port/database`.
+pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
+    let opts = Opts::from_url(url)?;
+    let says = |setting: &str| url.contains(setting);
+    let mut builder = OptsBuilder::from_opts(opts).client_found_rows(true);
+    if !says("stmt_cache_size=") {
+        builder = builder.stmt_cache_size(KEPT_STATEMENTS);
+    }
+    if !says("tcp_keepalive=") {
+        builder = builder.tcp_keepalive(Some(SILENT_FOR_MS));
+    }
+    // Else the driver leaves a TCP connection for the server's socket, and with it any proxy in between.
+    if !says("prefer_socket=") {
+        builder = builder.prefer_socket(false);
+    }
+    Ok(builder.into())
+}
+
+/// Settings that do not depend on the server's. The rest of the engine's SQL is written so that no
+/// `sql_mode` changes its meaning; a strict one keeps a value that does not fit from being cut off (G8).
+fn settings(is_mariadb: bool, sql_mode: &str) -> String {
+    let idle = if is_mariadb {
+        format!(", idle_transaction_timeout = {IDLE_WITHIN}")
+    } else {
+        String::new()
+    };
+    format!(
+        "SET SESSION autocommit = 1, completion_type = 0, time_zone = '+00:00', lc_messages = 'en_US', \
+         sql_mode = {sql_mode}, innodb_lock_wait_timeout = {OWN_LOCK_WAIT}{idle}; \
+         SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
+    )
+}
+
+pub(super) async fn set_up(conn: &mut Conn) -> Result<Session, Failure> {
+    let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout";
+    let told: Option<(String, usize, u32)> = conn.query_first(told).await.map_err(Failure::of)?;
+    let (version, max_packet, lock_wait) = told.unwrap_or_default();
+    let is_mariadb = version.contains("MariaDB");
+    if !is_supported(&version, is_mariadb) {
+        return Err(Failure::Lost(format!(
+            "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
+        )));
+    }
+    let strict = "CONCAT(@@SESSION.sql_mode, ',STRICT_TRANS_TABLES')";
+    let first = format!("{}; SELECT @@SESSION.sql_mode", settings(is_mariadb, strict));
+    let mut result = conn.query_iter(first).await.map_err(Failure::of)?;
+    let mut sql_mode = None;
+    loop {
+        sql_mode = result.collect::<String>().await.map_err(Failure::of)?.pop().or(sql_mode);
+        if result.is_empty() {
+            result.drop_result().await.map_err(Failure::of)?;
+            break;
+        }
+    }
+    // Names of modes: letters, commas and underscores.
+    let at_rest = settings(is_mariadb, &format!("'{}'", sql_mode.unwrap_or_default()));
+    // The header of the packet, and what a bind takes besides its value.
+    let max_packet = max_packet.saturating_sub(1024);
+    Ok(Session { max_packet, is_mariadb, lock_wait, at_rest })
+}
+
+fn is_supported(version: &str, is_mariadb: bool) -> bool {
+    // MariaDB names itself 5.5.5-10.6.. to old replicas, in the handshake only.
+    let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= if is_mariadb { (10, 6) } else { (8, 0) }
+}
+
+impl Session {
+    /// Begins a transaction of a phase. Each step is its own statement, and the mark is the last: what
+    /// ends the transaction ends it too (G4). Without `autocommit`, what follows a deadlock or a raw
+    /// `COMMIT` is a transaction of its own that is never committed, and not committed by itself.
+    pub(super) fn begin(&self, isolation: &str) -> String {
+        format!(
+            "ROLLBACK AND NO CHAIN NO RELEASE; SET SESSION autocommit = 0, innodb_lock_wait_timeout = {}; \
+             SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION; SAVEPOINT atomic_phases",
+            self.lock_wait
+        )
+    }
+
+    /// Behind the end of a transaction: whatever the phase has set is as it was.
+    pub(super) fn at_rest(&self) -> &str {
+        &self.at_rest
+    }
+
+    /// Ends a transaction without a trace.
+    pub(super) fn rollback(&self) -> String {
+        format!("ROLLBACK AND NO CHAIN NO RELEASE; {}", self.at_rest)
+    }
+
+    /// For statements of the application's: they wait as long as the server says.
+    pub(super) fn lent(&self) -> String {
+        format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait)
+    }
+
+    /// For a transaction of the engine's alone.
+    pub(super) fn own_lock_wait(&self) -> &'static str {
+        "SET SESSION innodb_lock_wait_timeout = 1"
+    }
+
+    /// Lets `insert` wait so long for another transaction, in a text of its own. MariaDB has milliseconds.
+    pub(super) fn waiting(&self, insert: &str, bound: Duration) -> String {
+        let seconds = bound.as_secs() + u64::from(bound.subsec_nanos() > 0);
+        let lock_wait = self.lock_wait;
+        let insert = match self.is_mariadb && bound.subsec_nanos() > 0 {
+            true => {
+                let bound = bound.as_secs_f64().max(0.001);
+                format!("SET STATEMENT max_statement_time = {bound:.3} FOR {insert}")
+            }
+            false => insert.to_owned(),
+        };
+        format!(
+            "SET SESSION innodb_lock_wait_timeout = {}; {insert}; \
+             SET SESSION innodb_lock_wait_timeout = {lock_wait}",
+            seconds.max(1)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_refused() {
+        for (version, supported) in [
+            ("10.11.19-MariaDB-0+deb12u1", true),
+            ("10.6.1-MariaDB", true),
+            ("10.5.9-MariaDB-log", false),
+            ("11.4.2-MariaDB", true),
+            ("8.0.36", true),
+            ("8.4.0-log", true),
+            ("5.7.44", false),
+            ("", false),
+        ] {
+            assert_eq!(is_supported(version, version.contains("MariaDB")), supported, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_url_has_the_last_word() {
+        let opts = options("mysql://ada@localhost/rides?stmt_cache_size=7").unwrap();
+        assert_eq!((opts.stmt_cache_size(), opts.prefer_socket()), (7, false));
+        assert!(opts.client_found_rows());
+        assert_eq!(options("mysql://ada@localhost/rides").unwrap().stmt_cache_size(), 256);
+    }
+}

@@ -1,0 +1,646 @@
+//! What the engine and the workers ask for. A statement by itself commits by itself.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::mysql::Mysql as Db;
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::result::Error;
+use diesel_async::RunQueryDsl;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::batch::{Created, refusal};
+use super::error::failure_of;
+use super::literal::Bound;
+use super::ops_statements::InsertAudit;
+use super::pool::Lent;
+use super::statements as sql;
+use super::transaction::{MysqlTransaction, in_one_go};
+use super::{ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
+use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
+use crate::store::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
+use crate::store::{
+    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
+    Store, StoreError, SurveyedRow, Undelivered, Writes,
+};
+
+/// The server's answer to a statement of the engine's, if one comes in time.
+pub(super) async fn answered<R>(
+    doing: &'static str,
+    answer: impl Future<Output = QueryResult<R>>,
+) -> Result<R, StoreError> {
+    let error = match timeout(ANSWER_WITHIN, answer).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(error)) => error,
+        Err(_) => return Err(StoreError::database(doing, super::Failure::Unanswered)),
+    };
+    match failure_of(&error) {
+        Some(failure) if failure.is_of_a_lock() => Err(StoreError::Locked),
+        _ => Err(StoreError::database(doing, error)),
+    }
+}
+
+/// Sends one statement: `ask!(pool, "do this", |conn| query)`.
+macro_rules! ask {
+    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {{
+        let mut lent = $crate::store::mysql::pool::Lent::of(&$pool).await?;
+        let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
+        $crate::store::mysql::store::answered($doing, $query).await
+    }};
+}
+pub(super) use ask;
+
+/// As `ask!` for a statement that is safe to send twice: after a restart of the server each idle
+/// connection of the pool is dead, and the first to use one finds out.
+macro_rules! ask_again {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let first = async { ask!($store.pool, $doing, |$conn| $query) };
+        match first.await {
+            Err(error) if error.is_of_the_connection() => {
+                $store.forget_idle();
+                ask!($store.pool, $doing, |$conn| $query)
+            }
+            answer => answer,
+        }
+    }};
+}
+
+fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, StoreError> {
+    Bound::of(query).map_err(|error| StoreError::database(doing, error))
+}
+
+impl Mysql {
+    /// Begins a transaction of a phase. One that keeps what it saw at its beginning locks the row there.
+    pub(super) async fn begin_guarded(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<MysqlTransaction>, StoreError> {
+        let begun = self.try_begin(isolation, guard).await;
+        match begun {
+            Err(error) if error.is_of_the_connection() => {
+                self.forget_idle();
+                self.try_begin(isolation, guard).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn try_begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<MysqlTransaction>, StoreError> {
+        const DOING: &str = "begin a transaction";
+        let place = self.shares.for_a_phase(guard.scope).await?;
+        let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation).await?;
+        let pins = isolation != Isolation::ReadCommitted;
+        if pins {
+            let pin = bound(DOING, &sql::Pin::new(guard))?.into_text();
+            script.push(&tx.lent.session().waiting(&pin, Duration::from_secs(1)));
+        }
+        let answers = script.send(&mut tx.lent).await;
+        if let Some(failure) = answers.failure {
+            tx.undo().await;
+            return Err(match failure.is_of_a_lock() {
+                true => StoreError::Locked,
+                false => StoreError::database(DOING, failure),
+            });
+        }
+        if pins && answers.rows.iter().all(Vec::is_empty) {
+            tx.undo().await;
+            return Ok(None);
+        }
+        tx.place = Some(place);
+        Ok(Some(tx))
+    }
+
+    /// The guarded update of a takeover, and the row that it has left.
+    async fn try_take_over(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<sql::MysqlRow>, StoreError> {
+        let mut lent = Lent::of(&self.pool).await?;
+        let conn: &mut MysqlConn = &mut lent;
+        answered("take over the key", async {
+            if sql::TakeOver::new(claim, hold).execute(conn).await? != 1 {
+                return Ok(None);
+            }
+            let rows = sql::Read::of(claim.scope, claim.key).load::<sql::MysqlRow>(conn).await?;
+            // Whoever took it over since then has a higher token.
+            let is_ours = |row: &sql::MysqlRow| {
+                row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
+            };
+            Ok(rows.into_iter().find(is_ours))
+        })
+        .await
+    }
+
+    async fn write_once(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+        const DOING: &str = "write the key";
+        let write = sql::Write::new(guard, change);
+        if let Some(entry) = change.audit {
+            let bounds = bound(DOING, &write)
+                .and_then(|write| Ok((write, bound(DOING, &InsertAudit::of(entry))?)));
+            return match bounds {
+                Ok((write, audit)) => in_one_go(&self.pool, write, vec![audit]).await,
+                Err(error) => Commit::Failed(error),
+            };
+        }
+        let mut lent = match Lent::of(&self.pool).await {
+            Ok(lent) => lent,
+            Err(error) => return Commit::Failed(error),
+        };
+        let conn: &mut MysqlConn = &mut lent;
+        match timeout(ANSWER_WITHIN, write.execute(conn)).await {
+            Ok(Ok(1)) => Commit::Done(()),
+            Ok(Ok(_)) => Commit::Fenced,
+            Err(_) => Commit::Unknown(StoreError::database(DOING, super::Failure::Unanswered)),
+            Ok(Err(error)) => match failure_of(&error) {
+                Some(failure) if failure.is_of_a_lock() => Commit::Failed(StoreError::Locked),
+                Some(failure) if !failure.is_certain_of_a_statement() => {
+                    Commit::Unknown(StoreError::database(DOING, error))
+                }
+                _ => Commit::Failed(StoreError::database(DOING, error)),
+            },
+        }
+    }
+
+    /// A guarded statement, and what follows from it, in one transaction. `false` where the row is not as it
+    /// says. A deadlock undoes all of it, so it is tried again.
+    pub(super) async fn together(
+        &self,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+    ) -> Result<bool, StoreError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let follows = then.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
+            let follows = follows.map_err(|error| StoreError::database(doing, error))?;
+            match in_one_go(&self.pool, bound(doing, guarded)?, follows).await {
+                Commit::Done(()) => return Ok(true),
+                Commit::Fenced => return Ok(false),
+                Commit::Failed(error)
+                    if error.is_of_a_deadlock() && tries < super::batch::TRIES => {}
+                Commit::Failed(error) | Commit::Unknown(error) => {
+                    if error.is_of_the_connection() {
+                        self.forget_idle();
+                    }
+                    return Err(error);
+                }
+                Commit::Refused(_) => return Err(StoreError::database(doing, Error::NotFound)),
+            }
+        }
+    }
+}
+
+fn as_u32(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}
+
+impl Store for Mysql {
+    type Connection = MysqlConn;
+    type Transaction = MysqlTransaction;
+    type Statement = Statement;
+
+    fn statement<Q>(query: Q) -> Statement
+    where
+        Q: QueryFragment<Db> + QueryId + Send + 'static,
+    {
+        Statement::of(&query)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+    }
+
+    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+        self.with_migrations(name_missing(MIGRATIONS)).await
+    }
+
+    async fn revert_migrations(&self) -> Result<(), StoreError> {
+        self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+    }
+
+    async fn look(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeySummary>, StoreError> {
+        let rows = ask_again!(self, "look at the key", |conn| {
+            sql::Look::at(scope, key).load::<sql::MysqlKeySummary>(conn)
+        })?;
+        rows.into_iter().next().map(sql::key_summary).transpose()
+    }
+
+    async fn read(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let rows = ask_again!(self, "read the key", |conn| {
+            sql::Read::of(scope, key).load::<sql::MysqlRow>(conn)
+        })?;
+        rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
+    }
+
+    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MysqlTransaction>, StoreError> {
+        let until = Instant::now() + row.lock_wait;
+        let key = (row.scope.clone(), row.key.clone());
+        let turn = row.caller.unless_gone(self.keys.take(&key, until)).await.flatten();
+        let Some(turn) = turn else { return Ok(Reserved::Busy) };
+        let place = self.shares.for_a_phase(row.scope).await?;
+        match self.create_row(row, || Bound::of(&sql::Insert::new(row))).await? {
+            Created::Yes { mut tx, created_at, expires_at, .. } => {
+                tx.turn = Some(turn);
+                tx.place = Some(place);
+                let created_at = sql::time(created_at, "created_at")?;
+                let expires_at = sql::time(expires_at, "expires_at")?;
+                Ok(Reserved::Fresh { tx, created_at, expires_at })
+            }
+            Created::Exists => Ok(Reserved::Exists(self.look(row.scope, row.key).await?)),
+            Created::Busy => Ok(Reserved::Busy),
+        }
+    }
+
+    async fn create(
+        &self,
+        row: &NewRow<'_>,
+        created_at: DateTime<Utc>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit<RowTimes> {
+        if let Some(refusal) = refusal(&writes) {
+            return Commit::Refused(refusal);
+        }
+        let until = Instant::now() + row.lock_wait;
+        let key = (row.scope.clone(), row.key.clone());
+        let turn = row.caller.unless_gone(self.keys.take(&key, until)).await.flatten();
+        let Some(_turn) = turn else { return Commit::Failed(StoreError::Locked) };
+        let _place = match self.shares.for_a_phase(row.scope).await {
+            Ok(place) => place,
+            Err(error) => return Commit::Failed(error),
+        };
+        let insert = || Bound::of(&sql::Create::new(row, created_at, change));
+        self.try_create(row, insert, writes).await
+    }
+
+    async fn advance(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit {
+        if let Some(refusal) = refusal(&writes) {
+            return Commit::Refused(refusal);
+        }
+        self.try_advance(isolation, guard, change, writes).await
+    }
+
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        let rows = ask_again!(self, "tell the time", |conn| sql::Now {}.load::<i64>(conn))?;
+        sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
+    }
+
+    async fn begin(
+        &self,
+        isolation: Isolation,
+        guard: &Guard<'_>,
+    ) -> Result<Option<MysqlTransaction>, StoreError> {
+        self.begin_guarded(isolation, guard).await
+    }
+
+    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+        let taken = match self.try_take_over(claim, hold).await {
+            Err(error) if error.is_of_the_connection() => {
+                self.forget_idle();
+                self.try_take_over(claim, hold).await
+            }
+            taken => taken,
+        };
+        taken?.map(|row| key_row(sql::row(row)?)).transpose()
+    }
+
+    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+        let written = self.write_once(guard, change).await;
+        if matches!(&written, Commit::Unknown(error) if error.is_of_the_connection()) {
+            self.forget_idle();
+        }
+        written
+    }
+
+    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, hold).execute(conn)
+        })?;
+        Ok(renewed == 1)
+    }
+
+    async fn outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let rows = ask_again!(self, "read the outputs", |conn| {
+            sql::Outputs { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
+                .load::<Option<Vec<u8>>>(conn)
+        })?;
+        Ok(rows.into_iter().next().flatten())
+    }
+
+    async fn params(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        request_id: Uuid,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let rows = ask_again!(self, "read the parameters", |conn| {
+            sql::Params {
+                scope: scope.as_str().to_owned(),
+                key: key.as_str().to_owned(),
+                request_id: request_id.as_bytes().to_vec(),
+            }
+            .load::<Vec<u8>>(conn)
+        })?;
+        Ok(rows.into_iter().next())
+    }
+
+    async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountKeys {
+                scope: scope.as_str().to_owned(),
+                most: i64::from(cap) + MOST_EXPIRED,
+                cap: cap.into(),
+            }
+            .load::<i64>(conn)
+        })?;
+        Ok(count(rows))
+    }
+
+    async fn due(
+        &self,
+        after: &KeyPlace,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let rows = ask_again!(self, "look for due keys", |conn| {
+            sql::DueKeys {
+                grace_ms: millis(grace),
+                run_after: after.run_after.timestamp_millis(),
+                scope: after.scope.clone(),
+                key: after.key.clone(),
+                limit: limit.into(),
+            }
+            .load::<sql::DueKeyRow>(conn)
+        })?;
+        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
+    }
+
+    async fn held(
+        &self,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "look for held keys", |conn| {
+            sql::HeldKeys {
+                from: from.timestamp_millis(),
+                to: to.timestamp_millis(),
+                expires_at: after.expires_at.timestamp_millis(),
+                scope: after.scope.clone(),
+                key: after.key.clone(),
+                limit: limit.into(),
+                again: limit.into(),
+            }
+            .load::<sql::HeldKeyRow>(conn)
+        })?;
+        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
+    }
+
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        let enrolled = ask!(self.pool, "enter an abandoned key among the due ones", |conn| {
+            sql::Enrol {
+                scope: held.scope.as_str().to_owned(),
+                key: held.key.as_str().to_owned(),
+                request_id: held.request_id.as_bytes().to_vec(),
+                token: held.lease_token,
+            }
+            .execute(conn)
+        })?;
+        Ok(enrolled == 1)
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let reaped = ask_again!(self, "reap expired keys", |conn| {
+            sql::Reap { limit: limit.into() }.execute(conn)
+        })?;
+        Ok(as_u32(reaped))
+    }
+
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
+        let rows = ask_again!(self, "look for staged jobs", |conn| {
+            sql::DueJobs {
+                run_after: after.run_after.timestamp_millis(),
+                scope: after.scope.clone(),
+                request_id: after.request_id.clone(),
+                position: after.position,
+                limit: limit.into(),
+            }
+            .load::<sql::DueJobRow>(conn)
+        })?;
+        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        const DOING: &str = "claim a staged job";
+        let mut lent = Lent::of(&self.pool).await?;
+        let conn: &mut MysqlConn = &mut lent;
+        let claimed = answered(DOING, async {
+            if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
+                return Ok(None);
+            }
+            let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
+            Ok(rows.into_iter().next())
+        });
+        let claimed = claimed.await?.map(sql::claimed).transpose()?;
+        claimed.map(|row| job(at, row)).transpose()
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let next = || Bound::of(&sql::MakeNextDue::new(at));
+        self.together("delete a delivered job", &sql::JobDelivered::new(at), &[&next]).await
+    }
+
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        becomes: Undelivered,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let failed = sql::JobFailed::new(at, becomes, reason);
+        let others = || match becomes {
+            Undelivered::Dead => Bound::of(&sql::MakeNextDue::new(at)),
+            Undelivered::Again(_) | Undelivered::Left => Bound::of(&sql::LetOthersWait::new(at)),
+        };
+        self.together("put a job back", &failed, &[&others]).await
+    }
+
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        const DOING: &str = "erase";
+        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
+        let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
+        let Some(key) = erase.key else {
+            let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
+            let erased = ask!(self.pool, DOING, |conn| batch.execute(conn))?;
+            ask!(self.pool, DOING, |conn| {
+                sql::EraseJobs { scope: erase.scope.as_str().to_owned() }.execute(conn)
+            })?;
+            return Ok(as_u32(erased));
+        };
+        let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
+        let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
+        let erased = match erase.act {
+            None => self.together(DOING, &one, &[&jobs]).await?,
+            Some(act) => {
+                let audit = || Bound::of(&InsertAudit::of(act.audit));
+                self.together(DOING, &one, &[&jobs, &audit]).await?
+            }
+        };
+        Ok(erased.into())
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountUnerased { scope: scope.as_str().to_owned() }.load::<i64>(conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let erased = ask!(self.pool, "erase the jobs of reaped keys", |conn| {
+            sql::EraseOrphanedJobs {
+                scope: scope.as_str().to_owned(),
+                is_any: key.is_none(),
+                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+                limit: limit.into(),
+            }
+            .execute(conn)
+        })?;
+        Ok(as_u32(erased))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
+            sql::CountOrphans {
+                scope: scope.as_str().to_owned(),
+                is_any: key.is_none(),
+                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+            }
+            .load::<i64>(conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn))?;
+        Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let rows = ask_again!(self, "list dead jobs", |conn| {
+            sql::ListDeadJobs {
+                scope: scope.to_owned(),
+                job_id: job_id.as_bytes().to_vec(),
+                limit: limit.into(),
+            }
+            .load::<sql::ListedRow>(conn)
+        })?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let rows = ask_again!(self, "list overdue jobs", |conn| {
+            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
+                .load::<sql::ListedRow>(conn)
+        })?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revived = ask!(self.pool, "revive a dead job", |conn| {
+            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                .execute(conn)
+        })?;
+        Ok(revived == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discarded = ask!(self.pool, "discard a dead job", |conn| {
+            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                .execute(conn)
+        })?;
+        Ok(discarded == 1)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived = ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))?;
+        Ok(revived as u64)
+    }
+
+    #[cfg(feature = "fault-injection")]
+    const CONCURRENT: bool = true;
+
+    #[cfg(feature = "fault-injection")]
+    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
+        ask_again!(self, "pass time", |conn| {
+            sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
+                .execute(conn)
+        })?;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn cut(&self, tx: &mut MysqlTransaction) {
+        let _ = tx.lent.texts("KILL CONNECTION_ID()").await;
+    }
+
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let rows = ask_again!(self, "survey the keys", |conn| {
+            sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
+        })?;
+        rows.into_iter().map(surveyed).collect()
+    }
+}

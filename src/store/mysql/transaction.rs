@@ -1,0 +1,255 @@
+//! [`MysqlTransaction`]: the open transaction of a phase, from its mark to its commit.
+//!
+//! The mark is a savepoint right behind the begin. Whatever ends the transaction behind the engine's back
+//! ends the savepoint too: a raw `COMMIT`, any DDL (one that fails, too), a deadlock. Releasing it is the
+//! first statement of the commit, and fails then (G4).
+
+use diesel::result::Error;
+
+use super::connection::{Answers, MysqlConn};
+use super::error::{Failure, NO_SAVEPOINT, RAISED};
+use super::literal::Bound;
+use super::pool::{Lent, MysqlPool};
+use super::statements as sql;
+use super::watch::{Watch, gone};
+use super::{KeyTurn, Mysql};
+use crate::definition::Isolation;
+use crate::phase::StagedJob;
+use crate::store::shares::Place;
+use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_nested};
+
+/// An open transaction. Dropped, it closes its connection, and the server rolls back.
+pub struct MysqlTransaction {
+    pub(super) lent: Lent,
+    /// Of the key that it is about to create: until then the others of this process wait in memory.
+    pub(super) turn: Option<KeyTurn>,
+    /// Behind the connection, and so free only when that has gone back.
+    pub(super) place: Option<Place>,
+}
+
+/// A text of several statements, and where in it what stands.
+#[derive(Default)]
+pub(super) struct Script {
+    text: String,
+    statements: usize,
+}
+
+impl Script {
+    /// Adds statements, and says the place of the first.
+    pub(super) fn push(&mut self, sql: &str) -> usize {
+        let at = self.statements;
+        if !self.text.is_empty() {
+            self.text.push_str("; ");
+        }
+        self.text.push_str(sql);
+        self.statements += sql.split("; ").count();
+        at
+    }
+
+    /// Adds one statement of the engine's with what is bound in it.
+    pub(super) fn push_bound(&mut self, bound: Bound) -> usize {
+        let at = self.statements;
+        if !self.text.is_empty() {
+            self.text.push_str("; ");
+        }
+        self.text.push_str(&bound.into_text());
+        self.statements += 1;
+        at
+    }
+
+    pub(super) async fn send(&self, conn: &mut MysqlConn) -> Answers {
+        conn.texts(&self.text).await
+    }
+}
+
+pub(super) fn level(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "READ COMMITTED",
+        Isolation::RepeatableRead => "REPEATABLE READ",
+        Isolation::Serializable => "SERIALIZABLE",
+    }
+}
+
+impl MysqlTransaction {
+    /// One that begins when the script is sent. From here on the connection goes back to the pool only by
+    /// way of an end.
+    pub(super) async fn begin(
+        pool: &MysqlPool,
+        isolation: Isolation,
+    ) -> Result<(Self, Script), StoreError> {
+        let mut lent = Lent::of(pool).await?;
+        let watching = lent.begin_watching();
+        watching.map_err(|error| StoreError::database("begin a transaction", error))?;
+        let mut script = Script::default();
+        script.push(&lent.session().begin(level(isolation)));
+        Ok((Self { lent, turn: None, place: None }, script))
+    }
+
+    /// Ends it without a trace, and gives the connection back.
+    pub(super) async fn undo(mut self) {
+        if !self.lent.is_usable() {
+            return;
+        }
+        let text = self.lent.session().rollback();
+        if self.lent.texts(&text).await.failure.is_none() {
+            self.lent.stop_watching();
+        }
+    }
+
+    /// What the phase has done to its transaction, as far as the client knows.
+    pub(super) fn broken_rule(&mut self) -> Option<Commit> {
+        if !self.lent.is_usable() {
+            // What was sent there nobody has waited for: it may have been executed, and is rolled back.
+            let lost = Failure::Lost("a statement's answer was not waited for".to_owned());
+            return Some(Commit::Failed(StoreError::database("commit", lost)));
+        }
+        match self.lent.watch() {
+            Watch::Failed => return Some(Commit::Refused(Refusal::SwallowedError)),
+            Watch::Gone => return Some(Commit::Failed(StoreError::database("commit", gone()))),
+            Watch::Off | Watch::Sound => {}
+        }
+        is_nested(self.lent.status()).then_some(Commit::Refused(Refusal::OpenSavepoint))
+    }
+
+    /// The last text of a transaction: the mark, the engine's own writes, `COMMIT`. `write`: the guarded
+    /// update, unless there is none.
+    pub(super) async fn conclude(
+        mut self,
+        guard: &Guard<'_>,
+        jobs: &[StagedJob],
+        write: Option<&sql::Write>,
+    ) -> Commit {
+        if let Some(broken) = self.broken_rule() {
+            self.undo().await;
+            return broken;
+        }
+        let mut script = Script::default();
+        match concluding(&mut script, guard, jobs, write) {
+            Ok(ends) => self.finish(script, ends).await,
+            Err(error) => {
+                self.undo().await;
+                Commit::Failed(StoreError::database("write the recovery point", error))
+            }
+        }
+    }
+
+    /// Sends a text that ends the transaction.
+    pub(super) async fn finish(mut self, mut script: Script, ends: Ends) -> Commit {
+        script.push(self.lent.session().at_rest());
+        let answers = script.send(&mut self.lent).await;
+        let is_at_rest = answers.failure.is_none();
+        let commit = ends.judge(answers);
+        match &commit {
+            Commit::Done(()) if is_at_rest => self.lent.stop_watching(),
+            // The connection is closed, and a session that still executes it is ended.
+            Commit::Done(()) | Commit::Unknown(_) => {}
+            _ => self.undo().await,
+        }
+        commit
+    }
+}
+
+/// Where in the last text of a transaction what stands.
+pub(super) struct Ends {
+    mark: usize,
+    jobs: usize,
+    raise: usize,
+    commit: usize,
+}
+
+/// The last text of a phase's transaction.
+fn concluding(
+    script: &mut Script,
+    guard: &Guard<'_>,
+    jobs: &[StagedJob],
+    write: Option<&sql::Write>,
+) -> diesel::QueryResult<Ends> {
+    let mark = script.push("RELEASE SAVEPOINT atomic_phases");
+    for job in jobs {
+        script.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
+    }
+    let jobs = mark + jobs.len();
+    if let Some(write) = write {
+        script.push_bound(Bound::of(write)?);
+        script.push(RAISE_UNLESS_ONE);
+    }
+    let commit = script.push(COMMIT);
+    Ok(Ends { mark, jobs, raise: commit - 1, commit })
+}
+
+const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+
+/// A subquery of two rows, where no row was as the guard says.
+const RAISE_UNLESS_ONE: &str =
+    "SET @atomic_phases = IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2))";
+
+/// A transaction of the engine's alone, in one round trip: a guarded statement, and what follows from it.
+pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>) -> Commit {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, Isolation::ReadCommitted).await {
+        Ok(begun) => begun,
+        Err(error) => return Commit::Failed(error),
+    };
+    script.push(tx.lent.session().own_lock_wait());
+    script.push_bound(guarded);
+    let raise = script.push(RAISE_UNLESS_ONE);
+    for bound in then {
+        script.push_bound(bound);
+    }
+    let commit = script.push(COMMIT);
+    // The mark is that of a phase, and ends with the transaction.
+    tx.finish(script, Ends { mark: usize::MAX, jobs: 0, raise, commit }).await
+}
+
+impl Ends {
+    /// What became of the transaction: told by how many statements of the text were answered.
+    pub(super) fn judge(&self, Answers { rows, failure }: Answers) -> Commit {
+        let Some(failure) = failure else { return Commit::Done(()) };
+        let at = rows.len();
+        if at > self.commit {
+            // Only the settings of the session are not as they were; so the connection is not used again.
+            return Commit::Done(());
+        }
+        match failure.code() {
+            Some(NO_SAVEPOINT) if at == self.mark => Commit::Refused(Refusal::LeftTransaction),
+            Some(RAISED) if at == self.raise => Commit::Fenced,
+            _ if failure.is_of_a_lock() && at < self.commit => Commit::Failed(StoreError::Locked),
+            // The server has the whole text, and executes it.
+            _ if failure.is_lost() => Commit::Unknown(StoreError::database("commit", failure)),
+            _ if at == self.commit && !failure.is_certain_at_commit() => {
+                Commit::Unknown(StoreError::database("commit", failure))
+            }
+            _ if at == self.commit => Commit::Failed(StoreError::database("commit", failure)),
+            _ if at > self.mark && at <= self.jobs => {
+                Commit::Failed(StoreError::database("stage a job", failure))
+            }
+            _ => Commit::Failed(StoreError::database("write the recovery point", failure)),
+        }
+    }
+}
+
+impl Transaction<Mysql> for MysqlTransaction {
+    fn connection(&mut self) -> Result<&mut MysqlConn, StoreError> {
+        Ok(&mut self.lent)
+    }
+
+    async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+        self.conclude(guard, jobs, Some(&sql::Write::new(guard, change))).await
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn commit_unguarded(self) -> Commit {
+        let mut script = Script::default();
+        let commit = script.push(COMMIT);
+        self.finish(script, Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit }).await
+    }
+
+    async fn rollback(self) {
+        self.undo().await;
+    }
+}
+
+impl From<Failure> for crate::error::DbError {
+    fn from(failure: Failure) -> Self {
+        Self::from(Error::from(failure))
+    }
+}

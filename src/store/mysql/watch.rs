@@ -1,0 +1,191 @@
+//! [`Watch`]: a failed statement fails the phase.
+//!
+//! InnoDB rolls a failed statement back and goes on with the transaction; or, after a deadlock, has rolled
+//! all of it back, and what follows is a transaction of its own. The promise is that of PostgreSQL (G4):
+//! after a failure nothing is executed until a savepoint is rolled back to, and nothing is committed.
+
+use diesel::result::{DatabaseErrorKind, Error};
+
+use super::error::Failure;
+
+/// What became of the statements of a phase so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// No phase has the connection.
+    Off,
+    /// Each statement succeeded, or was rolled back to a savepoint.
+    Sound,
+    /// One failed.
+    Failed,
+    /// The server has rolled the transaction back: a deadlock, or a changed record.
+    Gone,
+}
+
+/// What to do with a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    Send,
+    /// Nothing is left that it could roll back to: it has succeeded. diesel's `transaction()` then returns
+    /// the error that it was left with, and not that there is no such savepoint.
+    Pretend,
+}
+
+impl Watch {
+    /// Whether a phase may send this text.
+    pub(super) fn admit(self, sql: &str) -> Result<Admission, Error> {
+        match self {
+            Self::Off | Self::Sound => Ok(Admission::Send),
+            Self::Failed if rolls_back_to_savepoint(sql) => Ok(Admission::Send),
+            Self::Failed => Err(ignored()),
+            Self::Gone if rolls_back_to_savepoint(sql) => Ok(Admission::Pretend),
+            Self::Gone => Err(gone()),
+        }
+    }
+
+    /// Notes what became of a text that was sent.
+    pub(super) fn note<T>(&mut self, sql: &str, done: &Result<T, Failure>) {
+        match (*self, done) {
+            (Self::Off | Self::Gone, _) => {}
+            (_, Err(failure)) if failure.has_undone_all() => *self = Self::Gone,
+            (Self::Sound, Err(Failure::Server { .. } | Failure::Lost(_) | Failure::Unanswered)) => {
+                *self = Self::Failed
+            }
+            (Self::Failed, Ok(_)) if rolls_back_to_savepoint(sql) => *self = Self::Sound,
+            _ => {}
+        }
+    }
+}
+
+/// In the words of PostgreSQL, which a user can look up.
+fn ignored() -> Error {
+    refused(
+        DatabaseErrorKind::Unknown,
+        "current transaction is aborted by a statement that failed: return its error, or roll back to a \
+         savepoint",
+    )
+}
+
+pub(super) fn gone() -> Error {
+    refused(
+        DatabaseErrorKind::SerializationFailure,
+        "the server rolled the transaction back (a deadlock): return the error, and the phase runs again",
+    )
+}
+
+fn refused(kind: DatabaseErrorKind, message: &str) -> Error {
+    Error::DatabaseError(kind, Box::new(message.to_owned()))
+}
+
+/// Whether the text begins with a `ROLLBACK TO`, which undoes what failed.
+fn rolls_back_to_savepoint(sql: &str) -> bool {
+    let mut words = Words(sql);
+    words.next().is_some_and(|word| word.eq_ignore_ascii_case("ROLLBACK"))
+        && match words.next() {
+            Some(word) if word.eq_ignore_ascii_case("WORK") => {
+                words.next().is_some_and(|word| word.eq_ignore_ascii_case("TO"))
+            }
+            Some(word) => word.eq_ignore_ascii_case("TO"),
+            None => false,
+        }
+}
+
+/// Whether a statement that is handed over by a `Batch` reads or writes rows and does nothing else. Any
+/// other may commit what stands before it (DDL, `LOCK TABLES`, `ANALYZE`), or leave the transaction.
+pub(super) fn only_touches_rows(sql: &str) -> bool {
+    const KNOWN: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "SELECT", "WITH"];
+    let first = Words(sql).next();
+    first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+/// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
+/// for one that the server executes (`/*! .. */`).
+struct Words<'s>(&'s str);
+
+impl<'s> Iterator for Words<'s> {
+    type Item = &'s str;
+
+    fn next(&mut self) -> Option<&'s str> {
+        self.0 = behind_comments(self.0)?;
+        let is_of_a_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = self.0.find(|c| !is_of_a_word(c)).unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
+        self.0 = rest;
+        (!word.is_empty()).then_some(word)
+    }
+}
+
+fn behind_comments(mut sql: &str) -> Option<&str> {
+    loop {
+        sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
+        let ended_by = if sql.starts_with("/*") {
+            if sql.starts_with("/*!") || sql.starts_with("/*M!") {
+                return None;
+            }
+            "*/"
+        } else if sql.starts_with("-- ") || sql.starts_with("--\t") || sql.starts_with('#') {
+            "\n"
+        } else {
+            return Some(sql);
+        };
+        let end = sql.get(2..).and_then(|behind| behind.find(ended_by)).map(|end| 2 + end);
+        sql = &sql[end? + ended_by.len()..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rollback_to_a_savepoint_forgives() {
+        for forgiving in
+            ["ROLLBACK TO s", "rollback work to savepoint `s`", " /* a */ ROLLBACK -- b\n TO s"]
+        {
+            assert!(rolls_back_to_savepoint(forgiving), "{forgiving}");
+        }
+        for other in [
+            "",
+            "ROLLBACK",
+            "ROLLBACK; TO",
+            "RELEASE s",
+            "SELECT 'ROLLBACK TO s'",
+            "/*!ROLLBACK TO s*/",
+        ] {
+            assert!(!rolls_back_to_savepoint(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_batch_takes_what_touches_rows_only() {
+        for sql in [
+            "INSERT INTO t VALUES (1)",
+            "(SELECT 1)",
+            "# a\nupdate t set a = 1",
+            "/* a */DELETE FROM t",
+        ] {
+            assert!(only_touches_rows(sql), "{sql}");
+        }
+        for sql in [
+            "",
+            "COMMIT",
+            "CREATE TABLE t (a int)",
+            "SET autocommit=1",
+            "/*!COMMIT*/",
+            "CALL p()",
+            "XA END 'a'",
+            "/* a",
+        ] {
+            assert!(!only_touches_rows(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn after_a_deadlock_nothing_is_sent() {
+        let mut watch = Watch::Sound;
+        let deadlock: Result<(), _> = Err(Failure::Server { code: 1213, message: String::new() });
+        watch.note("UPDATE t SET a = 1", &deadlock);
+        assert_eq!(watch, Watch::Gone);
+        assert!(watch.admit("INSERT INTO t VALUES (1)").is_err());
+        assert_eq!(watch.admit("ROLLBACK TO SAVEPOINT s").unwrap(), Admission::Pretend);
+    }
+}

@@ -1,0 +1,19 @@
+//! [`PoolSettings`]: how a store that reaches its server through a pool sets it up.
+
+use std::time::Duration;
+
+/// How `connect_with` of a store sets its pool up.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    /// Most connections at once. Default 16: 4 to 8 for each core of a small server.
+    pub max_size: usize,
+    /// How long to wait for one, and for the server to accept a new one. Default 5 s; then the
+    /// request is answered with 503 and nothing runs (G12).
+    pub wait: Duration,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self { max_size: 16, wait: Duration::from_secs(5) }
+    }
+}

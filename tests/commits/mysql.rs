@@ -1,0 +1,394 @@
+//! What MySQL and MariaDB do to a transaction and to a connection, and the store keeps from its users.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atomic_phases::engine::FailureCause;
+use atomic_phases::store::{MysqlConn, PoolSettings};
+use atomic_phases::{Mysql, Outcome, PhaseResult, Reply, Scope, Store, Tx, atomic_phases};
+use diesel::result::Error;
+use diesel::sql_query;
+use diesel::sql_types::BigInt;
+use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::support::db::{my, open_my};
+use crate::support::mariadb::Server;
+use crate::support::*;
+
+/// A phase that writes a step, then runs texts, whose errors it ignores.
+#[derive(Clone, Serialize, Deserialize)]
+struct Ignores(Vec<String>);
+
+#[atomic_phases(name = "ignores", version = 1)]
+impl Ignores {
+    #[phase]
+    async fn ran(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "before").await?;
+        for sql in &self.0 {
+            let _ = tx.batch_execute(sql).await;
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y15: what ends the transaction, or commits it, even where it fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
+    let db = Mysql::fresh().await;
+    let engine = engine_with(&db, &App::default(), |b| b.register::<Ignores>());
+    db.sql("CREATE TABLE there (n INT); CREATE TABLE other (n INT)").await;
+    for (at, sql) in [
+        "COMMIT",
+        "COMMIT AND CHAIN",
+        "START TRANSACTION",
+        "BEGIN",
+        "ROLLBACK",
+        "ROLLBACK AND CHAIN",
+        "SET autocommit = 1",
+        "CREATE TABLE made (n INT)",
+        "CREATE TABLE there (n INT)",
+        "ALTER TABLE there ADD COLUMN m INT",
+        "ALTER TABLE there ADD COLUMN m INT",
+        "TRUNCATE TABLE other",
+        "DROP TABLE other",
+        "CREATE VIEW seen AS SELECT 1",
+        "ANALYZE TABLE there",
+        "CHECK TABLE there",
+        "LOCK TABLES there READ; UNLOCK TABLES",
+        "FLUSH TABLES",
+        "GRANT SELECT ON nowhere.* TO nobody@nowhere",
+        "COMMIT; SAVEPOINT mine",
+        "XA START 'x'",
+        "RELEASE SAVEPOINT atomic_phases",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = key(&format!("k{at}"));
+        let told = engine.call(&scope(), &name, Ignores(vec![sql.to_owned()])).await;
+        assert!(matches!(failed(told), FailureCause::Misuse { .. }), "{sql}");
+        let completed = format!(
+            "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k{at}' AND status = 'completed'"
+        );
+        assert_eq!(db.number(&completed).await, 0, "{sql}");
+    }
+    for (at, sql) in [
+        "CREATE TEMPORARY TABLE mine (n INT)",
+        "SAVEPOINT mine; INSERT INTO steps VALUES ('r', 'undone'); ROLLBACK TO mine",
+        "SET @mine = 1",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = key(&format!("fine{at}"));
+        let told = engine.call(&scope(), &name, Ignores(vec![sql.to_owned()])).await;
+        assert_eq!(finished(told).reply.status(), 204, "{sql}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'undone'").await, 0);
+}
+
+/// Y17: and what a phase has set is as it was for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_application_left_on_a_connection_disturbs_nothing() {
+    let url = Mysql::fresh().await.__url().to_owned();
+    let db = open_my(&url, 1).await;
+    let engine = engine_with(&db, &App::default(), |b| b.register::<Ignores>());
+    for left in [
+        "SET autocommit = 0; INSERT INTO steps VALUES ('r', 'left')",
+        "BEGIN; INSERT INTO steps VALUES ('r', 'left')",
+        "SET sql_mode = '', completion_type = 1, time_zone = '-11:00', lc_messages = 'de_DE'",
+        "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY; SET NAMES latin1",
+        "SET autocommit = 0",
+    ] {
+        let mut conn = db.connection().await.unwrap();
+        conn.batch_execute(left).await.unwrap();
+        drop(conn);
+        let name = key(&format!("{}", left.len()));
+        finished(engine.call(&scope(), &name, book(20)).await);
+        assert!(finished(engine.call(&scope(), &name, book(20)).await).replayed);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'left'").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 5);
+    let sets = "SET sql_mode = '', completion_type = 1, time_zone = '-11:00', autocommit = 0";
+    finished(engine.call(&scope(), &key("sets"), Ignores(vec![sets.to_owned()])).await);
+    let mut conn = db.connection().await.unwrap();
+    let long = format!("INSERT INTO steps VALUES ('r', '{}')", "x".repeat(300));
+    assert!(conn.batch_execute(&long).await.is_err(), "the session is strict again");
+}
+
+/// Y1: an answer that nobody waited for is nobody's, and no later statement's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_dropped_statement_leaves_its_answer_to_nobody() {
+    #[derive(diesel::QueryableByName)]
+    struct Told {
+        #[diesel(sql_type = BigInt)]
+        #[allow(dead_code)]
+        n: i64,
+    }
+    let db = Mysql::fresh().await;
+    let store = open_my(db.__url(), 1).await;
+    let mut conn = store.connection().await.unwrap();
+    let slow = sql_query("SELECT CAST(SLEEP(0.1) + 7 AS SIGNED) AS n").load::<Told>(&mut *conn);
+    assert!(tokio::time::timeout(Duration::from_millis(20), slow).await.is_err());
+    let next = sql_query("SELECT 1 AS n").load::<Told>(&mut *conn).await;
+    assert!(matches!(next, Err(Error::DatabaseError(..))), "another's answer");
+    drop(conn);
+    // The pool's only connection is a new one.
+    let app = App::default();
+    finished(engine(&store, &app).call(&scope(), &key("k"), book(20)).await);
+    // And a look that is dropped at each of its polls, in front of another tenant's.
+    let tenants = ["one", "two"].map(|name| Scope::new(name).unwrap());
+    let engine = engine(&store, &app);
+    for (amount, tenant) in [(1, &tenants[0]), (2, &tenants[1])] {
+        finished(engine.call(tenant, &key("own"), book(amount)).await);
+    }
+    let reply = |tenant: &Scope, amount| {
+        let call = engine.call(tenant, &key("own"), book(amount)).into_future();
+        async move { finished(call.await) }
+    };
+    let (one, two) = (reply(&tenants[0], 1).await.reply, reply(&tenants[1], 2).await.reply);
+    assert_ne!(one.bytes(), two.bytes());
+    for polls in 1..8 {
+        let call = engine.call(&tenants[0], &key("own"), book(1)).__call_in_place();
+        let mut call = Box::pin(call);
+        for _ in 0..polls {
+            if polled(&mut call).await {
+                break;
+            }
+        }
+        drop(call);
+        assert_eq!(reply(&tenants[1], 2).await.reply, two, "after {polls} polls");
+    }
+}
+
+/// Polls once; whether it is done.
+async fn polled<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())
+    })
+    .await
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Waits;
+
+#[derive(Clone)]
+struct Entered(mpsc::UnboundedSender<()>);
+
+#[atomic_phases(name = "waits", version = 1, app = Entered)]
+impl Waits {
+    #[phase]
+    async fn waited(&self, tx: &mut Tx<'_, Mysql>, app: &Entered) -> PhaseResult<Reply> {
+        sql_query("UPDATE pair SET n = n + 1 WHERE id = 2").execute(tx).await?;
+        let _ = app.0.send(());
+        sql_query("UPDATE pair SET n = n + 1 WHERE id = 1").execute(tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+const PAIR: &str = "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); \
+    INSERT INTO pair VALUES (1, 0), (2, 0)";
+
+/// How many sessions wait for a row's lock.
+const LOCK_WAITS: &str = "SELECT count(*) FROM information_schema.innodb_trx \
+    WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%pair%'";
+
+/// Y9: the server does not look at a client while it waits for a lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_second() {
+    let db = Mysql::fresh().await;
+    db.sql(PAIR).await;
+    let mut other = my(db.__url()).await;
+    other.batch_execute("BEGIN; UPDATE pair SET n = 7 WHERE id = 1").await.unwrap();
+    let (entered, mut in_the_phase) = mpsc::unbounded_channel();
+    let engine = atomic_phases::Engine::builder(db.clone())
+        .app(Entered(entered))
+        .register::<Waits>()
+        .build()
+        .unwrap();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).__call_in_place());
+    in_the_phase.recv().await.unwrap();
+    until(async || db.number(LOCK_WAITS).await == 1).await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let free = db.sql("UPDATE pair SET n = 8 WHERE id = 2");
+    tokio::time::timeout(Duration::from_secs(1), free).await.expect("a lock stayed");
+    assert_eq!(db.number("SELECT n FROM pair WHERE id = 2").await, 8);
+}
+
+/// Runs into a deadlock in a nested `transaction()`.
+#[derive(Clone, Serialize, Deserialize)]
+struct Deadlocks {
+    swallows: bool,
+}
+
+#[derive(Clone)]
+struct Meeting {
+    has_first: mpsc::UnboundedSender<()>,
+    go_on: Arc<Semaphore>,
+}
+
+#[atomic_phases(name = "deadlocks", version = 1, app = Meeting)]
+impl Deadlocks {
+    #[phase]
+    async fn crossed(&self, tx: &mut Tx<'_, Mysql>, app: &Meeting) -> PhaseResult<Reply> {
+        sql_query("UPDATE pair SET n = n + 1 WHERE id = 1").execute(tx).await?;
+        let _ = app.has_first.send(());
+        app.go_on.acquire().await.expect("open").forget();
+        let nested = tx.conn().transaction::<(), Error, _>(async |conn: &mut MysqlConn| {
+            sql_query("UPDATE pair SET n = n + 1 WHERE id = 2").execute(conn).await.map(drop)
+        });
+        let crossed = nested.await;
+        if !self.swallows {
+            crossed?;
+        }
+        let _ = Mysql::insert_step(tx, "r", "behind").await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y14: a deadlock has undone all of the transaction. What follows is not committed by itself, and the
+/// phase runs again, whether it heard of it in a nested transaction or swallowed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
+    for swallows in [false, true] {
+        let db = Mysql::fresh().await;
+        db.sql(PAIR).await;
+        let (has_first, mut meets) = mpsc::unbounded_channel();
+        let go_on = Arc::new(Semaphore::new(0));
+        let engine = atomic_phases::Engine::builder(db.clone())
+            .app(Meeting { has_first, go_on: go_on.clone() })
+            .register::<Deadlocks>()
+            .build()
+            .unwrap();
+        let call = engine.call(&scope(), &key("k"), Deadlocks { swallows }).into_future();
+        let call = tokio::spawn(call);
+        // The other transaction has changed more rows, so that it is not the one to be undone.
+        let mut other = my(db.__url()).await;
+        let many = "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM seq_1_to_1000; \
+            UPDATE pair SET n = n + 10 WHERE id = 2";
+        other.batch_execute(many).await.unwrap();
+        meets.recv().await.unwrap();
+        let other = tokio::spawn(async move {
+            other.batch_execute("UPDATE pair SET n = n + 10 WHERE id = 1; COMMIT").await.unwrap();
+        });
+        until(async || db.number(LOCK_WAITS).await == 1).await;
+        go_on.add_permits(1);
+        other.await.unwrap();
+        // The second attempt meets nobody.
+        meets.recv().await.unwrap();
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "nothing of the first");
+        go_on.add_permits(1);
+        assert_eq!(finished(call.await.unwrap()).reply.status(), 204);
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+        assert_eq!(db.number("SELECT sum(n) FROM pair").await, 22);
+    }
+}
+
+/// Y42: `'a' = 'a '` in every character set's own order, and `'a' = 'A'` in most.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    let scopes = ["a", "a ", "A", "\u{e4}", "a\u{308}"];
+    for scope in scopes {
+        let scope = Scope::new(scope).unwrap();
+        for name in ["k", "K"] {
+            assert!(!finished(engine.call(&scope, &key(name), book(20)).await).replayed);
+        }
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 10);
+}
+
+/// Y43: the server's defaults are not the store's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_hostile_defaults_change_nothing() {
+    let server = Server::start(&[
+        "--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+        "--autocommit=0",
+        "--completion-type=CHAIN",
+        "--transaction-isolation=SERIALIZABLE",
+        "--default-time-zone=+05:30",
+        "--lc-messages=de_DE",
+        "--character-set-server=latin1",
+        "--collation-server=latin1_swedish_ci",
+        "--max-allowed-packet=1M",
+        "--init-connect=SET SESSION autocommit = 0, sql_mode = ''",
+    ]);
+    let url = tokio::task::spawn_blocking(move || (server.new_database(), server)).await.unwrap();
+    let (url, server) = url;
+    server.ask("CREATE USER app@'%'; GRANT ALL ON *.* TO app@'%'; COMMIT");
+    let store = open_my(&url.replace("root@", "app@"), 4).await;
+    store.migrate().await.unwrap();
+    let mut conn = store.connection().await.unwrap();
+    let tables = "CREATE TABLE rides (id VARCHAR(255), amount BIGINT) CHARACTER SET utf8mb4; \
+        CREATE TABLE steps (request VARCHAR(255), step VARCHAR(9)) CHARACTER SET utf8mb4";
+    conn.batch_execute(tables).await.unwrap();
+    drop(conn);
+    let app = App::default();
+    let engine = engine_with(&store, &app, |b| b.register::<Ignores>());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
+    app.forget_bodies();
+    failed(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.call(&scope(), &key("again"), book(20)).await);
+    let long = "INSERT INTO steps VALUES ('r', 'longer than nine')".to_owned();
+    let told = engine.call(&scope(), &key("long"), Ignores(vec![long])).await;
+    assert!(matches!(failed(told), FailureCause::Misuse { .. }), "cut off in silence");
+    // Y12: what does not fit a packet is refused before it is sent, and not retried for ever.
+    let told = engine.call(&scope(), &key("huge"), troubled(Trouble::HugeOutput)).await;
+    assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
+    finished(engine.call(&scope(), &key("behind"), book(20)).await);
+}
+
+/// Y35: a server that is read only, as in a switch-over: nothing runs, and what is done is replayed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_read_only_server_replays_and_runs_nothing() {
+    let server = Server::start(&[]);
+    let (url, server) =
+        tokio::task::spawn_blocking(move || (server.new_database(), server)).await.unwrap();
+    server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+    let store = open_my(&url.replace("root@", "app@"), 4).await;
+    store.migrate().await.unwrap();
+    let mut conn = store.connection().await.unwrap();
+    let tables = "CREATE TABLE rides (id VARCHAR(255), amount BIGINT); \
+        CREATE TABLE steps (request VARCHAR(255), step VARCHAR(255))";
+    conn.batch_execute(tables).await.unwrap();
+    drop(conn);
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let done = finished(engine.call(&scope(), &key("done"), book(20)).await);
+    let calls = app.provider.calls().len();
+    server.ask("SET GLOBAL read_only = 1");
+    let told = engine.call(&scope(), &key("new"), book(20)).await;
+    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, done.reply);
+    assert_eq!(app.provider.calls().len(), calls);
+    server.ask("SET GLOBAL read_only = 0");
+    finished(engine.call(&scope(), &key("new"), book(20)).await);
+}
+
+/// Y50, Y51: processes that start at once, and one that died between a table and its record.
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_survive_a_crash_in_the_middle_and_each_other() {
+    let url = tokio::task::spawn_blocking(crate::support::mariadb::new_database).await.unwrap();
+    let first = include_str!("../../migrations/mysql/2026-11-22-000001_keys/up.sql");
+    my(&url).await.batch_execute(first).await.unwrap();
+    let settings = PoolSettings { max_size: 2, ..PoolSettings::default() };
+    let mut migrating = Vec::new();
+    for _ in 0..6 {
+        let store = Mysql::connect_with(&url, settings).await.unwrap();
+        migrating.push(tokio::spawn(async move { store.migrate().await }));
+    }
+    for one in migrating {
+        one.await.unwrap().unwrap();
+    }
+    let store = Mysql::connect_with(&url, settings).await.unwrap();
+    assert!(store.missing_migrations().await.unwrap().is_empty());
+    store.revert_migrations().await.unwrap();
+    assert_eq!(store.missing_migrations().await.unwrap().len(), 3);
+    store.migrate().await.unwrap();
+}

@@ -1,0 +1,173 @@
+//! A MariaDB server in a temporary folder, on a port of its own, with fsync on.
+//!
+//! `MYSQL_URL` names a server to use instead, a MySQL for one, for the tests that do not kill theirs.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::cluster::is_root;
+
+pub struct Server {
+    dir: PathBuf,
+    port: u16,
+    options: Vec<String>,
+    /// Stops the server when this process ends, in whatever way: its standard input closes then.
+    _watchdog: Child,
+}
+
+static SHARED: OnceLock<Server> = OnceLock::new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// The URL of a new, empty database on the shared server.
+pub fn new_database() -> String {
+    match std::env::var("MYSQL_URL") {
+        Ok(server) => create_database(&server),
+        Err(_) => SHARED.get_or_init(|| Server::start(&[])).new_database(),
+    }
+}
+
+impl Server {
+    /// A server with these options besides the usual.
+    pub fn start(options: &[&str]) -> Self {
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("atomic-phases-my-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        if is_root() {
+            run(Command::new("chown").arg("mysql").arg(&dir));
+        }
+        run(as_mysql("mariadb-install-db")
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", dir.join("data").display()))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db"]));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let stop =
+            format!("read _; kill -9 $(cat '{0}/pid'); sleep 0.2; rm -rf '{0}'", dir.display());
+        let watchdog = as_mysql("sh")
+            .args(["-c", &stop])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let server = Self { dir, port, options, _watchdog: watchdog };
+        server.start_server();
+        server
+    }
+
+    pub fn start_server(&self) {
+        let dir = self.dir.display();
+        let log = std::fs::File::create(self.dir.join("log")).unwrap();
+        // Left to itself: the watchdog ends it.
+        let mut command = as_mysql("mariadbd");
+        command
+            .arg("--no-defaults")
+            .args([format!("--datadir={dir}/data"), format!("--socket={dir}/socket")])
+            .args([format!("--pid-file={dir}/pid"), format!("--port={}", self.port)])
+            .args([
+                "--bind-address=127.0.0.1",
+                "--max-connections=2000",
+                "--innodb-buffer-pool-size=64M",
+            ])
+            .args(["--innodb-flush-log-at-trx-commit=1", "--skip-log-bin", "--skip-name-resolve"])
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        command.spawn().unwrap();
+        for _ in 0..600 {
+            if self.try_ask("SELECT 1").is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        panic!("MariaDB did not start: {log}");
+    }
+
+    /// Kills the server, as the loss of its machine does.
+    pub fn kill_9(&self) {
+        let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
+        run(Command::new("kill").args(["-9", id.trim()]));
+        while Path::new(&format!("/proc/{}", id.trim())).exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn new_database(&self) -> String {
+        create_database(&format!("mysql://root@127.0.0.1:{}/mysql", self.port))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the server itself says: one value.
+    pub fn ask(&self, sql: &str) -> String {
+        self.try_ask(sql).expect("an answer")
+    }
+
+    fn try_ask(&self, sql: &str) -> Option<String> {
+        let asked =
+            client(&format!("mysql://root@127.0.0.1:{}/", self.port), sql).output().unwrap();
+        let said = String::from_utf8(asked.stdout).unwrap();
+        asked.status.success().then(|| said.trim().to_owned())
+    }
+}
+
+/// The command line's client: `mysql://user[:password]@host:port/..`.
+fn client(server: &str, sql: &str) -> Command {
+    let (who, place) = server.trim_start_matches("mysql://").split_once('@').unwrap();
+    let (user, password) = who.split_once(':').unwrap_or((who, ""));
+    let (address, _) = place.split_once('/').unwrap();
+    let (host, port) = address.split_once(':').unwrap_or((address, "3306"));
+    let mut command = Command::new("mariadb");
+    command.args([
+        "--no-defaults",
+        "--protocol=tcp",
+        "-h",
+        host,
+        "-P",
+        port,
+        "-u",
+        user,
+        "-NBe",
+        sql,
+    ]);
+    command.env("MYSQL_PWD", password).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn create_database(server: &str) -> String {
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("t_{}_{number}", std::process::id());
+    run(&mut client(
+        server,
+        &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+    ));
+    let (base, _) = server.rsplit_once('/').expect("a URL with a database in it");
+    format!("{base}/{name}")
+}
+
+/// The server refuses to run as root.
+fn as_mysql(program: &str) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", "mysql", "--", program]).current_dir("/");
+    command
+}
+
+fn run(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(
+        status.unwrap().success(),
+        "{command:?} failed: is the package `mariadb-server` installed?"
+    );
+}
