@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::cast::*;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     each_door_needs_its_permission_and_each_refusal_is_audited,
     g16_what_is_outside_of_the_scopes_is_not_there,
     an_act_needs_a_reason,

@@ -8,7 +8,7 @@ use atomic_phases::{IdempotencyKey, Outcome, Reply, Scope};
 use super::cast::*;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     g19_nothing_that_users_gave_leaves_without_a_reveal,
     g19_the_audit_holds_no_key_and_no_value,
     of_an_erased_request_nothing_is_left_to_reveal,

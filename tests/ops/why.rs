@@ -6,7 +6,7 @@ use atomic_phases::ops::{EndedBy, HeldBy, OperatorStore, PhaseStands, State, Why
 use super::cast::*;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     each_state_says_what_holds_it_and_what_ends_that,
     g14_a_row_that_this_build_cannot_run_says_so,
     details_tell_the_phases_and_what_happened,

@@ -11,7 +11,7 @@ use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink};
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases};
 
-on_both_stores! {
+on_every_store! {
     g18_jobs_are_delivered_in_order_with_stable_ids,
     g18_a_delivery_that_was_cut_off_is_repeated_with_the_same_id,
     g18_poison_job_does_not_block_others_and_can_be_revived,
