@@ -9,9 +9,11 @@ mod support;
 mod cast;
 
 mod acts;
+mod browser;
 mod desk;
 mod guards;
 mod hostile;
 mod html;
 mod pages;
 mod unanswered;
+mod webdriver;

@@ -1,0 +1,265 @@
+//! The pages in a real Chromium: by keyboard alone, without JavaScript, at 320 pixels, light and dark, with enough
+//! contrast.
+
+use std::time::{Duration, Instant};
+
+use atomic_phases::Sqlite;
+use atomic_phases::console::Console;
+use atomic_phases::ops::{Actor, Permissions, Scopes, State};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::cast::*;
+use super::desk::Desk;
+use super::pages::cast;
+use super::webdriver::{Browser, DOWN, ENTER, SPACE};
+use crate::support::*;
+
+/// One browser at a time: each is a dozen processes.
+pub async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// A console with a request in each state, for whom nobody has to sign in.
+async fn desk() -> (TestEngine<Sqlite>, Desk) {
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    let console = Console::new(engine.clone(), |_| {
+        Actor::new("ada@example.com", Permissions::admin(), Scopes::All).ok()
+    });
+    (engine, Desk::with(console).await)
+}
+
+/// Every page, one of each kind of request and a review included.
+async fn addresses(engine: &TestEngine<Sqlite>, desk: &Desk) -> Vec<String> {
+    let mut all: Vec<String> =
+        ["overview", "waiting", "requests?state=unknown", "jobs", "audit", "nowhere"]
+            .map(|path| desk.url(path).to_string())
+            .to_vec();
+    for name in ["unknown", "dead-letter", "running", "finished", "erased", "backing-off"] {
+        let id = id_of(engine, name).await;
+        all.push(desk.url(&format!("requests/{id}")).to_string());
+    }
+    all
+}
+
+async fn state(engine: &TestEngine<Sqlite>, name: &str) -> State {
+    admin(engine).find(&scope(), &key(name)).await.unwrap().state
+}
+
+/// What a person with low vision cannot read: texts whose contrast with what is behind them is below WCAG 2.2's
+/// AA, as the browser has computed their colours.
+const FAINT: &str = r"
+    const rgb = (text) => {
+        const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+        canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const light = ([r, g, b]) => {
+        const part = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+        return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+    };
+    const behind = (element) => {
+        for (let one = element; one; one = one.parentElement) {
+            const color = rgb(getComputedStyle(one).backgroundColor);
+            if (color[3] === 255) return color;
+        }
+        return rgb('Canvas');
+    };
+    const faint = [];
+    let looked = 0;
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+        const element = node.parentElement;
+        if (!node.textContent.trim() || !element.checkVisibility()) continue;
+        const style = getComputedStyle(element);
+        const [a, b] = [light(rgb(style.color)), light(behind(element))].sort((x, y) => y - x);
+        const ratio = (a + 0.05) / (b + 0.05);
+        const size = parseFloat(style.fontSize);
+        const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+        looked += 1;
+        if (ratio < (large ? 3 : 4.5)) {
+            faint.push(node.textContent.trim().slice(0, 40) + ': ' + ratio.toFixed(2) + ' ' + style.color);
+        }
+    }
+    return [looked, faint];
+";
+
+/// Rules that need a layout: nothing is wider than the window, nothing to be pressed is too small.
+const LAYOUT: &str = r"
+    const wide = document.documentElement.scrollWidth - window.innerWidth;
+    const small = [...document.querySelectorAll('button, a.button, input, select, textarea')]
+        .filter((one) => one.checkVisibility() && one.type !== 'hidden')
+        .filter((one) => { const box = one.getBoundingClientRect(); return box.width < 16 || box.height < 16; });
+    return [wide, small.map((one) => one.outerHTML)];
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_read_at_any_width_and_in_the_dark() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    for address in addresses(&engine, &desk).await {
+        browser.open(&address).await;
+        for scheme in ["light", "dark"] {
+            browser.scheme(scheme).await;
+            let told = browser.eval(FAINT).await;
+            assert!(told[0].as_u64().unwrap() > 5, "{address}: {told}");
+            assert_eq!(told[1], json!([]), "too faint, {scheme}: {address}");
+            keep(&browser, &address, scheme).await;
+        }
+        for width in [320, 480, 834, 1280, 2560] {
+            browser.size(width, 900).await;
+            assert_eq!(browser.eval(LAYOUT).await, json!([0, []]), "{width} pixels: {address}");
+            keep(&browser, &address, &width.to_string()).await;
+        }
+        let background = "return getComputedStyle(document.body).backgroundColor";
+        assert_ne!(browser.eval(background).await, "rgb(246, 247, 249)", "it is dark");
+    }
+}
+
+/// For whoever wants to look: `CONSOLE_PICTURES=folder`.
+async fn keep(browser: &Browser, address: &str, kind: &str) {
+    if let Ok(folder) = std::env::var("CONSOLE_PICTURES") {
+        let page = address.split("/ops/").nth(1).unwrap().replace(['/', '?'], "-");
+        std::fs::write(format!("{folder}/{page}-{kind}.png"), browser.picture().await).unwrap();
+    }
+}
+
+/// A request is found, read and settled without a mouse.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_settled_by_keyboard_alone() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    let enter = ENTER.to_string();
+    browser.open(desk.url("overview")).await;
+    browser.tab_to(".skip").await;
+    browser.press(&enter).await;
+    assert!(browser.focused().await.starts_with("MAIN"));
+    browser.tab_to("a[href^='waiting?state=unknown']").await;
+    browser.press(&enter).await;
+    reached(&browser, "/waiting?state=unknown").await;
+    browser.tab_to("td a[href$='#settle']").await;
+    browser.press(&enter).await;
+    reached(&browser, "#settle").await;
+    browser.tab_to("#settle input[type=radio]").await;
+    browser.press(&SPACE.to_string()).await;
+    browser.press(&DOWN.to_string()).await;
+    assert!(browser.focused().await.contains("act-not_executed"), "{}", browser.focused().await);
+    browser.tab_to("#settle button").await;
+    browser.press(&enter).await;
+    reached(&browser, "/plan").await;
+    assert!(browser.has("Review: It was not executed").await);
+    // The reason has the focus already.
+    browser.press("ticket 88").await;
+    browser.tab_to("form.act button").await;
+    browser.press(&enter).await;
+    reached(&browser, "?said=applied").await;
+    assert!(browser.has("Done. It is written").await);
+    assert!(browser.has("ticket 88").await);
+    let due = [state(&engine, "unknown").await, state(&engine, "unasked").await];
+    assert!(due.contains(&State::Due), "{due:?}");
+    // "/" leads to the search, from any page.
+    browser.tab_to(".brand").await;
+    browser.press("/").await;
+    reached(&browser, "/requests#find").await;
+    soon("focus", async || browser.focused().await.contains("find scope")).await;
+    browser.press("tenant-1").await;
+    browser.tab_to("#key").await;
+    browser.press("dead-letter").await;
+    browser.press(&enter).await;
+    let id = id_of(&engine, "dead-letter").await;
+    reached(&browser, &id.to_string()).await;
+}
+
+async fn reached(browser: &Browser, end: &str) {
+    soon(end, async || browser.url().await.ends_with(end)).await;
+    soon("loaded", async || browser.eval("return document.readyState").await == "complete").await;
+}
+
+/// Waits for a fact of the browser, a minute at most: a look takes as long as a page.
+pub async fn soon(what: &str, fact: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !fact().await {
+        assert!(began.elapsed() < Duration::from_secs(60), "it did not come true: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Each act of the console, with scripts switched off.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_act_is_done_without_javascript() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    unknown(&engine, "by-hand").await;
+    let browser = Browser::start().await;
+    browser.scripts(false).await;
+    let fields: [(&str, &str, &[(&str, &str)], State); 5] = [
+        ("unknown", "executed", &[("#output", "{\"id\": \"e\", \"padding\": \"\"}")], State::Due),
+        ("unasked", "not_executed", &[], State::Due),
+        ("by-hand", "finish", &[("#body", "{\"done\": true}")], State::Finished),
+        ("dead-letter", "retry", &[], State::Due),
+        ("finished", "erase", &[], State::Erased),
+    ];
+    // What is to be erased has no jobs left.
+    for act in ["retry", "discard"] {
+        browser.open(desk.url("jobs")).await;
+        browser.click(&format!("button[value={act}]")).await;
+        browser.fill("#reason", "ticket 88").await;
+        browser.click("form.act button").await;
+        soon("done", async || browser.has("Done. It is").await).await;
+    }
+    engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
+    for (name, act, fields, after) in fields {
+        let id = id_of(&engine, name).await;
+        browser.open(desk.url(&format!("requests/{id}"))).await;
+        browser.click(&format!("#act-{act}")).await;
+        for (field, text) in fields {
+            browser.fill(field, text).await;
+        }
+        browser.click("#settle button").await;
+        soon("the review", async || browser.has("Review: ").await).await;
+        browser.fill("#reason", "ticket 88").await;
+        browser.click("form.act button").await;
+        soon("done", async || browser.has("Done. It is written").await).await;
+        assert_eq!(state(&engine, name).await, after, "{name}");
+    }
+    let id = id_of(&engine, "running").await;
+    browser.open(desk.url(&format!("requests/{id}"))).await;
+    browser.click("#what option[value=parameters]").await;
+    browser.fill("#reveal-reason", "ticket 88").await;
+    browser.click("#values button").await;
+    soon("the value", async || browser.has("\"who\": \"pilot\"").await).await;
+    browser.open(desk.url("requests")).await;
+    browser.click(".filters summary").await;
+    browser.click("input[value=erased]").await;
+    browser.click(".filters button").await;
+    reached(&browser, "/requests?state=erased&definition=&version=&phase=&reason=&older=&waiting=")
+        .await;
+}
+
+/// The live pages follow the database, unless somebody is at work in them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_follows_what_happens_and_disturbs_nobody() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    browser.open(desk.url("waiting")).await;
+    let rows = "return document.querySelectorAll('tbody tr').length";
+    assert_eq!(browser.eval(rows).await, 3);
+    dead_letter(&engine, "new").await;
+    soon("4 rows", async || browser.eval(rows).await == 4).await;
+    // Whoever has marked a text keeps it.
+    browser.eval("getSelection().selectAllChildren(document.querySelector('h1'))").await;
+    unknown(&engine, "newer").await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(browser.eval(rows).await, 4);
+    browser.eval("getSelection().removeAllRanges()").await;
+    soon("5 rows", async || browser.eval(rows).await == 5).await;
+    // Nothing that the policy forbids was tried.
+    let log = browser.logged().await;
+    assert_eq!(log, Vec::<Value>::new());
+}
