@@ -2,11 +2,12 @@
 //! in another process, a pilot is told through an API that knows no idempotency, a receipt is sent;
 //! and the process may be killed at any moment, with or without a client who asks again.
 //!
-//! `cargo run --example rocket_rides --features axum,reqwest` needs no server: SQLite in the working
+//! `cargo run --example rocket_rides --features axum,console,reqwest` needs no server: SQLite in the working
 //! directory, a provider of its own, and a `curl` command to paste.
 
 mod api;
 mod charge_api;
+mod console;
 mod create_ride;
 mod db;
 mod pilot_api;
@@ -15,12 +16,14 @@ mod provider;
 mod ride;
 mod server;
 mod signature;
+mod trouble;
 mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use atomic_phases::http::Profile;
+use atomic_phases::ops::OperatorStore;
 use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
 use atomic_phases::{Engine, Postgres, Sqlite};
 use clap::{Args, Parser, Subcommand};
@@ -33,6 +36,7 @@ use crate::create_ride::{App, Receipt, definitions};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 use crate::provider::{Options, Webhook};
+use crate::trouble::Trouble;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -126,6 +130,13 @@ struct Serve {
     delivery: f64,
     #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET, hide_env_values = true)]
     webhook_secret: String,
+    /// Port of the operators' console on loopback: 0 for one that is free; without it, none
+    #[arg(long)]
+    console: Option<u16>,
+    /// Make what goes wrong in a year, to be looked at in the console: a declined card, a pilot whose answer is
+    /// lost, a server that is killed
+    #[arg(long, conflicts_with = "charge_api")]
+    trouble: bool,
 }
 
 /// For a demonstration only: set your own.
@@ -159,7 +170,7 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
+async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result<(), Failure> {
     // Two servers that start at once may both create the tables; the second look finds them.
     if store.prepare().await.is_err() {
         store.prepare().await?;
@@ -167,6 +178,8 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     if let Some(customer) = &options.customer {
         store.set_customer("user@example.com", customer).await?;
     }
+    let database = options.database_url.unwrap_or_else(|| "sqlite://rocket_rides.db".to_owned());
+    let is_by_itself = options.charge_api.is_none();
     let charge_api = match options.charge_api {
         Some(url) => url,
         None => start_provider().await?,
@@ -192,12 +205,21 @@ async fn serve<Db: RidesDb>(store: Db, options: Serve) -> Result<(), Failure> {
     let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
+    // Whoever starts the flagship to look at it gets a console; a server of a test says that it wants one.
+    let console = options.console.or((is_by_itself || options.trouble).then_some(0));
+    if let Some(port) = console {
+        println!("console: {}", console::open(engine.clone(), port).await?);
+    }
     println!("rocket_rides is ready on http://{address}");
     println!(
         "try: curl -i http://{address}/rides -H 'Authorization: user@example.com' \
          -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324' \
          -d origin_lat=37.77 -d origin_lon=-122.42 -d target_lat=37.79 -d target_lon=-122.39"
     );
+    if options.trouble {
+        let server = format!("http://{address}");
+        tokio::spawn(Trouble { server, provider: charge_api.clone(), database }.make());
+    }
     let router = api::router(engine.clone(), options.profile)
         .merge(webhook::router(engine.clone(), &options.webhook_secret));
     let drain = Duration::from_secs_f64(options.drain);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Form, Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ struct Told {
     file: File,
     rides: Vec<String>,
     faults: Faults,
+    /// How often they were called, with or without an effect so far.
+    calls: u64,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -29,6 +31,8 @@ struct Faults {
     delay_after_ms: u64,
     /// How many connections are dropped after the effect.
     drop_after: u32,
+    /// Nobody can ask what they were told.
+    search_fails: bool,
 }
 
 #[derive(Deserialize)]
@@ -46,10 +50,11 @@ type Pilots = Arc<Mutex<Told>>;
 pub fn router(file: &Path) -> std::io::Result<Router> {
     let file = OpenOptions::new().read(true).append(true).create(true).open(file)?;
     let rides = BufReader::new(&file).lines().collect::<Result<_, _>>()?;
-    let told = Arc::new(Mutex::new(Told { file, rides, faults: Faults::default() }));
+    let told = Arc::new(Mutex::new(Told { file, rides, faults: Faults::default(), calls: 0 }));
     Ok(Router::new()
         .route("/v1/notifications", post(notify).get(search))
         .route("/test/pilot_faults", post(set_faults))
+        .route("/test/pilot_calls", get(calls))
         .with_state(told))
 }
 
@@ -61,6 +66,7 @@ async fn notify(State(pilots): State<Pilots>, Form(About { ride }): Form<About>)
     let faults = {
         let mut told = locked(&pilots);
         let faults = told.faults;
+        told.calls += 1;
         told.faults.drop_after = faults.drop_after.saturating_sub(1);
         faults
     };
@@ -82,16 +88,23 @@ async fn notify(State(pilots): State<Pilots>, Form(About { ride }): Form<About>)
     Json(notification(number, &ride)).into_response()
 }
 
-async fn search(State(pilots): State<Pilots>, Query(search): Query<Search>) -> Json<Value> {
+async fn search(State(pilots): State<Pilots>, Query(search): Query<Search>) -> Response {
     let told = locked(&pilots);
+    if told.faults.search_fails {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
     let all = told.rides.iter().enumerate();
     let found = all.filter(|(_, ride)| search.ride.as_ref().is_none_or(|wanted| wanted == *ride));
     let data: Vec<Value> = found.map(|(at, ride)| notification(at + 1, ride)).collect();
-    Json(json!({ "object": "list", "data": data }))
+    Json(json!({ "object": "list", "data": data })).into_response()
 }
 
 fn notification(number: usize, ride: &str) -> Value {
     json!({ "id": format!("ntf_{number:08}"), "object": "notification", "ride": ride })
+}
+
+async fn calls(State(pilots): State<Pilots>) -> Json<Value> {
+    Json(json!({ "calls": locked(&pilots).calls }))
 }
 
 async fn set_faults(State(pilots): State<Pilots>, Json(faults): Json<Faults>) {
