@@ -189,7 +189,7 @@ const fn phase(drawn: Drawn) -> Phase {
         _ => PhaseKind::Foreign(EffectClass::AtMostOnce),
     };
     let name = if drawn.name == NONE { "" } else { NAMES[drawn.name] };
-    Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles: false }
+    Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles: true }
 }
 
 #[derive(Serialize, Deserialize)]
