@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::shape::{Field, Shape, Types, Variant};
+use crate::examples::UNKNOWN;
+use crate::shape::{Field, Integer, OTHER, Shape, Types, Variant};
 
 /// Where a stored value does not fit. It names places and types, never a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +52,13 @@ impl Reader<'_> {
 
     fn reads(&mut self, value: &Value, shape: &Shape) -> Result<(), Misfit> {
         let is_read = match (shape, value) {
+            (_, Value::String(text)) if text == UNKNOWN => true,
             (Shape::Any | Shape::Opaque, _)
             | (Shape::Null | Shape::Option(_), Value::Null)
             | (Shape::Bool, Value::Bool(_))
             | (Shape::Float(_), Value::Number(_))
             | (Shape::Bytes, Value::String(_)) => true,
-            (Shape::Int { signed, bits }, Value::Number(number)) => {
-                is_in_range(number, *signed, *bits)
-            }
+            (Shape::Int(integer), Value::Number(number)) => integer.takes(number),
             (Shape::Char, Value::String(text)) => text.chars().count() == 1,
             (Shape::Str(format), Value::String(text)) => format.recognises(text),
             (Shape::Bytes, Value::Array(_)) => {
@@ -162,43 +162,38 @@ impl Reader<'_> {
             other => return self.misfit(shape, kind(other)),
         };
         let Some(known) = variants.iter().find(|variant| variant.name == *name) else {
-            return self.misfit(shape, "another variant");
+            // Of those that stand for all others, serde knows such that hold nothing.
+            let is_open = variants.iter().any(|variant| variant.name == OTHER);
+            return match (is_open, content) {
+                (true, None | Some(Value::Null)) => Ok(()),
+                _ => self.misfit(shape, "another variant"),
+            };
         };
         match (content, &known.content) {
-            (None, None) | (Some(Value::Null), None) => Ok(()),
+            (None, None | Some(Shape::Opaque)) | (Some(Value::Null), None) => Ok(()),
+            (Some(Value::String(text)), None) if text == UNKNOWN => Ok(()),
             (Some(content), Some(shape)) => self.within(&format!(".{name}"), content, shape),
             _ => self.misfit(shape, "a variant with another content"),
         }
     }
 }
 
-const BYTE: Shape = Shape::Int { signed: false, bits: 8 };
-
-fn is_in_range(number: &serde_json::Number, signed: bool, bits: u8) -> bool {
-    let number = match (number.as_u64(), number.as_i64()) {
-        (Some(number), _) => i128::from(number),
-        (None, Some(number)) => i128::from(number),
-        (None, None) => return false,
-    };
-    let (least, most) = match (signed, bits) {
-        (_, 128) => (if signed { i128::MIN } else { 0 }, i128::MAX),
-        (true, bits) => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-        (false, bits) => (0, (1 << bits) - 1),
-    };
-    (least..=most).contains(&number)
-}
+const BYTE: Shape = Shape::Int(Integer::of(false, 8));
 
 /// Keys of JSON objects are strings; serde_json reads numbers, truth values and variants from them.
 fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
     match shape {
+        _ if name == UNKNOWN => true,
         Shape::Str(format) => format.recognises(name),
         Shape::Char => name.chars().count() == 1,
         Shape::Bool => name == "true" || name == "false",
-        Shape::Int { .. } | Shape::Float(_) => match serde_json::from_str::<Value>(name) {
+        Shape::Int(_) | Shape::Float(_) => match serde_json::from_str::<Value>(name) {
             Ok(number) => fits(&number, shape, types).is_ok(),
             Err(_) => false,
         },
-        Shape::Enum(variants) => variants.iter().any(|variant| variant.name == name),
+        Shape::Enum(variants) => {
+            variants.iter().any(|variant| variant.name == name || variant.name == OTHER)
+        }
         Shape::Named(named) => types.get(named).is_none_or(|shape| is_key(name, shape, types)),
         _ => true,
     }
@@ -234,6 +229,12 @@ mod tests {
             ("i64", "-9223372036854775808"),
             ("u64", "18446744073709551615"),
             ("u128", "18446744073709551615"),
+            ("u128", "340282366920938463463374607431768211455"),
+            ("i128", "-170141183460469231731687303715884105728"),
+            ("u8(1..100)", "100"),
+            ("i8(!0)", "-1"),
+            ("str(own)", "\"x\""),
+            ("enum {A, \"*\"}", "\"B\""),
             ("f64", "1"),
             ("char", "\"ß\""),
             ("str", "\"\""),
@@ -259,6 +260,12 @@ mod tests {
             ("u8", "256", ""),
             ("u8", "-1", ""),
             ("u64", "1.5", ""),
+            ("u64", "340282366920938463463374607431768211455", ""),
+            ("u128", "1.5", ""),
+            ("u8(1..100)", "0", ""),
+            ("u8(1..100)", "101", ""),
+            ("i8(!0)", "0", ""),
+            ("enum {A, \"*\"}", "{\"B\": 1}", ""),
             ("i64", "18446744073709551615", ""),
             ("char", "\"\"", ""),
             ("str", "null", ""),

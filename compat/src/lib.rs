@@ -13,16 +13,20 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod compare;
+mod examples;
 mod finding;
 mod fits;
 mod folder;
 mod format;
 mod lint;
 mod lock;
+mod members;
 mod resume;
 mod shape;
+mod unprobed;
 
-pub use compare::compare;
+pub use compare::{Code, Stored, compare, compare_with};
+pub use examples::{Example, examples};
 pub use finding::{Finding, blocks, github, json, text};
 pub use fits::{Misfit, fits};
 pub use folder::{FolderError, Locks, file_name};
@@ -31,4 +35,4 @@ pub use lock::{Effect, Lock, LockError, Locked, LockedJob, Output, RequestSample
 pub use resume::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,
 };
-pub use shape::{Field, Shape, ShapeError, StrFormat, Types, Variant};
+pub use shape::{Field, Integer, OTHER, Shape, ShapeError, StrFormat, Types, Variant};

@@ -115,8 +115,13 @@ lints! {
         instead "write a new version, or remove the lock file of the retired one",
     /// A version comes beside the one before it.
     VersionAdded "version_added" Allow
-        retries "a retry runs its request in the version that it began in, where that is registered"
+        retries "a retry whose parameters are the same runs its request in the version that it began in, where that is registered"
         instead "deploy it to each node before the old version goes",
+    /// Parameters of the version before do not decode as those of a new version: a retry that a client sends now
+    /// is of the new version's type, and cannot be compared with them.
+    VersionUnreadable "version_unreadable" Deny
+        retries "a retry or replay of a request of the version before is answered 503 as long as its key lives"
+        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or let such requests in by the type of the version before",
     /// A definition is new.
     DefinitionAdded "definition_added" Allow
         retries "none is affected"
@@ -201,6 +206,24 @@ lints! {
     FingerprintChanged "fingerprint_changed" Allow
         retries "a retry or replay of an earlier request costs one statement more"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
+    /// A member of a stored value is gone, and one of the same form has come, which may be absent: a value under the
+    /// earlier name is passed over, and the next attempt sees another value than the one before.
+    MemberRenamed "member_renamed" Deny
+        retries "a retry with another value of that member counts as the same request"
+        instead "say the earlier name: #[serde(alias = \"old_name\")]; if it is another member, let the rows drain that have the old one, and then accept the change",
+    /// A member of a stored value is not known any more: its value is passed over.
+    MemberDropped "member_dropped" Warn
+        retries "a retry with another value of that member counts as the same request"
+        instead "nothing, where no phase needs it any more; if it has another name, #[serde(alias = \"old_name\")]",
+    /// A member that could be absent has to be there. The build before writes it; what was stored before it came
+    /// is without it.
+    DefaultDropped "default_dropped" Warn
+        retries "no retry and no replay is served for a request of the time before that member came"
+        instead "keep the default until no row of that time is left",
+    /// A member has come that may be absent: what was stored without it reads as its default.
+    MemberAdded "member_added" Allow
+        retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
+        instead "nothing; a client that already sent what the type did not know is told of a mismatch",
     /// A job of this name is not staged any more, by this definition: those that are staged are delivered only
     /// where a process has a handler of that name.
     JobRemoved "job_removed" Deny
@@ -218,10 +241,10 @@ lints! {
     JobAdded "job_added" Allow
         retries "none is affected"
         instead "nothing; deploy its handler with it, or before",
-    /// A type could not be probed, and no sample of it is given: its form is not checked.
+    /// A part of a type could not be probed, and no sample has it: its form is not checked.
     NotProbed "not_probed" Allow
         retries "not known"
-        instead "give a sample: Definitions::sample; the type of a job: Definitions::job",
+        instead "give a sample: Definitions::sample, Definitions::output_sample; the type of a job: Definitions::job",
 }
 
 impl Lint {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use atomic_phases_compat::{
-    Effect, Finding, Level, Levels, Lock, Locked, Locks, Output, Shape, compare, file_name,
+    Effect, Finding, Level, Levels, Lock, Locked, Locks, Output, compare, file_name,
 };
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -81,7 +81,7 @@ fn as_locked(phase: &Phase, locked: &Lock) -> Locked {
         was: phase.options.was.iter().map(syn::LitStr::value).collect(),
         effect,
         derived: None,
-        output: Output::Value { shape: Shape::Any, samples: Vec::new() },
+        output: Output::Reply,
     };
     if let Some(before) = locked.phases.iter().find(|before| now.is_called(&before.name)) {
         (now.output, now.derived) = (before.output.clone(), before.derived.clone());

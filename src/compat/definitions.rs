@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use super::probe::Catalogue;
 use super::value_type::ValueType;
-use super::{Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State};
+use super::{
+    Code, Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State, Stored,
+};
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind, RequestDefinition};
 use crate::derived_key::DerivedKeys;
 use crate::engine::EngineBuilder;
@@ -166,7 +168,6 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 Some(RequestSample { json, fingerprint })
             })
             .collect();
-        let golden = request_samples.first().map(|sample| sample.fingerprint.clone());
         let mut phases = Vec::new();
         for (index, phase) in definition.phases.iter().enumerate() {
             let output = match listed.outputs.get(index) {
@@ -181,7 +182,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 name: phase.name.to_owned(),
                 was: phase.was.iter().map(|name| (*name).to_owned()).collect(),
                 effect: effect(phase),
-                derived: golden.as_ref().and_then(|taken| derived(&definition, phase, taken)),
+                derived: derived(&definition, phase),
                 output,
             });
         }
@@ -220,37 +221,37 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         }
     }
 
-    /// Which of the locked samples this build does not read, as `(definition, version, phase)`. `None` is
-    /// the phase of the parameters.
-    pub(super) fn reads(&self, locked: &Lock, phase: Option<&str>, json: &str) -> Option<bool> {
-        let listed = self.find(locked)?;
-        let value_type = match phase {
-            None => &listed.request,
-            Some(name) => {
+    /// The fingerprint of locked parameters, as this build decodes them.
+    pub(super) fn fingerprint(&self, locked: &Lock, json: &str) -> Option<String> {
+        (self.find(&locked.definition, locked.version)?.fingerprint)(json)
+    }
+
+    fn find(&self, name: &str, version: u32) -> Option<&Listed<S, A>> {
+        let is_it = |listed: &&Listed<S, A>| {
+            listed.definition.name == name && listed.definition.version == version
+        };
+        self.0.iter().find(is_it)
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Code for Definitions<S, A> {
+    fn reads(
+        &self,
+        definition: &str,
+        version: u32,
+        stored: Stored<'_>,
+        json: &str,
+    ) -> Option<bool> {
+        let listed = self.find(definition, version)?;
+        let value_type = match stored {
+            Stored::Parameters => &listed.request,
+            Stored::Output(name) => {
                 let mut phases = listed.definition.phases.iter();
                 listed.outputs.get(phases.position(|phase| phase.is_called(name))?)?
             }
+            Stored::Job(name) => listed.jobs.get(name)?.as_ref()?,
         };
         Some((value_type.reads)(json))
-    }
-
-    /// Whether this build reads the arguments of a locked job; `None` where their type is not known.
-    pub(super) fn reads_job(&self, locked: &Lock, name: &str, json: &str) -> Option<bool> {
-        let args = self.find(locked)?.jobs.get(name)?.as_ref()?;
-        Some((args.reads)(json))
-    }
-
-    /// The fingerprint of locked parameters, as this build decodes them.
-    pub(super) fn fingerprint(&self, locked: &Lock, json: &str) -> Option<String> {
-        (self.find(locked)?.fingerprint)(json)
-    }
-
-    fn find(&self, locked: &Lock) -> Option<&Listed<S, A>> {
-        let is_it = |listed: &&Listed<S, A>| {
-            listed.definition.name == locked.definition
-                && listed.definition.version == locked.version
-        };
-        self.0.iter().find(is_it)
     }
 }
 
@@ -262,15 +263,16 @@ fn effect(phase: &Phase) -> Effect {
     }
 }
 
-/// The key that a provider would get for the golden parameters.
-fn derived(definition: &Definition, phase: &Phase, fingerprint: &str) -> Option<String> {
+/// The key that a provider would get, of a fixed scope, key and fingerprint: so it changes where what makes
+/// keys has changed, and not where the parameters have.
+fn derived(definition: &Definition, phase: &Phase) -> Option<String> {
     if !effect(phase).is_foreign() {
         return None;
     }
     let (scope, key) = (Scope::new("scope").ok()?, IdempotencyKey::new("key").ok()?);
     let (name, phase) = (definition.name, phase.key_name());
     let keys = DerivedKeys::plain();
-    let derived = keys.current().derive(&scope, &key, name, phase, fingerprint, Uuid::nil());
+    let derived = keys.current().derive(&scope, &key, name, phase, "v1:", Uuid::nil());
     Some(derived.as_str().to_owned())
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Definitions, Finding, Levels, Lint, Locks, Output, blocks, compare, text};
+use super::{Definitions, Finding, Levels, Lint, Locks, blocks, compare_with, text};
 use crate::store::Store;
 
 /// `update` writes the lock files anew; `off` checks nothing.
@@ -147,61 +147,8 @@ fn findings<S: Store, A: Send + Sync + 'static>(
     before: &Locks,
     now: &Locks,
 ) -> Vec<Finding> {
-    let mut findings = compare(before, now);
+    let mut findings = compare_with(before, now, definitions);
     for lock in before.iter().filter(|lock| lock.is_live()) {
-        let mut unread: Vec<(Lint, Option<String>)> = Vec::new();
-        let mut read: Vec<(Lint, Option<String>)> = Vec::new();
-        let mut judge = |lint, phase: Option<&str>, json: &str| {
-            let place = (lint, phase.map(str::to_owned));
-            match definitions.reads(lock, phase, json) {
-                Some(true) => read.push(place),
-                Some(false) => unread.push(place),
-                None => {}
-            }
-        };
-        for sample in &lock.request_samples {
-            judge(Lint::RequestUnreadable, None, &sample.json);
-        }
-        for phase in &lock.phases {
-            if let Output::Value { samples, .. } = &phase.output {
-                for sample in samples {
-                    judge(Lint::OutputUnreadable, Some(&phase.name), sample);
-                }
-            }
-        }
-        let is_of = |finding: &Finding| {
-            finding.definition == lock.definition && finding.version == lock.version
-        };
-        read.retain(|place| !unread.contains(place));
-        findings.retain(|finding| {
-            !is_of(finding) || !read.contains(&(finding.lint, finding.phase.clone()))
-        });
-        unread.dedup();
-        for (lint, phase) in unread {
-            let is_known = |finding: &Finding| {
-                is_of(finding) && finding.lint == lint && finding.phase == phase
-            };
-            if !findings.iter().any(is_known) {
-                findings.push(Finding::of_code(lint, lock, phase));
-            }
-        }
-        for job in &lock.jobs {
-            let read = |json: &String| definitions.reads_job(lock, &job.name, json);
-            let is_it = |finding: &Finding| {
-                is_of(finding)
-                    && finding.lint == Lint::JobUnreadable
-                    && finding.change.contains(&format!("`{}`", job.name))
-            };
-            if job.samples.iter().any(|json| read(json) == Some(false)) {
-                if !findings.iter().any(is_it) {
-                    let mut finding = Finding::of_code(Lint::JobUnreadable, lock, None);
-                    finding.change = format!("staged jobs `{}` do not decode", job.name);
-                    findings.push(finding);
-                }
-            } else if job.samples.iter().any(|json| read(json) == Some(true)) {
-                findings.retain(|finding| !is_it(finding));
-            }
-        }
         let is_unstable = |json: &str| {
             let first = definitions.fingerprint(lock, json);
             first.is_some() && first != definitions.fingerprint(lock, json)

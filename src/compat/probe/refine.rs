@@ -5,18 +5,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Catalogue, Pass, Place};
+use super::answer::UNKNOWN;
+use super::{Built, Catalogue, Place};
 use crate::compat::{Field, Shape};
-
-/// No type has a member of that name.
-const UNKNOWN: &str = "$atomic_phases::private::Unknown";
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
-pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue, pass: &Pass) {
+pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue, pass: &Built) {
     for Place { index, variant, path, members } in &pass.places {
-        let named = &mut catalogue.0[*index];
-        let variant_name = variant.and_then(|variant| named.identity.1.get(variant));
+        let named = &mut catalogue.types[*index];
+        let variant_name = variant.and_then(|variant| named.identity.members.get(variant));
         let shape = match variant_name {
             None => Some(&mut named.shape),
             Some(name) => variant_content(&mut named.shape, name),
@@ -37,13 +35,13 @@ fn variant_content<'s>(shape: &'s mut Shape, name: &str) -> Option<&'s mut Shape
 
 /// An object in the input of a type.
 struct Members<'p, T> {
-    pass: &'p Pass,
+    pass: &'p Built,
     path: &'p [String],
     of: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
-    fn of(pass: &'p Pass, path: &'p [String]) -> Self {
+    fn of(pass: &'p Built, path: &'p [String]) -> Self {
         Self { pass, path, of: std::marker::PhantomData }
     }
 

@@ -1,0 +1,337 @@
+//! What becomes of stored values: parameters, outputs, and arguments of jobs.
+
+use serde_json::Value;
+
+use super::{Pair, of_version, point, points};
+use crate::examples::{Example, examples};
+use crate::finding::Finding;
+use crate::fits::fits;
+use crate::folder::Locks;
+use crate::lint::Lint;
+use crate::lock::{Lock, Locked, Output};
+use crate::members::{MemberChange, Typed, changes};
+use crate::unprobed::unprobed;
+
+/// Which stored value of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// The parameters.
+    Parameters,
+    /// The output of a phase, by the name that it had.
+    Output(&'a str),
+    /// The arguments of a job, by its name.
+    Job(&'a str),
+}
+
+/// The code of the new build, as far as it can be asked.
+pub trait Code {
+    /// Whether this version of the definition reads `json`; `None` where its type is not known.
+    fn reads(&self, definition: &str, version: u32, stored: Stored<'_>, json: &str)
+    -> Option<bool>;
+}
+
+/// There is none: lock files alone.
+pub(super) struct NoCode;
+
+impl Code for NoCode {
+    fn reads(&self, _: &str, _: u32, _: Stored<'_>, _: &str) -> Option<bool> {
+        None
+    }
+}
+
+/// Values of one kind, as a build writes them.
+#[derive(Clone, Copy)]
+struct Written<'a> {
+    typed: Typed<'a>,
+    samples: &'a [String],
+}
+
+/// Why the new type does not read one of the old values: the first place.
+///
+/// A sample is what the old build wrote. An example is made from its shape, so it counts only where the new
+/// shape does not take it either.
+fn unread(
+    old: Written<'_>,
+    new: Typed<'_>,
+    reads: impl Fn(&str) -> Option<bool>,
+) -> Option<String> {
+    let misfit = |json: &str| {
+        let value: Value = serde_json::from_str(json).ok()?;
+        let was_of_it = fits(&value, old.typed.shape, old.typed.types).is_ok();
+        let misfit = fits(&value, new.shape, new.types).err()?;
+        was_of_it.then(|| misfit.to_string())
+    };
+    let of_sample = old.samples.iter().find_map(|sample| match reads(sample) {
+        Some(true) => None,
+        Some(false) => {
+            Some(misfit(sample).unwrap_or_else(|| "a locked sample shows it".to_owned()))
+        }
+        None => misfit(sample),
+    });
+    of_sample.or_else(|| {
+        let made = examples(old.typed.shape, old.typed.types);
+        made.iter().find_map(|Example { json, is_complete }| {
+            let misfit = misfit(json)?;
+            let is_read = *is_complete && reads(json) == Some(true);
+            (!is_read).then_some(misfit)
+        })
+    })
+}
+
+fn parameters(lock: &Lock) -> Typed<'_> {
+    Typed { shape: &lock.request, types: &lock.types }
+}
+
+fn request_samples(lock: &Lock) -> Vec<String> {
+    lock.request_samples.iter().map(|sample| sample.json.clone()).collect()
+}
+
+/// What only a new version says: whether retries of the version before it are recognised, and what of it is
+/// not probed.
+pub(super) fn of_new_version(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
+    let is_before = |other: &&Lock| {
+        other.definition == lock.definition && other.version < lock.version
+    };
+    let before = old.iter().filter(is_before).max_by_key(|other| other.version);
+    let unread = before.and_then(|before| {
+        let samples = request_samples(before);
+        let written = Written { typed: parameters(before), samples: &samples };
+        let reads = |json: &str| {
+            code.reads(&lock.definition, lock.version, Stored::Parameters, json)
+        };
+        let misfit = unread(written, parameters(lock), reads)?;
+        let change =
+            format!("parameters of version {} do not decode as its own: {misfit}", before.version);
+        Some(Finding {
+            in_flight: "every row goes on in the version that it began in".to_owned(),
+            ..of_version(lock, Lint::VersionUnreadable, &change)
+        })
+    });
+    unread.into_iter().chain(not_probed(None, lock)).collect()
+}
+
+/// The parts of `new` that no one can compare, and that were not told before.
+pub(super) fn not_probed(old: Option<&Lock>, new: &Lock) -> Vec<Finding> {
+    let known: Vec<_> = old.map(places).unwrap_or_default();
+    let is_new = |place: &(Option<&str>, String)| !known.contains(place);
+    let of_place = |(phase, place): (Option<&str>, String)| Finding {
+        phase: phase.map(str::to_owned),
+        in_flight: "not known".to_owned(),
+        rollback: "not known".to_owned(),
+        ..of_version(new, Lint::NotProbed, &format!("{place} could not be probed"))
+    };
+    places(new).into_iter().filter(is_new).map(of_place).collect()
+}
+
+fn places(lock: &Lock) -> Vec<(Option<&str>, String)> {
+    let of = |typed: Typed<'_>, samples: &[String], what: &str| -> Vec<String> {
+        let places = unprobed(typed.shape, typed.types, samples).into_iter();
+        places.map(|place| format!("{place} of {what}")).collect()
+    };
+    let mut all = Vec::new();
+    for place in of(parameters(lock), &request_samples(lock), "its parameters") {
+        all.push((None, place));
+    }
+    for phase in &lock.phases {
+        let Output::Value { shape, samples } = &phase.output else { continue };
+        let typed = Typed { shape, types: &lock.types };
+        for place in of(typed, samples, "its output") {
+            all.push((Some(phase.name.as_str()), place));
+        }
+    }
+    for job in &lock.jobs {
+        let typed = Typed { shape: &job.args, types: &lock.types };
+        for place in of(typed, &job.samples, &format!("jobs `{}`", job.name)) {
+            all.push((None, place));
+        }
+    }
+    all
+}
+
+impl Pair<'_> {
+    fn reads(&self, stored: Stored<'_>, json: &str) -> Option<bool> {
+        self.code.reads(&self.new.definition, self.new.version, stored, json)
+    }
+
+    pub(super) fn request(&self) -> Vec<Finding> {
+        let (old, new) = (self.old, self.new);
+        let mut findings = Vec::new();
+        let samples = [request_samples(old), request_samples(new)];
+        let [before, after] = [(old, &samples[0]), (new, &samples[1])]
+            .map(|(lock, samples)| Written { typed: parameters(lock), samples });
+        let reads = |json: &str| self.reads(Stored::Parameters, json);
+        if let Some(misfit) = unread(before, after.typed, reads) {
+            let change = format!("stored parameters do not decode: {misfit}");
+            findings.push(Finding {
+                in_flight:
+                    "each such row fails until the attempt cap, then it waits for an operator"
+                        .to_owned(),
+                points: points(old),
+                ..self.finding(Lint::RequestUnreadable, None, change)
+            });
+        }
+        if let Some(misfit) = unread(after, before.typed, |_| None) {
+            let change = format!("the build before does not decode its parameters: {misfit}");
+            findings.push(Finding {
+                rollback: "the build before fails each row that this one has created".to_owned(),
+                ..self.finding(Lint::RequestNotRollbackable, None, change)
+            });
+        }
+        findings.extend(self.members(before.typed, after.typed, None, "its parameters", || {
+            points(old)
+        }));
+        let changed = old.request_samples.iter().any(|before| {
+            let mut after = new.request_samples.iter();
+            after.any(|after| after.json == before.json && after.fingerprint != before.fingerprint)
+        });
+        if changed {
+            let change = "the same stored parameters have another fingerprint".to_owned();
+            findings.push(self.finding(Lint::FingerprintChanged, None, change));
+        }
+        findings
+    }
+
+    pub(super) fn outputs(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (index, position) in self.matched() {
+            let (before, phase) = (&self.old.phases[index], &self.new.phases[position]);
+            let (Output::Value { shape: old, samples: written }, Output::Value { shape, samples }) =
+                (&before.output, &phase.output)
+            else {
+                continue;
+            };
+            let old = Typed { shape: old, types: &self.old.types };
+            let new = Typed { shape, types: &self.new.types };
+            let behind = || -> Vec<String> {
+                let behind = (index + 1)..self.old.phases.len();
+                behind.map(|done| point(&self.old.phases, done)).collect()
+            };
+            let reads = |json: &str| self.reads(Stored::Output(&before.name), json);
+            if let Some(misfit) = unread(Written { typed: old, samples: written }, new, reads) {
+                let points = behind();
+                let change = format!("its stored output does not decode: {misfit}");
+                findings.push(Finding {
+                    in_flight: format!(
+                        "rows that stand at {} fail where a later phase asks for it, until the attempt cap",
+                        points.join(", ")
+                    ),
+                    points,
+                    ..self.finding(Lint::OutputUnreadable, Some(phase), change)
+                });
+            }
+            if let Some(misfit) = unread(Written { typed: new, samples }, old, |_| None) {
+                let change = format!("the build before does not decode its output: {misfit}");
+                findings.push(Finding {
+                    rollback: "the build before fails each row that has passed it".to_owned(),
+                    ..self.finding(Lint::OutputNotRollbackable, Some(phase), change)
+                });
+            }
+            findings.extend(self.members(old, new, Some(phase), "its output", behind));
+        }
+        findings
+    }
+
+    /// The jobs that phases stage, and later builds deliver.
+    pub(super) fn jobs(&self) -> Vec<Finding> {
+        let of_job = |lint, change: String, in_flight: &str| Finding {
+            in_flight: in_flight.to_owned(),
+            points: Vec::new(),
+            ..self.finding(lint, None, change)
+        };
+        let mut findings = Vec::new();
+        for before in &self.old.jobs {
+            let name = &before.name;
+            let Some(after) = self.new.jobs.iter().find(|job| job.name == *name) else {
+                let change = format!("it stages no job `{name}` any more");
+                let in_flight = "jobs of that name that are staged wait for a handler of it";
+                findings.push(of_job(Lint::JobRemoved, change, in_flight));
+                continue;
+            };
+            let old = Typed { shape: &before.args, types: &self.old.types };
+            let new = Typed { shape: &after.args, types: &self.new.types };
+            let reads = |json: &str| self.reads(Stored::Job(name), json);
+            let written = Written { typed: old, samples: &before.samples };
+            if let Some(misfit) = unread(written, new, reads) {
+                let change = format!("staged jobs `{name}` do not decode: {misfit}");
+                let in_flight = "each such job that is staged is a dead letter at its delivery";
+                findings.push(of_job(Lint::JobUnreadable, change, in_flight));
+            }
+            let written = Written { typed: new, samples: &after.samples };
+            if let Some(misfit) = unread(written, old, |_| None) {
+                let change = format!("the build before does not decode jobs `{name}`: {misfit}");
+                findings.push(Finding {
+                    rollback: "a node of the build before makes each such job a dead letter"
+                        .to_owned(),
+                    ..of_job(Lint::JobNotRollbackable, change, "every job is delivered")
+                });
+            }
+            findings.extend(self.members(old, new, None, &format!("jobs `{name}`"), Vec::new));
+        }
+        for job in &self.new.jobs {
+            if !self.old.jobs.iter().any(|before| before.name == job.name) {
+                let change = format!("it stages jobs `{}`", job.name);
+                findings.push(Finding {
+                    rollback: "the build before leaves such jobs to nodes with a handler"
+                        .to_owned(),
+                    ..of_job(Lint::JobAdded, change, "none is affected")
+                });
+            }
+        }
+        findings
+    }
+
+    /// Members that come and go where the stored value is read all the same.
+    fn members(
+        &self,
+        old: Typed<'_>,
+        new: Typed<'_>,
+        phase: Option<&Locked>,
+        what: &str,
+        behind: impl Fn() -> Vec<String>,
+    ) -> Vec<Finding> {
+        let of_change = |change: MemberChange| {
+            let (lint, change, in_flight) = match change {
+                MemberChange::Added(path) => (
+                    Lint::MemberAdded,
+                    format!("{path} of {what} is new, and may be absent"),
+                    "where it is not stored it reads as its default; rows keep their keys",
+                ),
+                MemberChange::Dropped(path) => (
+                    Lint::MemberDropped,
+                    format!("what is stored as {path} of {what} is passed over"),
+                    "each row that has stored it goes on without it",
+                ),
+                MemberChange::Renamed(path, now) => (
+                    Lint::MemberRenamed,
+                    format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
+                    "what a row has stored under the earlier name is passed over, and its default is read",
+                ),
+                MemberChange::DefaultDropped(path) => (
+                    Lint::DefaultDropped,
+                    format!("{path} of {what} could be absent, and has to be there"),
+                    "what was stored before that member came does not decode",
+                ),
+            };
+            let points = match lint.level() >= crate::Level::Deny {
+                true => behind(),
+                false => Vec::new(),
+            };
+            Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
+        };
+        changes(old, new).into_iter().map(of_change).collect()
+    }
+
+    /// The golden keys: of one name, and of one set of parameters that never changes.
+    pub(super) fn derived_keys(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (index, position) in self.matched() {
+            let (old, new) = (&self.old.phases[index], &self.new.phases[position]);
+            let (Some(before), Some(after)) = (&old.derived, &new.derived) else { continue };
+            if old.provider_key() == new.provider_key() && before != after {
+                let change = "its golden derived key is another one".to_owned();
+                findings.push(self.finding(Lint::DerivedKeyChanged, Some(new), change));
+            }
+        }
+        findings
+    }
+}

@@ -1,0 +1,182 @@
+//! [`changes`]: what becomes of stored members whose form is read all the same: a name that the new type does
+//! not know is passed over, and a value that is not there is a default.
+
+use serde_json::Value;
+
+use crate::examples::examples;
+use crate::fits::fits;
+use crate::shape::{Field, OTHER, Shape, Types, Variant};
+
+/// A shape with the types that it names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Typed<'a> {
+    pub(crate) shape: &'a Shape,
+    pub(crate) types: &'a Types,
+}
+
+/// One change of the members of an object, at its place: `.items[].note`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MemberChange {
+    /// It is new, and may be absent.
+    Added(String),
+    /// It is not known any more: what is stored under its name is passed over.
+    Dropped(String),
+    /// It is not known any more, and one that is new would read the same values under its own name.
+    Renamed(String, String),
+    /// It could be absent, and has to be there.
+    DefaultDropped(String),
+}
+
+/// In the order of the old members, and the new ones behind.
+pub(crate) fn changes(old: Typed<'_>, new: Typed<'_>) -> Vec<MemberChange> {
+    let mut walk = Walk { old: old.types, new: new.types, within: Vec::new(), found: Vec::new() };
+    walk.shapes(old.shape, new.shape, "");
+    walk.found
+}
+
+struct Walk<'a> {
+    old: &'a Types,
+    new: &'a Types,
+    /// Pairs of named types that were compared.
+    within: Vec<(&'a str, &'a str)>,
+    found: Vec<MemberChange>,
+}
+
+impl<'a> Walk<'a> {
+    fn shapes(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
+        let element = || format!("{path}[]");
+        match (old, new) {
+            (Shape::Named(one), Shape::Named(other)) => {
+                if !self.within.contains(&(one, other)) {
+                    self.within.push((one, other));
+                    self.named(one, other, path);
+                }
+            }
+            (Shape::Named(name), _) => {
+                if let Some(old) = self.old.get(name) {
+                    self.shapes(old, new, path);
+                }
+            }
+            (_, Shape::Named(name)) => {
+                if let Some(new) = self.new.get(name) {
+                    self.shapes(old, new, path);
+                }
+            }
+            (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
+            (Shape::Option(old), _) => self.shapes(old, new, path),
+            (_, Shape::Option(new)) => self.shapes(old, new, path),
+            (Shape::List(old), Shape::List(new)) => self.shapes(old, new, &element()),
+            (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
+            (Shape::Tuple(old), Shape::Tuple(new)) => {
+                for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                    self.shapes(old, new, &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::Struct { fields: old, .. }, Shape::Struct { fields: new, closed }) => {
+                self.members(old, new, *closed, path);
+            }
+            (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
+            _ => {}
+        }
+    }
+
+    fn named(&mut self, old: &str, new: &str, path: &str) {
+        let (one, other) = (self.old, self.new);
+        if let (Some(old), Some(new)) = (one.get(old), other.get(new)) {
+            self.shapes(old, new, path);
+        }
+    }
+
+    fn members(&mut self, old: &'a [Field], new: &'a [Field], closed: bool, path: &str) {
+        let is_same = |old: &Field, new: &Field| {
+            old.name == new.name || new.aliases.iter().any(|alias| *alias == old.name)
+        };
+        let place = |field: &Field| format!("{path}.{}", field.name);
+        let mut added: Vec<&Field> = new.iter().collect();
+        added.retain(|new| new.optional && !old.iter().any(|old| is_same(old, new)));
+        for before in old {
+            if let Some(now) = new.iter().find(|now| is_same(before, now)) {
+                if before.optional && !now.optional {
+                    self.found.push(MemberChange::DefaultDropped(place(now)));
+                }
+                self.shapes(&before.shape, &now.shape, &place(before));
+                continue;
+            }
+            if closed {
+                continue;
+            }
+            let reads = |now: &&Field| self.reads_the_same(&before.shape, &now.shape);
+            self.found.push(match added.iter().position(reads) {
+                Some(index) => {
+                    let now = added.remove(index);
+                    MemberChange::Renamed(place(before), now.name.clone())
+                }
+                None => MemberChange::Dropped(place(before)),
+            });
+        }
+        self.found.extend(added.into_iter().map(|now| MemberChange::Added(place(now))));
+    }
+
+    /// Whether the new type reads each value of the old one: a value, and not only `null`.
+    fn reads_the_same(&self, old: &Shape, new: &Shape) -> bool {
+        if matches!(new, Shape::Any | Shape::Opaque) {
+            return old == new;
+        }
+        let mut all = examples(old, self.old).into_iter();
+        all.all(|example| {
+            let value: Option<Value> = serde_json::from_str(&example.json).ok();
+            example.is_complete && value.is_some_and(|value| fits(&value, new, self.new).is_ok())
+        })
+    }
+
+    fn variants(&mut self, old: &'a [Variant], new: &'a [Variant], path: &str) {
+        let is_open = new.iter().any(|variant| variant.name == OTHER);
+        for before in old.iter().filter(|variant| variant.name != OTHER) {
+            let place = format!("{path}.{}", before.name);
+            match new.iter().find(|now| now.name == before.name) {
+                Some(now) => {
+                    if let (Some(old), Some(new)) = (&before.content, &now.content) {
+                        self.shapes(old, new, &place);
+                    }
+                }
+                // What stands for all others is read in its place.
+                None if is_open => self.found.push(MemberChange::Dropped(place)),
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemberChange::*;
+    use super::*;
+
+    fn of(old: &str, new: &str) -> Vec<MemberChange> {
+        let types = |leaf: &str| {
+            let tree = "{leaf: Leaf, more: [Tree]}".parse().unwrap();
+            Types::from([("Tree".into(), tree), ("Leaf".into(), leaf.parse().unwrap())])
+        };
+        let (one, other) = (types("{a: u8}"), types("{a: u8, b?: u8?}"));
+        let (old, new) = (old.parse().unwrap(), new.parse().unwrap());
+        changes(Typed { shape: &old, types: &one }, Typed { shape: &new, types: &other })
+    }
+
+    #[test]
+    fn members_that_are_passed_over_are_told_with_their_place() {
+        assert_eq!(of("{a: u8, b?: u8?}", "{a: u8, b?: u8?}"), []);
+        assert_eq!(of("{a: u8}", "{a: u8, b?: u8?}"), [Added(".b".into())]);
+        assert_eq!(of("{a: u8}", "{a: u8, b: u8}"), [], "it is not read at all");
+        assert_eq!(of("{a: u8, b: str}", "{a: u8}"), [Dropped(".b".into())]);
+        assert_eq!(of("{a: u8, b: str}", "{a: u8, !}"), [], "it is refused");
+        assert_eq!(of("{a?: u8?}", "{b?: u8?}"), [Renamed(".a".into(), "b".into())]);
+        assert_eq!(of("{a?: u8?}", "{b|a?: u8?}"), []);
+        let two = [Dropped(".a".into()), Added(".b".into())];
+        assert_eq!(of("{a?: u8?}", "{b?: str?}"), two, "one has never been the other");
+        assert_eq!(of("{a?: u8}", "{a: u8}"), [DefaultDropped(".a".into())]);
+        assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
+        assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
+        assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);
+        assert_eq!(of("enum {A, B}", "enum {A, \"*\"}"), [Dropped(".B".into())]);
+    }
+}

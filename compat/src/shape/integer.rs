@@ -1,0 +1,113 @@
+//! [`Integer`]: which integers a type takes.
+
+use std::fmt;
+
+use serde_json::Number;
+
+/// An integer of a width, and which of those the type takes, as far as probing shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integer {
+    /// Whether it has a sign.
+    pub signed: bool,
+    /// 8 to 128.
+    pub bits: u8,
+    /// The least that is taken; `None`: the least of the width.
+    pub least: Option<i128>,
+    /// The greatest that is taken; `None`: the greatest of the width.
+    pub most: Option<i128>,
+    /// Whether zero is taken.
+    pub zero: bool,
+}
+
+impl Integer {
+    /// All of a width.
+    #[must_use]
+    pub const fn of(signed: bool, bits: u8) -> Self {
+        Self { signed, bits, least: None, most: None, zero: true }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (signed, bits) = match name.split_at_checked(1)? {
+            ("i", bits) => (true, bits),
+            ("u", bits) => (false, bits),
+            _ => return None,
+        };
+        let bits = ["8", "16", "32", "64", "128"].contains(&bits).then(|| bits.parse().ok())??;
+        Some(Self::of(signed, bits))
+    }
+
+    /// The least of the width.
+    #[must_use]
+    pub const fn width_least(self) -> i128 {
+        match (self.signed, self.bits) {
+            (false, _) => 0,
+            (true, 128) => i128::MIN,
+            (true, bits) => -(1 << (bits - 1)),
+        }
+    }
+
+    /// The greatest of the width, as a text: that of `u128` is no `i128`.
+    fn width_most(self) -> String {
+        match (self.signed, self.bits) {
+            (true, 128) => i128::MAX.to_string(),
+            (false, 128) => u128::MAX.to_string(),
+            (true, bits) => ((1_i128 << (bits - 1)) - 1).to_string(),
+            (false, bits) => ((1_i128 << bits) - 1).to_string(),
+        }
+    }
+
+    /// The outermost that are taken, and zero or what is next to it, as JSON.
+    pub(crate) fn examples(self) -> Vec<String> {
+        let most = self.most.map_or_else(|| self.width_most(), |most| most.to_string());
+        let least = self.least.unwrap_or_else(|| self.width_least()).to_string();
+        let zero = (self.zero && self.takes_text("0")).then(|| "0".to_owned());
+        let mut examples: Vec<String> = [most, least].into_iter().chain(zero).collect();
+        examples.retain(|text| self.takes_text(text));
+        examples.dedup();
+        examples
+    }
+
+    /// Whether a type of this kind reads `number`.
+    pub(crate) fn takes(self, number: &Number) -> bool {
+        self.takes_text(&number.to_string())
+    }
+
+    fn takes_text(self, text: &str) -> bool {
+        if let Ok(number) = text.parse::<i128>() {
+            let in_width = match (self.signed, self.bits) {
+                (true, 128) => true,
+                (false, 128) => number >= 0,
+                (true, bits) => (-(1 << (bits - 1))..1 << (bits - 1)).contains(&number),
+                (false, bits) => (0..1 << bits).contains(&number),
+            };
+            return in_width
+                && self.least.is_none_or(|least| number >= least)
+                && self.most.is_none_or(|most| number <= most)
+                && (self.zero || number != 0);
+        }
+        // `Value` keeps what is greater than 64 bits as a number with an exponent.
+        let is_whole = |number: f64| number.fract() == 0.0 && number.abs() >= 1e18;
+        let is_wide = self.bits == 128 && text.parse::<f64>().is_ok_and(is_whole);
+        let is_signed = text.starts_with('-');
+        is_wide && (self.signed || !is_signed) && match is_signed {
+            true => self.least.is_none(),
+            false => self.most.is_none(),
+        }
+    }
+}
+
+impl fmt::Display for Integer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.signed { 'i' } else { 'u' };
+        write!(f, "{sign}{}", self.bits)?;
+        let text = |bound: Option<i128>| bound.map_or_else(String::new, |bound| bound.to_string());
+        let has_range = self.least.is_some() || self.most.is_some();
+        let range = has_range.then(|| format!("{}..{}", text(self.least), text(self.most)));
+        let zero = (!self.zero).then(|| "!0".to_owned());
+        let limits: Vec<String> = range.into_iter().chain(zero).collect();
+        match limits.is_empty() {
+            true => Ok(()),
+            false => write!(f, "({})", limits.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The search for a value that a type takes: what is changed where it refuses one.
+//!
+//! A failure belongs to the innermost place at which all questions were answered and the type refused the
+//! whole: only answers within that place are changed. So the work grows with the number of places, and not
+//! with the number of their combinations, and one place that refuses everything does not hide the others.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::answer::{Answers, Frame, Refused, is_inside};
+use super::{Built, Pass};
+use crate::compat::Shape;
+
+/// So often a value is asked for in one pass at most.
+const MAX_ATTEMPTS: usize = 5000;
+
+/// So many answers are tried at one place at most.
+const MAX_TRIES: usize = 200;
+
+/// What was made of an attempt.
+pub(super) struct Attempt {
+    pub(super) shape: Shape,
+    /// What the type was given, and the value as it writes it.
+    pub(super) built: Option<(serde_json::Value, String)>,
+}
+
+impl Answers<'_> {
+    /// Finds a value of `T`, or what of it can be asked without one, and remembers it.
+    pub(super) fn settle<T: Serialize + DeserializeOwned>(&mut self) -> Pass {
+        self.begin_pass();
+        for _ in 0..MAX_ATTEMPTS {
+            if self.attempt::<T>().built.is_some() || !self.step::<T>() {
+                break;
+            }
+        }
+        let (pass, is_built) = self.record::<T>();
+        let others = if is_built { self.others::<T>() } else { Vec::new() };
+        match pass {
+            Pass { shape, built: Some(built) } => {
+                Pass { shape, built: Some(Built { others, ..built }) }
+            }
+            pass => pass,
+        }
+    }
+
+    /// Changes an answer after a failure: `false` where there is nothing left to change.
+    fn step<T: Serialize + DeserializeOwned>(&mut self) -> bool {
+        let why = self.why.take();
+        if why == Some(Refused::Duplicate) {
+            // One of the two is left out from now on.
+            return true;
+        }
+        for frame in std::mem::take(&mut self.failed) {
+            if self.blocked.contains(&frame.path) {
+                continue;
+            }
+            let holds_blocked = self.blocked.iter().any(|path| is_inside(path, &frame.path));
+            let tries = self.tries.entry(frame.path.clone()).or_default();
+            *tries += 1;
+            let is_hopeless = holds_blocked && why == Some(Refused::Missing);
+            if !is_hopeless && *tries <= MAX_TRIES && self.advance(&frame, holds_blocked) {
+                return true;
+            }
+            if why == Some(Refused::NotYet) {
+                continue;
+            }
+            self.block(frame);
+            self.record::<T>();
+            return true;
+        }
+        false
+    }
+
+    /// Goes on to the next answers within a place, the last of them first. Where something inside is blocked,
+    /// only what could avoid it is changed.
+    fn advance(&mut self, frame: &Frame, only_ways_around: bool) -> bool {
+        let asked = self.log.get(frame.start..frame.end).unwrap_or_default();
+        let mut used_up = Vec::new();
+        for question in asked.iter().rev() {
+            if only_ways_around && !question.is_way_around {
+                continue;
+            }
+            if question.taken + 1 < question.of {
+                self.chosen.insert(question.key.clone(), question.taken + 1);
+                used_up.iter().for_each(|key| drop(self.chosen.remove(key)));
+                return true;
+            }
+            used_up.push(question.key.clone());
+        }
+        false
+    }
+
+    /// Gives a place up: from now on it is left out.
+    fn block(&mut self, frame: Frame) {
+        let asked = self.log.get(frame.start..frame.end).unwrap_or_default();
+        for question in asked {
+            self.chosen.remove(&question.key);
+        }
+        self.blocked.insert(frame.path);
+    }
+
+    /// Tries out what the places of the last attempt take, and remembers what was seen of the types. Says
+    /// whether there is a value.
+    fn record<T: Serialize + DeserializeOwned>(&mut self) -> (Pass, bool) {
+        self.attempt::<T>();
+        self.explore::<T>();
+        let Attempt { shape, built } = self.attempt::<T>();
+        let places = self.keep();
+        let built = built.map(|(input, sample)| {
+            let others = Vec::new();
+            Built { input, places, sample, others }
+        });
+        let is_built = built.is_some();
+        (Pass { shape, built }, is_built)
+    }
+
+    /// How many variants are known, of all types.
+    pub(super) fn built(&mut self) -> usize {
+        let built = |named: &super::NamedType| named.built.len();
+        self.catalogue().types.iter().map(built).sum()
+    }
+
+    /// In which order the variants of an enum are asked for: those that were not built yet first, then those
+    /// that lead to others.
+    pub(super) fn order_of_variants(&self, index: usize, count: usize) -> Vec<usize> {
+        let catalogue = self.known();
+        let built: &BTreeSet<usize> = &catalogue.types[index].built;
+        let mut order: Vec<usize> = (0..count).collect();
+        if self.is_within(index) {
+            // It holds itself: what was built before is known to come to an end.
+            order.retain(|variant| built.contains(variant));
+            return order;
+        }
+        order.sort_by_key(|variant| {
+            let is_built = built.contains(variant);
+            (is_built, is_built && !catalogue.leads_on(index, *variant))
+        });
+        order
+    }
+}
