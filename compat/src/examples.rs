@@ -64,9 +64,7 @@ impl<'a> Maker<'a> {
             Shape::Char => literals(&["\"a\""]),
             Shape::Str(format) => strings(*format),
             Shape::Bytes => literals(&["[97]"]),
-            Shape::Option(inner) => {
-                self.of(inner).into_iter().chain(literals(&["null"])).collect()
-            }
+            Shape::Option(inner) => self.of(inner).into_iter().chain(literals(&["null"])).collect(),
             Shape::List(element) => {
                 let elements = self.of(element).into_iter();
                 elements.map(|element| element.within("[", "]")).chain(literals(&["[]"])).collect()
@@ -195,7 +193,8 @@ fn entry(key: &Example, value: &Example) -> Example {
 
 /// The first of each part together, and then each other one of a part with the first of the others.
 fn joined(before: &str, parts: Vec<(String, Vec<Example>)>, behind: &str) -> Vec<Example> {
-    let firsts: Option<Vec<&Example>> = parts.iter().map(|(_, examples)| examples.first()).collect();
+    let firsts: Option<Vec<&Example>> =
+        parts.iter().map(|(_, examples)| examples.first()).collect();
     let Some(firsts) = firsts else { return Vec::new() };
     let put_together = |changed: usize, example: Option<&Example>| {
         let mut all = Example { json: before.to_owned(), is_complete: true };
@@ -263,10 +262,7 @@ mod tests {
     fn a_type_that_holds_itself_has_values_that_end() {
         assert_eq!(
             of("Tree"),
-            [
-                r#"{"leaf":true,"more":[],"other":null}"#,
-                r#"{"leaf":false,"more":[],"other":null}"#
-            ]
+            [r#"{"leaf":true,"more":[],"other":null}"#, r#"{"leaf":false,"more":[],"other":null}"#]
         );
         assert_eq!(of("Endless"), Vec::<String>::new());
         assert_eq!(of("Endless?"), ["null"]);

@@ -63,8 +63,8 @@ struct NamedType {
     identity: Identity,
     is_enum: bool,
     shape: Shape,
-    /// Variants that were built, or cannot be.
-    built: BTreeSet<usize>,
+    /// Variants that were built, or cannot be, in that order.
+    built: Vec<usize>,
     /// The named types that are inside of it, or of this variant of it.
     inside: BTreeMap<Option<usize>, BTreeSet<usize>>,
     /// Whether the members of the type, or of these variants of it, were changed one by one.
@@ -100,7 +100,7 @@ impl Catalogue {
             identity,
             is_enum,
             shape: Shape::Opaque,
-            built: BTreeSet::new(),
+            built: Vec::new(),
             inside: BTreeMap::new(),
             refined: BTreeSet::new(),
         });

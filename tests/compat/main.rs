@@ -15,6 +15,8 @@ mod pilot_api;
 mod support;
 
 #[cfg(feature = "simulation")]
+mod changes;
+#[cfg(feature = "simulation")]
 mod drawn;
 mod files;
 mod recipes;

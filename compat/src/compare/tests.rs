@@ -338,18 +338,19 @@ fn what_is_not_probed_is_told_once_by_its_place() {
         findings.into_iter().filter(|f| f.lint == Lint::NotProbed).map(|f| f.change).collect()
     };
     let told: Vec<String> = of("{a: u8}", "{a: u8, code: str(own), more: [{b: opaque}]}");
-    let places = [".code of its output could not be probed", ".more[].b of its output could not be probed"];
+    let places =
+        [".code of its output could not be probed", ".more[].b of its output could not be probed"];
     assert_eq!(told, places);
     let again: Vec<String> = of("{a: u8, code: str(own)}", "{a: u8, code: str(own)}");
     assert_eq!(again, Vec::<String>::new());
-    let added = compare(&Locks::new(), &locks([lock(with(0, output(local("created"), "opaque", &[])))]));
+    let added =
+        compare(&Locks::new(), &locks([lock(with(0, output(local("created"), "opaque", &[])))]));
     assert_eq!(added.last().map(|finding| finding.lint), Some(Lint::NotProbed));
 }
 
 #[test]
 fn a_golden_key_that_changes_is_a_second_effect() {
-    let keyed =
-        |key: &str| lock(with(1, Locked { derived: Some(key.into()), ..paid(Some(HOUR)) }));
+    let keyed = |key: &str| lock(with(1, Locked { derived: Some(key.into()), ..paid(Some(HOUR)) }));
     assert_eq!(found(keyed("a"), keyed("a")), []);
     assert_eq!(found(keyed("a"), keyed("b"))[0].lint, Lint::DerivedKeyChanged);
 }

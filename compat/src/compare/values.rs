@@ -89,16 +89,14 @@ fn request_samples(lock: &Lock) -> Vec<String> {
 /// What only a new version says: whether retries of the version before it are recognised, and what of it is
 /// not probed.
 pub(super) fn of_new_version(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
-    let is_before = |other: &&Lock| {
-        other.definition == lock.definition && other.version < lock.version
-    };
+    let is_before =
+        |other: &&Lock| other.definition == lock.definition && other.version < lock.version;
     let before = old.iter().filter(is_before).max_by_key(|other| other.version);
     let unread = before.and_then(|before| {
         let samples = request_samples(before);
         let written = Written { typed: parameters(before), samples: &samples };
-        let reads = |json: &str| {
-            code.reads(&lock.definition, lock.version, Stored::Parameters, json)
-        };
+        let reads =
+            |json: &str| code.reads(&lock.definition, lock.version, Stored::Parameters, json);
         let misfit = unread(written, parameters(lock), reads)?;
         let change =
             format!("parameters of version {} do not decode as its own: {misfit}", before.version);
@@ -177,9 +175,9 @@ impl Pair<'_> {
                 ..self.finding(Lint::RequestNotRollbackable, None, change)
             });
         }
-        findings.extend(self.members(before.typed, after.typed, None, "its parameters", || {
-            points(old)
-        }));
+        findings.extend(
+            self.members(before.typed, after.typed, None, "its parameters", || points(old)),
+        );
         let changed = old.request_samples.iter().any(|before| {
             let mut after = new.request_samples.iter();
             after.any(|after| after.json == before.json && after.fingerprint != before.fingerprint)

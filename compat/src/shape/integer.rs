@@ -89,10 +89,12 @@ impl Integer {
         let is_whole = |number: f64| number.fract() == 0.0 && number.abs() >= 1e18;
         let is_wide = self.bits == 128 && text.parse::<f64>().is_ok_and(is_whole);
         let is_signed = text.starts_with('-');
-        is_wide && (self.signed || !is_signed) && match is_signed {
-            true => self.least.is_none(),
-            false => self.most.is_none(),
-        }
+        is_wide
+            && (self.signed || !is_signed)
+            && match is_signed {
+                true => self.least.is_none(),
+                false => self.most.is_none(),
+            }
     }
 }
 

@@ -49,9 +49,8 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         let aliases = prop::collection::vec("[a-z]{1,3}|\\PC{0,3}", 0..3);
-        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, any::<bool>(), inner.clone()).prop_map(
-            |(name, aliases, optional, shape)| Field { name, aliases, optional, shape },
-        );
+        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, any::<bool>(), inner.clone())
+            .prop_map(|(name, aliases, optional, shape)| Field { name, aliases, optional, shape });
         let variant = ("[A-Z]{1,3}|\\PC{0,3}", prop::option::of(inner.clone()))
             .prop_map(|(name, content)| Variant { name, content });
         let boxed = inner.clone().prop_map(Box::new);

@@ -56,8 +56,8 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
     ) -> Result<Option<K::Value>, Refused> {
         for name in self.left.by_ref() {
             let member = self.answers.inside(name);
-            let is_left_out = self.answers.left_out.contains(&member)
-                || self.answers.blocked.contains(&member);
+            let is_left_out =
+                self.answers.left_out.contains(&member) || self.answers.blocked.contains(&member);
             if !is_left_out {
                 self.next = Some(name);
                 return seed.deserialize((*name).into_deserializer()).map(Some);

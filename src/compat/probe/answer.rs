@@ -16,6 +16,9 @@ use crate::compat::{Integer, OTHER, Shape, StrFormat, Variant};
 /// Types that are nested deeper are not gone into.
 const MAX_DEPTH: usize = 64;
 
+/// More questions are not answered in one attempt.
+const MAX_QUESTIONS: usize = 10_000;
+
 /// What a type is offered in place of the outermost integer.
 pub(super) const INTEGERS: [i128; 9] = [1, 0, 2, 10, 100, 1000, 2000, -1, 50];
 
@@ -51,8 +54,18 @@ pub(super) struct Asked {
     /// Which of how many candidates.
     pub(super) taken: usize,
     pub(super) of: usize,
-    /// Whether another answer leaves something out.
-    pub(super) is_way_around: bool,
+    pub(super) ways: Ways,
+}
+
+/// What another answer to a question changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ways {
+    /// A value.
+    All,
+    /// Whether something is there.
+    Around,
+    /// Which variant it is.
+    Variants,
 }
 
 /// A place at which the type refused what it had been answered, and what had been asked for it.
@@ -182,12 +195,13 @@ impl<'c> Answers<'c> {
             let value: T = serde_json::from_str(&serde_json::to_string(input).ok()?).ok()?;
             serde_json::to_string(&value).ok()
         };
+        let is_taken = value.is_ok();
         let sample = value.ok().and_then(|_| read(&input));
         if sample.is_none() && self.failed.is_empty() {
             let (path, start, end) = (String::new(), 0, self.log.len());
             self.failed.push(Frame { path, start, end });
         }
-        Attempt { shape, built: sample.map(|sample| (input, sample)) }
+        Attempt { shape, is_taken, built: sample.map(|sample| (input, sample)) }
     }
 
     /// Remembers what the types of this attempt look like, and tells where they are in its value.
@@ -198,7 +212,8 @@ impl<'c> Answers<'c> {
         }
         let places = std::mem::take(&mut self.places);
         for place in &places {
-            self.catalogue.types[place.index].built.extend(place.variant);
+            let built = &mut self.catalogue.types[place.index].built;
+            built.extend(place.variant.filter(|variant| !built.contains(variant)));
         }
         places
     }
@@ -214,9 +229,9 @@ impl<'c> Answers<'c> {
         }
     }
 
-    /// How many kinds of values are tried where any may be taken.
-    pub(super) fn kinds(&self) -> usize {
-        any_of(&[]).len()
+    /// What is tried where any value may be taken.
+    pub(super) fn kinds(&self) -> Vec<Value> {
+        any_of(&[])
     }
 
     fn place(&mut self, index: usize, variant: Option<usize>, members: &'static [&'static str]) {
@@ -261,16 +276,16 @@ impl<'c> Answers<'c> {
     }
 
     /// One of `of` candidates.
-    fn choose(&mut self, key: Key, of: usize, is_way_around: bool) -> usize {
+    fn choose(&mut self, key: Key, of: usize, ways: Ways) -> usize {
         let taken = self.chosen.get(&key).copied().unwrap_or_default().min(of.saturating_sub(1));
-        self.log.push(Asked { key, taken, of, is_way_around });
+        self.log.push(Asked { key, taken, of, ways });
         taken
     }
 
     /// Whether something is there, or nothing: that comes first for the least value.
     fn chooses_some(&mut self) -> bool {
         let key = self.key();
-        (self.choose(key, 2, true) == 0) != self.least
+        (self.choose(key, 2, Ways::Around) == 0) != self.least
     }
 
     /// Whether a type is being answered that holds itself: then there is none of what comes next.
@@ -300,7 +315,8 @@ impl<'a, 'c> Question<'a, 'c> {
         ask: impl FnOnce(Question<'_, '_>) -> Result<T, Refused>,
     ) -> (Result<T, Refused>, Shape, Value) {
         answers.path.push(step.into());
-        let asked = match answers.path.len() > MAX_DEPTH {
+        let is_too_much = answers.path.len() > MAX_DEPTH || answers.log.len() > MAX_QUESTIONS;
+        let asked = match is_too_much {
             true => Question::framed(answers, |_| Err(Refused::Other)),
             false => Question::framed(answers, ask),
         };
@@ -314,8 +330,7 @@ impl<'a, 'c> Question<'a, 'c> {
     ) -> (Result<T, Refused>, Shape, Value) {
         let (mut shape, mut input) = (Shape::Opaque, Value::Null);
         let (start, depth) = (answers.log.len(), answers.within.len());
-        let result =
-            ask(Question { answers: &mut *answers, shape: &mut shape, input: &mut input });
+        let result = ask(Question { answers: &mut *answers, shape: &mut shape, input: &mut input });
         match &result {
             // It got over what was refused inside of it.
             Ok(_) => {
@@ -357,7 +372,7 @@ impl<'a, 'c> Question<'a, 'c> {
                 let mut candidates = vec![outermost[0]];
                 candidates.extend(inner);
                 candidates.push(outermost[1]);
-                candidates[answers.choose(key, candidates.len(), false)]
+                candidates[answers.choose(key, candidates.len(), Ways::All)]
             }
         };
         *input = match (i64::try_from(number), u64::try_from(number)) {
@@ -381,7 +396,7 @@ impl<'a, 'c> Question<'a, 'c> {
         } else {
             [0.5, 1.0, 0.0, -0.5, 100.0]
         };
-        let number = candidates[self.answers.choose(key, candidates.len(), false)];
+        let number = candidates[self.answers.choose(key, candidates.len(), Ways::All)];
         *self.input = number.into();
         visitor.visit_f64(number)
     }
@@ -395,7 +410,7 @@ impl<'a, 'c> Question<'a, 'c> {
         };
         let nth = match answers.forced(&key) {
             Some(Forced::Candidate(nth)) => nth,
-            _ => answers.choose(key, StrFormat::ALL.len() + answers.words.len(), false),
+            _ => answers.choose(key, StrFormat::ALL.len() + answers.words.len(), Ways::All),
         };
         let example = match StrFormat::ALL.get(nth) {
             Some((_, _, example)) => example,
@@ -457,7 +472,7 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
         let candidates = any_of(answers.words);
         let nth = match answers.forced(&key) {
             Some(Forced::Candidate(nth)) => nth,
-            _ => answers.choose(key, candidates.len(), false),
+            _ => answers.choose(key, candidates.len(), Ways::All),
         };
         *input = candidates[nth].clone();
         match &candidates[nth] {
@@ -476,7 +491,7 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
         *self.shape = Shape::Bool;
         let key = self.answers.key();
-        let value = (self.answers.choose(key, 2, false) == 0) != self.answers.least;
+        let value = (self.answers.choose(key, 2, Ways::All) == 0) != self.answers.least;
         *self.input = value.into();
         visitor.visit_bool(value)
     }
@@ -683,7 +698,7 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
         }
         let fact = answers.leaf(&key, LeafKind::Enum);
         let is_tried_out = answers.forced(&key).is_some();
-        let variant = order[answers.choose(key, order.len(), true)];
+        let variant = order[answers.choose(key, order.len(), Ways::Variants)];
         answers.enter(index, Some(variant));
         answers.place(index, Some(variant), &[]);
         let depth = answers.within.len();

@@ -3,6 +3,8 @@
 //! What counts is whether the type refuses it at that place; what a type says of several members together
 //! is not tried out.
 
+use std::mem::discriminant;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -32,7 +34,10 @@ pub(super) enum Fact {
     /// `None`: it refuses all that were tried.
     Integer(Option<Integer>),
     /// Whether it takes all kinds of values, and which of the candidates.
-    Kinds { all: bool, taken: Vec<usize> },
+    Kinds {
+        all: bool,
+        taken: Vec<usize>,
+    },
     /// Whether it takes variants that it does not know.
     Open(bool),
 }
@@ -47,7 +52,7 @@ impl Answers<'_> {
                 LeafKind::Text => Fact::Text(self.format::<T>(&leaf)),
                 LeafKind::Integer(integer) => Fact::Integer(self.limits::<T>(&leaf, integer)),
                 LeafKind::Any => {
-                    let count = self.kinds();
+                    let count = self.kinds().len();
                     let taken: Vec<usize> = (0..count)
                         .filter(|nth| self.takes::<T>(&leaf, Forced::Candidate(*nth)))
                         .collect();
@@ -63,10 +68,10 @@ impl Answers<'_> {
     fn takes<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf, forced: Forced) -> bool {
         self.forced = Some((leaf.key.clone(), forced));
         self.was_forced = false;
-        let is_built = self.attempt::<T>().built.is_some();
+        let is_taken = self.attempt::<T>().is_taken;
         self.forced = None;
         let refused_here = self.failed.first().is_some_and(|frame| frame.path == leaf.key.0);
-        self.was_forced && (is_built || !refused_here)
+        self.was_forced && (is_taken || !refused_here)
     }
 
     fn format<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> StrFormat {
@@ -114,14 +119,16 @@ impl Answers<'_> {
         Some(Integer { least: limit(least), most: limit(most), ..integer })
     }
 
-    /// Values with each kind that a place takes, where it takes several and not all.
+    /// Values with one of each kind that a place takes, where it takes several and not all.
     pub(super) fn others<T: Serialize + DeserializeOwned>(&mut self) -> Vec<String> {
-        let mut others = Vec::new();
+        let (mut others, kinds) = (Vec::new(), self.kinds());
         for leaf in std::mem::take(&mut self.leaves) {
             let Some(Fact::Kinds { all: false, taken }) = self.known().facts.get(&leaf.id) else {
                 continue;
             };
-            for nth in taken.clone() {
+            let mut first_of_kinds = taken.clone();
+            first_of_kinds.dedup_by_key(|nth| discriminant(&kinds[*nth]));
+            for nth in first_of_kinds {
                 self.forced = Some((leaf.key.clone(), Forced::Candidate(nth)));
                 let built = self.attempt::<T>().built;
                 self.forced = None;

@@ -4,12 +4,10 @@
 //! whole: only answers within that place are changed. So the work grows with the number of places, and not
 //! with the number of their combinations, and one place that refuses everything does not hide the others.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::{Answers, Frame, Refused, is_inside};
+use super::answer::{Answers, Frame, Refused, Ways, is_inside};
 use super::{Built, Pass};
 use crate::compat::Shape;
 
@@ -22,6 +20,8 @@ const MAX_TRIES: usize = 200;
 /// What was made of an attempt.
 pub(super) struct Attempt {
     pub(super) shape: Shape,
+    /// Whether the type took what it was given, be it as JSON or not.
+    pub(super) is_taken: bool,
     /// What the type was given, and the value as it writes it.
     pub(super) built: Option<(serde_json::Value, String)>,
 }
@@ -52,6 +52,9 @@ impl Answers<'_> {
             // One of the two is left out from now on.
             return true;
         }
+        if why == Some(Refused::NotYet) {
+            return self.another_variant();
+        }
         for frame in std::mem::take(&mut self.failed) {
             if self.blocked.contains(&frame.path) {
                 continue;
@@ -60,31 +63,42 @@ impl Answers<'_> {
             let tries = self.tries.entry(frame.path.clone()).or_default();
             *tries += 1;
             let is_hopeless = holds_blocked && why == Some(Refused::Missing);
-            if !is_hopeless && *tries <= MAX_TRIES && self.advance(&frame, holds_blocked) {
+            let ways = if holds_blocked { Ways::Around } else { Ways::All };
+            if !is_hopeless && *tries <= MAX_TRIES && self.advance(&frame, ways) {
                 return true;
             }
-            if why == Some(Refused::NotYet) {
-                continue;
-            }
-            self.block(frame);
+            // Given up: from now on it is left out.
+            self.begin_anew(&frame);
             self.record::<T>();
+            self.blocked.insert(frame.path);
             return true;
         }
         false
     }
 
-    /// Goes on to the next answers within a place, the last of them first. Where something inside is blocked,
-    /// only what could avoid it is changed.
-    fn advance(&mut self, frame: &Frame, only_ways_around: bool) -> bool {
+    /// A type holds itself, and none of its variants is known to come to an end: another one is tried, and
+    /// only then an empty list, which would not show what is in it.
+    fn another_variant(&mut self) -> bool {
+        let frames = std::mem::take(&mut self.failed);
+        for ways in [Ways::Variants, Ways::Around] {
+            if frames.iter().any(|frame| self.advance(frame, ways)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Goes on to the next answers within a place, the last of them first.
+    fn advance(&mut self, frame: &Frame, ways: Ways) -> bool {
         let asked = self.log.get(frame.start..frame.end).unwrap_or_default();
         let mut used_up = Vec::new();
         for question in asked.iter().rev() {
-            if only_ways_around && !question.is_way_around {
+            if question.ways < ways {
                 continue;
             }
             if question.taken + 1 < question.of {
                 self.chosen.insert(question.key.clone(), question.taken + 1);
-                used_up.iter().for_each(|key| drop(self.chosen.remove(key)));
+                self.chosen.retain(|key, _| !used_up.contains(key));
                 return true;
             }
             used_up.push(question.key.clone());
@@ -92,13 +106,12 @@ impl Answers<'_> {
         false
     }
 
-    /// Gives a place up: from now on it is left out.
-    fn block(&mut self, frame: Frame) {
+    /// The first answers again, within a place.
+    fn begin_anew(&mut self, frame: &Frame) {
         let asked = self.log.get(frame.start..frame.end).unwrap_or_default();
         for question in asked {
             self.chosen.remove(&question.key);
         }
-        self.blocked.insert(frame.path);
     }
 
     /// Tries out what the places of the last attempt take, and remembers what was seen of the types. Says
@@ -106,7 +119,7 @@ impl Answers<'_> {
     fn record<T: Serialize + DeserializeOwned>(&mut self) -> (Pass, bool) {
         self.attempt::<T>();
         self.explore::<T>();
-        let Attempt { shape, built } = self.attempt::<T>();
+        let Attempt { shape, built, .. } = self.attempt::<T>();
         let places = self.keep();
         let built = built.map(|(input, sample)| {
             let others = Vec::new();
@@ -126,13 +139,12 @@ impl Answers<'_> {
     /// that lead to others.
     pub(super) fn order_of_variants(&self, index: usize, count: usize) -> Vec<usize> {
         let catalogue = self.known();
-        let built: &BTreeSet<usize> = &catalogue.types[index].built;
-        let mut order: Vec<usize> = (0..count).collect();
+        let built = &catalogue.types[index].built;
         if self.is_within(index) {
-            // It holds itself: what was built before is known to come to an end.
-            order.retain(|variant| built.contains(variant));
-            return order;
+            // It holds itself: what was built first is known to come to an end without the others.
+            return built.clone();
         }
+        let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|variant| {
             let is_built = built.contains(variant);
             (is_built, is_built && !catalogue.leads_on(index, *variant))

@@ -61,12 +61,34 @@ impl From<Id> for String {
     }
 }
 
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+struct Percent(u8);
+
+impl TryFrom<u8> for Percent {
+    type Error = &'static str;
+
+    fn try_from(number: u8) -> Result<Self, &'static str> {
+        (1..=100).contains(&number).then_some(Self(number)).ok_or("no percentage")
+    }
+}
+
+impl From<Percent> for u8 {
+    fn from(percent: Percent) -> Self {
+        percent.0
+    }
+}
+
 #[test]
 fn types_that_validate_are_given_what_they_take() {
     assert_eq!(shape::<Id>(), "str(uuid)");
     assert_eq!(shape::<chrono::DateTime<chrono::Utc>>(), "str(date-time)");
     assert_eq!(shape::<chrono::NaiveDate>(), "str(date)");
-    assert_eq!(shape::<NonZeroU32>(), "u32");
+    assert_eq!(shape::<NonZeroU32>(), "u32(1..)");
+    assert_eq!(shape::<std::num::NonZeroI8>(), "i8(!0)");
+    assert_eq!(shape::<Percent>(), "u8(1..100)");
+    assert_eq!(shape::<Vec<Percent>>(), "[u8(1..100)]");
+    assert_eq!(shape::<std::time::Duration>(), "{secs: u64, nanos: u32, !}");
     assert_eq!(shape::<std::net::IpAddr>(), "str(ip)");
     assert_eq!(shape::<Vec<Id>>(), "[str(uuid)]");
 }
@@ -164,4 +186,191 @@ fn what_cannot_be_probed_is_opaque_and_has_the_samples_that_are_given() {
     let given = [r#"{"is":"A","a":1}"#.to_owned()];
     let probed = probe::<Tagged>(&mut Catalogue::default(), &given);
     assert_eq!(probed, Probed { shape: Shape::Opaque, samples: given.to_vec() });
+}
+
+#[derive(Serialize, Deserialize)]
+enum Card {
+    Debit,
+    Credit,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Bank {
+    Sepa,
+    Swift { bic: Option<String> },
+}
+
+#[derive(Serialize, Deserialize)]
+enum By {
+    Card(Card),
+    Bank(Vec<Bank>),
+    Cash,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Paid {
+    first: Option<By>,
+    rest: BTreeMap<String, By>,
+}
+
+#[test]
+fn each_variant_is_reached_wherever_it_is() {
+    assert_eq!(
+        shape::<Paid>(),
+        "{first?: By?, rest: map<str, By>} Bank = enum {Sepa, Swift: {bic?: str?}} \
+         By = enum {Card: Card, Bank: [Bank], Cash} Card = enum {Debit, Credit}"
+    );
+}
+
+#[derive(Serialize, Deserialize)]
+enum Currency {
+    Aed,
+    Aud,
+    Brl,
+    Cad,
+    Chf,
+    Cny,
+    Czk,
+    Dkk,
+    Eur,
+    Gbp,
+    Huf,
+    Inr,
+    Jpy,
+    Nok,
+}
+
+#[test]
+fn an_enum_of_many_has_them_all_and_few_samples() {
+    let all = shape::<Currency>();
+    assert!(all.ends_with("Jpy, Nok}"), "{all}");
+    assert_eq!(samples::<Currency>().len(), MAX_SAMPLES - 1);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Range<T> {
+    from: T,
+    to: T,
+}
+
+mod same {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct Point {
+        lat: u8,
+        lon: u8,
+    }
+}
+
+#[test]
+fn a_generic_type_at_two_types_is_two() {
+    assert_eq!(
+        shape::<(Range<u32>, Range<String>, Range<u32>)>(),
+        "(Range, Range_2, Range) Range = {from: u32, to: u32} Range_2 = {from: str, to: str}"
+    );
+    assert_eq!(
+        shape::<(Point, same::Point)>(),
+        "(Point, Point_2) Point = {lat: f64, lon: f64} Point_2 = {lat: u8, lon: u8}"
+    );
+}
+
+/// Three lower-case letters.
+fn lower<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        true => Ok(text),
+        false => Err(serde::de::Error::custom("three lower-case letters")),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Price {
+    #[serde(deserialize_with = "lower")]
+    currency: String,
+    cents: i64,
+    kind: Kind,
+    note: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    price: Price,
+    old_price: Option<Price>,
+    more: Vec<Price>,
+    seats: u8,
+}
+
+#[test]
+fn a_rule_of_its_own_hides_nothing_but_its_member() {
+    let price = "{currency: str(own), cents: i64, kind: Kind, note?: str?}";
+    let kind = "Kind = enum {Short, Long: u16, Shared: {with: [Point], by?: u8?}, Pair: (u8, u8)}";
+    let point = "Point = {lat: f64, lon: f64}";
+    assert_eq!(shape::<Price>(), format!("{price} {kind} {point}"));
+    assert_eq!(
+        shape::<Order>(),
+        format!(
+            "{{price: Price, old_price?: Price?, more: [Price], seats: u8}} {kind} {point} Price = {price}"
+        )
+    );
+    assert!(samples::<Order>().is_empty());
+}
+
+#[test]
+fn a_sample_shows_what_a_rule_takes() {
+    let given = [r#"{"currency":"eur","cents":1,"kind":"Short","note":null}"#.to_owned()];
+    let probed = probe::<Price>(&mut Catalogue::default(), &given);
+    assert!(probed.samples.len() > 4, "{:#?}", probed.samples);
+    assert!(probed.samples.iter().all(|sample| sample.contains(r#""currency":"eur""#)));
+}
+
+#[derive(Serialize, Deserialize)]
+enum State {
+    Open,
+    Closed,
+    #[serde(other)]
+    Unknown,
+}
+
+#[test]
+fn an_enum_that_takes_unknown_variants_says_so() {
+    assert_eq!(shape::<State>(), "enum {Open, Closed, Unknown, \"*\"}");
+    assert_eq!(shape::<Card>(), "enum {Debit, Credit}");
+}
+
+#[derive(Serialize, Deserialize)]
+enum Expression {
+    Sum(Box<Expression>, Box<Expression>),
+    Not(Box<Expression>),
+    Any(Vec<Expression>),
+    Number(i64),
+}
+
+#[test]
+fn a_type_that_holds_itself_ends() {
+    assert_eq!(
+        shape::<Expression>(),
+        "enum {Sum: (Expression, Expression), Not: Expression, Any: [Expression], Number: i64} \
+         Expression = enum {Sum: (Expression, Expression), Not: Expression, Any: [Expression], Number: i64}"
+    );
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Amount {
+    Cents(u32),
+    Text(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Due {
+    amount: Amount,
+    tagged: Option<Tagged>,
+    any: serde_json::Value,
+}
+
+#[test]
+fn what_takes_several_kinds_is_opaque_and_has_a_sample_of_each() {
+    assert_eq!(shape::<Due>(), "{amount: opaque, tagged?: opaque?, any: any}");
+    let samples = samples::<Due>();
+    assert!(samples.iter().any(|sample| sample.contains(r#""amount":0"#)), "{samples:#?}");
+    assert!(samples.iter().any(|sample| sample.contains(r##""amount":"""##)), "{samples:#?}");
 }

@@ -1,0 +1,240 @@
+//! Changes that teams make to a type whose values are stored: what the lock files say of each, and what then
+//! happens to a row that was written before. The table of `docs/changing-a-request.md` is this one.
+//!
+//! A row has a value of the type as its parameters and as the output of its first phase, and stands behind
+//! that phase when the new build comes.
+
+use std::path::Path;
+
+use atomic_phases::__private::{self as private, Definition, Isolation, Phase, PhaseKind};
+use atomic_phases::compat::{
+    Definitions, Finding, Level, Lint, Mode, ValueType, check_locks, compare_with,
+};
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::phase::{ForeignError, Output, Reconciled};
+use atomic_phases::simulation::{Database, Memory};
+use atomic_phases::worker::Completer;
+use atomic_phases::{Batch, Engine, ForeignCall, PhaseError, Reply, Tx};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::support::work::config;
+use crate::support::{key, scope};
+
+/// A request whose parameters, and whose first output, are a `T`.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct Holds<T>(T);
+
+const fn local(name: &'static str) -> Phase {
+    let kind = PhaseKind::Local(Isolation::ReadCommitted);
+    Phase { name, was: &[], kind, commit: false, timeout: None, reconciles: false }
+}
+
+const PHASES: &[Phase] = &[local("noted"), local("answered")];
+
+impl<T: Output + Sync> private::Phases<Memory, ()> for Holds<T> {
+    fn run_local<'a>(
+        &'a self,
+        index: usize,
+        _: &'a mut Tx<'_, Memory>,
+        inputs: &'a private::PhaseInputs<'a, ()>,
+    ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
+        Box::pin(async move {
+            if index == 0 {
+                return private::output(&self.0);
+            }
+            if inputs.context().attempt() == 1 {
+                return Err(PhaseError::retryable("asked for"));
+            }
+            let noted: T = inputs.output(0)?;
+            let known = serde_json::to_string(&(&self.0, &noted)).unwrap();
+            Ok(private::Step::Reply(Reply::text(200, known)))
+        })
+    }
+
+    fn run_batch<'a>(
+        &'a self,
+        _: usize,
+        _: &'a mut Batch<'_, Memory>,
+        _: &'a private::PhaseInputs<'a, ()>,
+    ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
+        private::no_such_phase()
+    }
+
+    fn run_foreign<'a>(
+        &'a self,
+        _: usize,
+        _: ForeignCall,
+        _: &'a private::PhaseInputs<'a, ()>,
+    ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
+        private::no_such_phase()
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        _: usize,
+        _: &'a private::PhaseInputs<'a, ()>,
+    ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
+        private::no_such_phase()
+    }
+
+    fn reads(&self, _: usize, output: &RawValue, _: usize) -> bool {
+        serde_json::from_str::<T>(output.get()).is_ok()
+    }
+}
+
+impl<T: Output + Sync> RequestDefinition<Memory, ()> for Holds<T> {
+    const DEFINITION: Definition = Definition { name: "pay", version: 1, phases: PHASES };
+
+    fn outputs() -> Vec<ValueType> {
+        vec![ValueType::of::<T>()]
+    }
+}
+
+/// What a row with a value of before comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Row {
+    GoesOn,
+    /// It goes on, and something that it had stored is not known any more.
+    GoesOnWithout,
+    Fails,
+}
+
+struct Change {
+    what: &'static str,
+    findings: Vec<Finding>,
+    /// As `locked!` says it.
+    told: Option<String>,
+    row: Row,
+}
+
+/// What becomes of the rows with these values, the worst of them.
+async fn change<B, A>(what: &'static str, values: &[&str]) -> Change
+where
+    B: Output + Sync,
+    A: Output + Sync,
+{
+    let (before, after) = (
+        || Definitions::<Memory>::new().with::<Holds<B>>(),
+        || Definitions::<Memory>::new().with::<Holds<A>>(),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let check = |definitions: &Definitions<Memory>, mode| {
+        check_locks(definitions, dir.path(), Path::new("phases"), &mode)
+    };
+    check(&before(), Mode::Update).unwrap();
+    check(&before(), Mode::Check).unwrap();
+    let told = check(&after(), Mode::Check).err().map(|error| error.to_string());
+    let findings = compare_with(&before().locks(), &after().locks(), &after());
+    let mut row = Row::GoesOn;
+    for value in values {
+        row = row.max(across::<B, A>(what, value).await);
+    }
+    Change { what, findings, told, row }
+}
+
+async fn across<B, A>(what: &str, value: &str) -> Row
+where
+    B: Output + Sync,
+    A: Output + Sync,
+{
+    let db = Memory::connect(&Database::default());
+    let request: Holds<B> = serde_json::from_str(value).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let stored = serde_json::to_value(&request.0).unwrap();
+    let old = Engine::builder(db.clone()).register::<Holds<B>>().build().unwrap();
+    crate::support::failed(old.call(&scope(), &key("k"), request).await);
+    db.database().set_clock_forward(std::time::Duration::from_secs(7200));
+    let new = Engine::builder(db).register::<Holds<A>>().build().unwrap();
+    Completer::new(&new, config()).run_once().await.unwrap();
+    let status = new.status(&scope(), &key("k")).await.unwrap().unwrap();
+    let Some(reply) = status.reply else { return Row::Fails };
+    let known: Value = serde_json::from_slice(reply.bytes()).unwrap();
+    let left: Vec<Value> = [0, 1].into_iter().flat_map(|index| leaves(&known[index])).collect();
+    match leaves(&stored).iter().all(|leaf| left.contains(leaf)) {
+        true => Row::GoesOn,
+        false => Row::GoesOnWithout,
+    }
+}
+
+/// The numbers, strings and truth values in a value.
+fn leaves(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(elements) => elements.iter().flat_map(leaves).collect(),
+        Value::Object(members) => members.values().flat_map(leaves).collect(),
+        Value::Null => Vec::new(),
+        // An integer that is read as a float is the same number.
+        Value::Number(number) => vec![number.as_f64().unwrap_or_default().into()],
+        other => vec![other.clone()],
+    }
+}
+
+impl Change {
+    fn level(&self) -> Level {
+        let levels = self.findings.iter().map(|finding| finding.lint.level());
+        levels.max().unwrap_or(Level::Allow)
+    }
+
+    /// The lints, each once; what a new form costs at a rollback is in a column of its own.
+    fn lints(&self, of_rollback: bool) -> Vec<Lint> {
+        let mut lints: Vec<Lint> = self.findings.iter().map(|finding| finding.lint).collect();
+        let is_of_rollback = |lint: &Lint| {
+            [Lint::RequestNotRollbackable, Lint::OutputNotRollbackable].contains(lint)
+        };
+        lints.retain(|lint| is_of_rollback(lint) == of_rollback);
+        lints.sort_unstable();
+        lints.dedup();
+        lints
+    }
+
+    /// Its line in the table of the book.
+    fn line(&self) -> String {
+        let verdict = match self.level() {
+            Level::Allow if self.findings.is_empty() => "fine",
+            Level::Allow => "fine, noted",
+            Level::Warn => "warning",
+            Level::Deny | Level::Never => "**refused**",
+        };
+        let row = match self.row {
+            Row::GoesOn => "goes on",
+            Row::GoesOnWithout => "goes on, without what is gone",
+            Row::Fails => "fails",
+        };
+        let lints = self.lints(false);
+        let lints: Vec<String> = lints.iter().map(|lint| format!("`{lint}`")).collect();
+        let lints = if lints.is_empty() { "–".to_owned() } else { lints.join(", ") };
+        let back = match self.lints(true).is_empty() {
+            true => "reads the new rows",
+            false => "does not read all new rows",
+        };
+        format!("| {} | {verdict} | {lints} | {row} | {back} |", self.what)
+    }
+}
+
+mod types;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_what_is_said_of_a_change_of_a_type_is_what_happens_to_a_row() {
+    let changes = types::changes().await;
+    for change in &changes {
+        let Change { what, findings, row, told, .. } = change;
+        let lints = change.lints(false);
+        let denied = change.level() >= Level::Deny;
+        let place = format!("{what}: {row:?} {findings:#?}\n{}", told.as_deref().unwrap_or("-"));
+        match row {
+            Row::GoesOn => assert!(!denied, "refused, and no row shows why: {place}"),
+            Row::GoesOnWithout => {
+                let is_told = lints.contains(&Lint::MemberDropped) || denied;
+                assert!(is_told, "something is lost, and nobody says so: {place}");
+            }
+            Row::Fails => assert!(denied, "a row fails, and nobody says so: {place}"),
+        }
+        let says_fine = told.as_ref().is_none_or(|told| told.contains("No row is lost by this"));
+        assert_eq!(says_fine, !denied, "{place}");
+    }
+    let book = include_str!("../../docs/changing-a-request.md");
+    let lines: Vec<String> = changes.iter().map(Change::line).collect();
+    let missing = lines.iter().filter(|line| !book.contains(line.as_str())).count();
+    assert_eq!(missing, 0, "the table of docs/changing-a-request.md is\n{}", lines.join("\n"));
+}

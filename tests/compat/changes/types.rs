@@ -1,0 +1,273 @@
+//! The changes: a type before and after, and values of rows that were written before.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Change, change};
+
+/// Types of one name in two builds.
+macro_rules! builds {
+    ($($module:ident { $($items:item)* })*) => {
+        $(mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)] $items)*
+        })*
+    };
+}
+
+macro_rules! changes {
+    ($($what:literal: $before:ty => $after:ty, $($value:literal),+;)*) => {
+        /// All of them, carried out.
+        pub(super) async fn changes() -> Vec<Change> {
+            vec![$(change::<$before, $after>($what, &[$($value),+]).await),*]
+        }
+    };
+}
+
+builds! {
+    plain { pub struct Pay { pub cents: u32, pub tip: Option<u32> } }
+    with_note { pub struct Pay { pub cents: u32, pub tip: Option<u32>, pub note: Option<String> } }
+    with_default {
+        pub struct Pay { pub cents: u32, pub tip: Option<u32>, #[serde(default)] pub seats: u8 }
+    }
+    with_required { pub struct Pay { pub cents: u32, pub tip: Option<u32>, pub currency: String } }
+    renamed { pub struct Pay { pub cents: u32, pub gratuity: Option<u32> } }
+    renamed_with_alias {
+        pub struct Pay { pub cents: u32, #[serde(alias = "tip")] pub gratuity: Option<u32> }
+    }
+    without_tip { pub struct Pay { pub cents: u32 } }
+    closed {
+        #[serde(deny_unknown_fields)]
+        pub struct Pay { pub cents: u32, pub tip: Option<u32> }
+    }
+    closed_without_tip {
+        #[serde(deny_unknown_fields)]
+        pub struct Pay { pub cents: u32 }
+    }
+    skipped { pub struct Pay { pub cents: u32, #[serde(skip)] pub tip: Option<u32> } }
+    not_written {
+        pub struct Pay {
+            pub cents: u32,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub tip: Option<u32>,
+        }
+    }
+    required_tip { pub struct Pay { pub cents: u32, pub tip: u32 } }
+    tip_with_default { pub struct Pay { pub cents: u32, #[serde(default)] pub tip: u32 } }
+    two_words { pub struct Pay { pub user_id: u32, pub in_cents: u32 } }
+    camel {
+        #[serde(rename_all = "camelCase")]
+        pub struct Pay { pub user_id: u32, pub in_cents: u32 }
+    }
+    camel_with_aliases {
+        #[serde(rename_all = "camelCase")]
+        pub struct Pay {
+            #[serde(alias = "user_id")]
+            pub user_id: u32,
+            #[serde(alias = "in_cents")]
+            pub in_cents: u32,
+        }
+    }
+    newtype { pub struct Cents(pub u32); pub struct Pay { pub cents: Cents, pub tip: Option<u32> } }
+    transparent {
+        #[serde(transparent)]
+        pub struct Cents { pub cents: u32 }
+        pub struct Pay { pub cents: Cents, pub tip: Option<u32> }
+    }
+    boxed { pub struct Pay { pub cents: Box<u32>, pub tip: Box<Option<u32>> } }
+    point { pub struct Point { pub lat: u8, pub lon: u8 } pub struct Pay { pub at: Point, pub by: u8 } }
+    point_tuple { pub struct Point(pub u8, pub u8); pub struct Pay { pub at: Point, pub by: u8 } }
+    flat {
+        pub struct Point { pub lat: u8, pub lon: u8 }
+        pub struct Pay { #[serde(flatten)] pub at: Point, pub by: u8 }
+    }
+    flat_twice {
+        pub struct Point { pub lat: u8, pub lon: u16 }
+        pub struct Pay { #[serde(flatten)] pub at: Point, pub by: u8 }
+    }
+    flat_narrow {
+        pub struct Point { pub lat: u8, pub lon: bool }
+        pub struct Pay { #[serde(flatten)] pub at: Point, pub by: u8 }
+    }
+    by_two { pub enum By { Card, Cash } pub struct Pay { pub by: By } }
+    by_three { pub enum By { Card, Cash, Bank } pub struct Pay { pub by: By } }
+    by_renamed { pub enum By { Card, #[serde(rename = "Coins")] Cash } pub struct Pay { pub by: By } }
+    by_cash { pub enum By { Card, Cash(u8) } pub struct Pay { pub by: By } }
+    by_coins { pub enum By { Card, #[serde(alias = "Cash")] Coins(u8) } pub struct Pay { pub by: By } }
+    by_other { pub enum By { Card, #[serde(other)] Unknown } pub struct Pay { pub by: By } }
+    by_data { pub enum By { Card { last: u16 }, Cash } pub struct Pay { pub by: By } }
+    by_more_data {
+        pub enum By { Card { last: u16, brand: Option<String> }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    by_less_data { pub enum By { Card { last: u8 }, Cash } pub struct Pay { pub by: By } }
+    by_tag {
+        #[serde(tag = "kind")]
+        pub enum By { Card { last: u16 }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    by_tag_narrow {
+        #[serde(tag = "kind")]
+        pub enum By { Card { last: bool }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    by_content {
+        #[serde(tag = "kind", content = "of")]
+        pub enum By { Card { last: u16 }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    nested {
+        pub enum Card { Debit, Credit }
+        pub enum Bank { Sepa, Swift }
+        pub enum By { Card(Card), Bank(Bank) }
+        pub struct Pay { pub by: By }
+    }
+    nested_without {
+        pub enum Card { Debit, Credit }
+        pub enum Bank { Sepa }
+        pub enum By { Card(Card), Bank(Bank) }
+        pub struct Pay { pub by: By }
+    }
+    either {
+        #[serde(untagged)]
+        pub enum Cents { Number(u32), Text(String) }
+        pub struct Pay { pub cents: Cents, pub tip: Option<u32> }
+    }
+    text { pub struct Pay { pub cents: String, pub tip: Option<u32> } }
+    tree { pub struct Pay { pub cents: u32, pub parts: Vec<Pay> } }
+    tree_with_note { pub struct Pay { pub cents: u32, pub parts: Vec<Pay>, pub note: Option<u8> } }
+    tree_with_required { pub struct Pay { pub cents: u32, pub parts: Vec<Pay>, pub note: u8 } }
+    range { pub struct Range<T> { pub from: T, pub to: T }
+        pub struct Pay { pub seats: Range<u8>, pub days: Range<String> } }
+    range_narrow { pub struct Range<T> { pub from: T, pub to: T }
+        pub struct Pay { pub seats: Range<u8>, pub days: Range<chrono::NaiveDate> } }
+    own { pub struct Pay { #[serde(deserialize_with = "lower")] pub currency: String, pub cents: i64 } }
+    own_narrow {
+        pub struct Pay { #[serde(deserialize_with = "lower")] pub currency: String, pub cents: u8 }
+    }
+    own_with_note {
+        pub struct Pay {
+            #[serde(deserialize_with = "lower")]
+            pub currency: String,
+            pub cents: i64,
+            pub note: Option<u8>,
+        }
+    }
+    at { pub struct Pay { pub at: chrono::DateTime<chrono::Utc> } }
+    at_seconds {
+        pub struct Pay {
+            #[serde(with = "chrono::serde::ts_seconds")]
+            pub at: chrono::DateTime<chrono::Utc>,
+        }
+    }
+    at_text { pub struct Pay { pub at: String } }
+}
+
+/// Three lower-case letters: a rule that no probing knows.
+fn lower<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        true => Ok(text),
+        false => Err(serde::de::Error::custom("three lower-case letters")),
+    }
+}
+
+changes! {
+    "a member comes: `Option<T>`":
+        plain::Pay => with_note::Pay, r#"{"cents":1,"tip":2}"#;
+    "a member comes, with `#[serde(default)]`":
+        plain::Pay => with_default::Pay, r#"{"cents":1,"tip":2}"#;
+    "a member comes, and has to be there":
+        plain::Pay => with_required::Pay, r#"{"cents":1,"tip":2}"#;
+    "an optional member has another name":
+        plain::Pay => renamed::Pay, r#"{"cents":1,"tip":2}"#;
+    "an optional member has another name, and `#[serde(alias)]`":
+        plain::Pay => renamed_with_alias::Pay, r#"{"cents":1,"tip":2}"#;
+    "a member goes":
+        plain::Pay => without_tip::Pay, r#"{"cents":1,"tip":2}"#;
+    "a member gets `#[serde(skip)]`":
+        plain::Pay => skipped::Pay, r#"{"cents":1,"tip":2}"#;
+    "`deny_unknown_fields` comes":
+        plain::Pay => closed::Pay, r#"{"cents":1,"tip":2}"#;
+    "a member goes, where unknown ones are refused":
+        plain::Pay => closed_without_tip::Pay, r#"{"cents":1,"tip":2}"#;
+    "`skip_serializing_if` comes":
+        plain::Pay => not_written::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":1,"tip":null}"#;
+    "`Option<T>` becomes `T`":
+        plain::Pay => required_tip::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":1,"tip":null}"#;
+    "`T` becomes `Option<T>`":
+        required_tip::Pay => plain::Pay, r#"{"cents":1,"tip":2}"#;
+    "`#[serde(default)]` goes":
+        tip_with_default::Pay => required_tip::Pay, r#"{"cents":1,"tip":2}"#;
+    "`rename_all` comes":
+        two_words::Pay => camel::Pay, r#"{"user_id":1,"in_cents":2}"#;
+    "`rename_all` comes, with an alias for each":
+        two_words::Pay => camel_with_aliases::Pay, r#"{"user_id":1,"in_cents":2}"#;
+    "`i64` becomes `i32`": i64 => i32, "1", "2147483648";
+    "`u32` becomes `i32`": u32 => i32, "1", "4294967295";
+    "`u32` becomes `u64`": u32 => u64, "4294967295";
+    "`u64` becomes `NonZeroU64`": u64 => NonZeroU64, "1", "0";
+    "`NonZeroU64` becomes `u64`": NonZeroU64 => u64, "1";
+    "`u32` becomes `f64`": u32 => f64, "1";
+    "`f64` becomes `i64`": f64 => i64, "1.5";
+    "`u32` becomes `String`": plain::Pay => text::Pay, r#"{"cents":1,"tip":2}"#;
+    "`u32` becomes an untagged enum of `u32` and `String`":
+        plain::Pay => either::Pay, r#"{"cents":1,"tip":2}"#;
+    "an untagged enum loses one of its forms":
+        either::Pay => plain::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":"x","tip":2}"#;
+    "`String` becomes an enum": String => by_two::By, r#""Card""#, r#""Coupon""#;
+    "`String` becomes a date": String => chrono::NaiveDate, r#""2000-01-01""#, r#""""#;
+    "a date becomes `String`": chrono::NaiveDate => String, r#""2000-01-01""#;
+    "a time becomes one in seconds, by `with`":
+        at::Pay => at_seconds::Pay, r#"{"at":"2000-01-01T00:00:00Z"}"#;
+    "a time becomes `String`": at::Pay => at_text::Pay, r#"{"at":"2000-01-01T00:00:00Z"}"#;
+    "`T` becomes a newtype of `T`": plain::Pay => newtype::Pay, r#"{"cents":1,"tip":2}"#;
+    "`T` becomes a `transparent` struct": plain::Pay => transparent::Pay, r#"{"cents":1,"tip":2}"#;
+    "`T` becomes `Box<T>`": plain::Pay => boxed::Pay, r#"{"cents":1,"tip":2}"#;
+    "`Option<T>` becomes `Option<Option<T>>`":
+        Option<u8> => Option<Option<u8>>, "1", "null";
+    "a struct becomes a tuple": point::Pay => point_tuple::Pay, r#"{"at":{"lat":1,"lon":2},"by":3}"#;
+    "a tuple becomes a struct of as many": point_tuple::Pay => point::Pay, r#"{"at":[1,2],"by":3}"#;
+    "a tuple becomes a `Vec`": (u8, u8) => Vec<u8>, "[1,2]";
+    "a `Vec` becomes a tuple": Vec<u8> => (u8, u8), "[1,2]", "[]";
+    "keys of a map become numbers":
+        BTreeMap<String, u8> => BTreeMap<u16, u8>, r#"{"1":1}"#, r#"{"a":1}"#;
+    "keys of a map become strings": BTreeMap<u16, u8> => BTreeMap<String, u8>, r#"{"1":1}"#;
+    "a struct is flattened": point::Pay => flat::Pay, r#"{"at":{"lat":1,"lon":2},"by":3}"#;
+    "a member of a flattened struct is widened":
+        flat::Pay => flat_twice::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
+    "a member of a flattened struct has another type":
+        flat::Pay => flat_narrow::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
+    "a variant comes": by_two::Pay => by_three::Pay, r#"{"by":"Card"}"#;
+    "a variant goes": by_three::Pay => by_two::Pay, r#"{"by":"Card"}"#, r#"{"by":"Bank"}"#;
+    "a variant has another name": by_two::Pay => by_renamed::Pay, r#"{"by":"Cash"}"#;
+    "a variant has another name, and `#[serde(alias)]`":
+        by_cash::Pay => by_coins::Pay, r#"{"by":{"Cash":7}}"#;
+    "a variant goes, and `#[serde(other)]` comes": by_two::Pay => by_other::Pay, r#"{"by":"Cash"}"#;
+    "a variant holds something now": by_two::Pay => by_data::Pay, r#"{"by":"Card"}"#;
+    "a member of a variant comes: `Option<T>`":
+        by_data::Pay => by_more_data::Pay, r#"{"by":{"Card":{"last":9}}}"#;
+    "a member of a variant is narrowed":
+        by_data::Pay => by_less_data::Pay, r#"{"by":{"Card":{"last":999}}}"#;
+    "a variant inside of a variant goes":
+        nested::Pay => nested_without::Pay, r#"{"by":{"Bank":"Swift"}}"#;
+    "`tag` comes": by_data::Pay => by_tag::Pay, r#"{"by":{"Card":{"last":9}}}"#, r#"{"by":"Cash"}"#;
+    "`content` comes to a `tag`":
+        by_tag::Pay => by_content::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
+    "a member of a tagged variant has another type":
+        by_tag::Pay => by_tag_narrow::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
+    "a recursive type gets an optional member":
+        tree::Pay => tree_with_note::Pay, r#"{"cents":1,"parts":[{"cents":2,"parts":[]}]}"#;
+    "a recursive type gets a member that has to be there":
+        tree::Pay => tree_with_required::Pay, r#"{"cents":1,"parts":[{"cents":2,"parts":[]}]}"#;
+    "one instance of a generic type is narrowed":
+        range::Pay => range_narrow::Pay,
+        r#"{"seats":{"from":1,"to":2},"days":{"from":"a","to":"b"}}"#;
+    "beside a member with a rule of its own, an optional one comes":
+        own::Pay => own_with_note::Pay, r#"{"currency":"eur","cents":5}"#;
+    "beside a member with a rule of its own, another is narrowed":
+        own::Pay => own_narrow::Pay, r#"{"currency":"eur","cents":999}"#;
+}
