@@ -22,6 +22,10 @@ use serde_json::value::RawValue;
 use crate::support::work::config;
 use crate::support::{key, scope};
 
+trait Held: Output + Clone + Send + Sync + 'static {}
+
+impl<T: Output + Clone + Send + Sync + 'static> Held for T {}
+
 /// A request whose parameters, and whose first output, are a `T`.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
@@ -34,7 +38,7 @@ const fn local(name: &'static str) -> Phase {
 
 const PHASES: &[Phase] = &[local("noted"), local("answered")];
 
-impl<T: Output + Sync> private::Phases<Memory, ()> for Holds<T> {
+impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
     fn run_local<'a>(
         &'a self,
         index: usize,
@@ -43,7 +47,7 @@ impl<T: Output + Sync> private::Phases<Memory, ()> for Holds<T> {
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
             if index == 0 {
-                return private::output(&self.0);
+                return private::output(self.0.clone());
             }
             if inputs.context().attempt() == 1 {
                 return Err(PhaseError::retryable("asked for"));
@@ -85,7 +89,7 @@ impl<T: Output + Sync> private::Phases<Memory, ()> for Holds<T> {
     }
 }
 
-impl<T: Output + Sync> RequestDefinition<Memory, ()> for Holds<T> {
+impl<T: Held> RequestDefinition<Memory, ()> for Holds<T> {
     const DEFINITION: Definition = Definition { name: "pay", version: 1, phases: PHASES };
 
     fn outputs() -> Vec<ValueType> {
@@ -113,8 +117,8 @@ struct Change {
 /// What becomes of the rows with these values, the worst of them.
 async fn change<B, A>(what: &'static str, values: &[&str]) -> Change
 where
-    B: Output + Sync,
-    A: Output + Sync,
+    B: Held,
+    A: Held,
 {
     let (before, after) = (
         || Definitions::<Memory>::new().with::<Holds<B>>(),
@@ -137,8 +141,8 @@ where
 
 async fn across<B, A>(what: &str, value: &str) -> Row
 where
-    B: Output + Sync,
-    A: Output + Sync,
+    B: Held,
+    A: Held,
 {
     let db = Memory::connect(&Database::default());
     let request: Holds<B> = serde_json::from_str(value).unwrap_or_else(|e| panic!("{what}: {e}"));
