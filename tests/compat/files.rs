@@ -5,10 +5,13 @@ use std::path::Path;
 use crate::create_ride::definitions;
 use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
 use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::FailureCause;
 use atomic_phases::{
-    ForeignCall, PhaseError, PhaseResult, Reply, Sqlite, Tx, atomic_phases, locked,
+    Engine, ForeignCall, PhaseError, PhaseResult, Reply, Sqlite, Tx, atomic_phases, locked,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::support::{TestDb, failed, finished, key, scope};
 
 #[derive(Serialize, Deserialize)]
 struct Paid {
@@ -163,6 +166,63 @@ fn a_dropped_name_and_an_inserted_phase_are_told_with_what_to_write_instead() {
     assert!(told_of_name.contains("#[phase(was = \"old_name\")]"), "{told_of_name}");
     assert!(!told::<RenamedWithWas>(Mode::Check).contains("error"));
     assert!(told::<Inserted>(Mode::Check).contains("error[phase_inserted]"));
+}
+
+/// The next version of `Order`: its handler fills the channel in.
+#[derive(Serialize, Deserialize)]
+struct ByChannel {
+    cents: u32,
+    channel: String,
+}
+
+#[atomic_phases(name = "orders.create", version = 2)]
+impl ByChannel {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::new(201))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct OneStep {
+    cents: u32,
+}
+
+#[atomic_phases(name = "orders.create", version = 1)]
+impl OneStep {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::new(201))
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_does_not_read_the_one_before_is_told_and_serves_no_replay_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    check::<OneStep>(dir.path(), Mode::Update).unwrap();
+    let both = || only::<OneStep>().with::<ByChannel>();
+    let told = check_locks(&both(), dir.path(), Path::new("phases"), &Mode::Check).unwrap_err();
+    let told = told.to_string();
+    assert!(told.contains("error[version_unreadable] orders.create@2"), "{told}");
+    assert!(told.contains(".channel is absent"), "{told}");
+
+    let db = <Sqlite as TestDb>::fresh().await;
+    let engine = Engine::builder(db).definitions(both()).build().unwrap();
+    finished(engine.call(&scope(), &key("k"), OneStep { cents: 5 }).await);
+    let next = ByChannel { cents: 5, channel: "web".into() };
+    let replay = engine.call(&scope(), &key("k"), next).await;
+    assert_eq!(failed(replay), FailureCause::NotKnownHere);
+}
+
+#[test]
+fn an_added_member_says_that_rows_and_retries_keep_their_keys() {
+    let told = told::<WithNote>(Mode::Check);
+    assert!(told.contains("note[member_added] orders.create@1: .note of its parameters is new"));
+    assert!(told.contains("rows and retries keep the fingerprint and the derived keys"), "{told}");
+    let derived: Vec<&str> = told.lines().filter(|line| line.contains("derived")).collect();
+    assert!(derived.iter().all(|line| !line.starts_with(['+', '-'])), "{told}");
 }
 
 #[derive(Serialize, Deserialize)]

@@ -12,6 +12,8 @@ use crate::lock::{Lock, Locked, Output};
 use crate::members::{MemberChange, Typed, changes};
 use crate::unprobed::unprobed;
 
+const PARAMETERS: &str = "its parameters";
+
 /// Which stored value of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored<'a> {
@@ -127,7 +129,7 @@ fn places(lock: &Lock) -> Vec<(Option<&str>, String)> {
         places.map(|place| format!("{place} of {what}")).collect()
     };
     let mut all = Vec::new();
-    for place in of(parameters(lock), &request_samples(lock), "its parameters") {
+    for place in of(parameters(lock), &request_samples(lock), PARAMETERS) {
         all.push((None, place));
     }
     for phase in &lock.phases {
@@ -175,9 +177,7 @@ impl Pair<'_> {
                 ..self.finding(Lint::RequestNotRollbackable, None, change)
             });
         }
-        findings.extend(
-            self.members(before.typed, after.typed, None, "its parameters", || points(old)),
-        );
+        findings.extend(self.members(before.typed, after.typed, None, PARAMETERS, || points(old)));
         let changed = old.request_samples.iter().any(|before| {
             let mut after = new.request_samples.iter();
             after.any(|after| after.json == before.json && after.fingerprint != before.fingerprint)
@@ -287,12 +287,18 @@ impl Pair<'_> {
         what: &str,
         behind: impl Fn() -> Vec<String>,
     ) -> Vec<Finding> {
+        let keeps = match what {
+            PARAMETERS => {
+                "rows and retries keep the fingerprint and the derived keys that they were born with"
+            }
+            _ => "where it is not stored it reads as its default",
+        };
         let of_change = |change: MemberChange| {
             let (lint, change, in_flight) = match change {
                 MemberChange::Added(path) => (
                     Lint::MemberAdded,
-                    format!("{path} of {what} is new, and may be absent"),
-                    "where it is not stored it reads as its default; rows keep their keys",
+                    format!("{path} of {what} is new, and may be absent: {keeps}"),
+                    "where it is not stored it reads as its default",
                 ),
                 MemberChange::Dropped(path) => (
                     Lint::MemberDropped,
