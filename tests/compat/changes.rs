@@ -8,7 +8,8 @@ use std::path::Path;
 
 use atomic_phases::__private::{self as private, Definition, Isolation, Phase, PhaseKind};
 use atomic_phases::compat::{
-    Definitions, Finding, Level, Lint, Mode, ValueType, check_locks, compare, compare_with,
+    Code, Definitions, Finding, Level, Lint, Mode, Stored, ValueType, check_locks, compare,
+    compare_with,
 };
 use atomic_phases::definition::RequestDefinition;
 use atomic_phases::phase::{ForeignError, Output, Reconciled};
@@ -112,6 +113,8 @@ struct Change {
     /// As `locked!` says it.
     told: Option<String>,
     row: Row,
+    /// Whether the old build reads what the new one writes, as far as samples show.
+    is_read_back: bool,
 }
 
 /// What becomes of the rows with these values, the worst of them.
@@ -143,7 +146,10 @@ where
     for value in values {
         row = row.max(across::<B, A>(what, value).await);
     }
-    Change { what, findings, told, row }
+    let written = after().locks().iter().next().unwrap().request_samples.clone();
+    let reads = |json: &str| before().reads("pay", 1, Stored::Parameters, json) == Some(true);
+    let is_read_back = written.iter().all(|sample| reads(&sample.json));
+    Change { what, findings, told, row, is_read_back }
 }
 
 async fn across<B, A>(what: &str, value: &str) -> Row
@@ -212,9 +218,15 @@ impl Change {
                 "something is lost, and nobody says so"
             }
             Row::Fails if !denied => "a row fails, and nobody says so",
+            _ if !self.is_read_back
+                && self.lints(true).is_empty()
+                && !self.lints(false).contains(&Lint::NotProbed) =>
+            {
+                "the old build does not read the new rows, and nobody says so"
+            }
             _ => return None,
         };
-        let Self { what, row, findings, told } = self;
+        let Self { what, row, findings, told, .. } = self;
         let told = told.as_deref().unwrap_or("-");
         Some(format!("{wrong}: {what}: {row:?} {findings:#?}\n{told}"))
     }
@@ -236,6 +248,7 @@ impl Change {
         let lints: Vec<String> = lints.iter().map(|lint| format!("`{lint}`")).collect();
         let lints = if lints.is_empty() { "–".to_owned() } else { lints.join(", ") };
         let back = match self.lints(true).is_empty() {
+            _ if lints.contains("not_probed") => "not known",
             true => "reads the new rows",
             false => "does not read all new rows",
         };

@@ -308,3 +308,33 @@ fn a_definition_that_is_forgotten_is_told_until_it_is_retired() {
 fn requests_are_locked() {
     locked!(definitions::<Sqlite>(), "examples/rocket_rides/phases");
 }
+
+/// The names of functions of the workspace's tests.
+fn functions(below: &Path, names: &mut Vec<String>) {
+    for entry in std::fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            functions(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let after = text.split("fn ").skip(1);
+            names.extend(after.filter_map(|rest| rest.split(['(', '<']).next()).map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn each_test_of_the_table_of_changes_is_there() {
+    let book = include_str!("../../docs/changing-a-request.md");
+    let table = book.split("## What shows it").nth(1).unwrap().split("## Recipes").next().unwrap();
+    let named = table.split('`').skip(1).step_by(2);
+    let named = named.filter(|name| name.matches('_').count() > 3 && !name.contains(['/', ' ']));
+    let mut names = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["compat/src", "cli/tests", "macros/src", "tests"] {
+        functions(&root.join(folder), &mut names);
+    }
+    let missing: Vec<&str> =
+        named.clone().filter(|name| !names.iter().any(|n| n == name)).collect();
+    assert!(missing.is_empty() && named.count() > 30, "{missing:?}");
+}
