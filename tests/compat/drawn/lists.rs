@@ -166,5 +166,6 @@ pub(super) const fn phase(drawn: Drawn) -> Phase {
         _ => PhaseKind::Foreign(EffectClass::AtMostOnce),
     };
     let name = if drawn.name == NONE { "" } else { NAMES[drawn.name] };
-    Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles: false }
+    let reconciles = drawn.kind == 3;
+    Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles }
 }
