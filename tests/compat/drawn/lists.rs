@@ -166,6 +166,7 @@ pub(super) const fn phase(drawn: Drawn) -> Phase {
         _ => PhaseKind::Foreign(EffectClass::AtMostOnce),
     };
     let name = if drawn.name == NONE { "" } else { NAMES[drawn.name] };
-    let reconciles = drawn.kind == 3;
+    // So that an open intent can be looked into under each class.
+    let reconciles = drawn.kind != 0;
     Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles }
 }
