@@ -16,4 +16,5 @@ mod hostile;
 mod html;
 mod pages;
 mod unanswered;
+mod walk;
 mod webdriver;
