@@ -46,11 +46,9 @@ impl<'a> Walk<'a> {
     fn shapes(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
         let element = || format!("{path}[]");
         match (old, new) {
-            (Shape::Named(one), Shape::Named(other)) => {
-                if !self.within.contains(&(one, other)) {
-                    self.within.push((one, other));
-                    self.named(one, other, path);
-                }
+            (Shape::Named(one), Shape::Named(other)) if !self.within.contains(&(one, other)) => {
+                self.within.push((one, other));
+                self.named(one, other, path);
             }
             (Shape::Named(name), _) => {
                 if let Some(old) = self.old.get(name) {
@@ -88,9 +86,8 @@ impl<'a> Walk<'a> {
     }
 
     fn members(&mut self, old: &'a [Field], new: &'a [Field], closed: bool, path: &str) {
-        let is_same = |old: &Field, new: &Field| {
-            old.name == new.name || new.aliases.iter().any(|alias| *alias == old.name)
-        };
+        let is_same =
+            |old: &Field, new: &Field| old.name == new.name || new.aliases.contains(&old.name);
         let place = |field: &Field| format!("{path}.{}", field.name);
         let mut added: Vec<&Field> = new.iter().collect();
         added.retain(|new| new.optional && !old.iter().any(|old| is_same(old, new)));

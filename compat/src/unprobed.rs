@@ -33,11 +33,11 @@ impl<'a> Walk<'a> {
     /// `values` are what the samples have there.
     fn shape(&mut self, shape: &'a Shape, values: &[&Value], path: &str) {
         match shape {
-            Shape::Opaque | Shape::Str(StrFormat::Own) => {
-                if values.iter().all(|value| value.is_null()) {
-                    let place = if path.is_empty() { WHOLE } else { path };
-                    self.found.push(place.to_owned());
-                }
+            Shape::Opaque | Shape::Str(StrFormat::Own)
+                if values.iter().all(|value| value.is_null()) =>
+            {
+                let place = if path.is_empty() { WHOLE } else { path };
+                self.found.push(place.to_owned());
             }
             Shape::Option(inner) => self.shape(inner, values, path),
             Shape::List(element) => {

@@ -123,7 +123,9 @@ mod tests {
     #[test]
     fn a_request_that_writes_comes_from_a_page_of_ours_or_brings_a_token() {
         let host = ("host", "a.example:8080");
-        let table: &[(&[(&str, &str)], Result<(), CrossOrigin>)] = &[
+        /// The request's headers, and whether it may write.
+        type Case = (&'static [(&'static str, &'static str)], Result<(), CrossOrigin>);
+        let table: &[Case] = &[
             (&[("sec-fetch-site", "same-origin")], Ok(())),
             (&[("sec-fetch-site", "same-origin"), ("origin", "http://evil")], Ok(())),
             (&[("sec-fetch-site", "same-site")], Err(OtherSite)),

@@ -197,7 +197,9 @@ async fn every_act_is_done_without_javascript() {
     unknown(&engine, "by-hand").await;
     let browser = Browser::start().await;
     browser.scripts(false).await;
-    let fields: [(&str, &str, &[(&str, &str)], State); 5] = [
+    /// What is typed into which field.
+    type Typed = &'static [(&'static str, &'static str)];
+    let fields: [(&str, &str, Typed, State); 5] = [
         ("unknown", "executed", &[("#output", "{\"id\": \"e\", \"padding\": \"\"}")], State::Due),
         ("unasked", "not_executed", &[], State::Due),
         ("by-hand", "finish", &[("#body", "{\"done\": true}")], State::Finished),

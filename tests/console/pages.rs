@@ -236,8 +236,8 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
     // Of a scope it goes on by a form.
     let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
     let first = desk.submit(&find).await.is(200);
-    let more = forms(&first.url, &first.text).into_iter();
-    let more = more.filter(|form| form.names.iter().any(|name| name == "after")).next().unwrap();
+    let mut more = forms(&first.url, &first.text).into_iter();
+    let more = more.find(|form| form.names.iter().any(|name| name == "after")).unwrap();
     assert_eq!(rows(&desk.submit(&more).await.is(200).text), 11);
     engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
     let jobs = desk.get("jobs").await.is(200);

@@ -79,7 +79,9 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        command.spawn().unwrap();
+        // It is ended by its id, and outlives whoever began it.
+        #[expect(clippy::zombie_processes)]
+        let _server = command.spawn().unwrap();
         for _ in 0..600 {
             if self.try_ask("SELECT 1").is_some() {
                 return;

@@ -136,9 +136,10 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
             plan.events.push(Event { at: call.at + chance.below(40_000), lasts: 0, what });
         }
     }
-    // What has ended by a clock that is set back has not ended.
-    let goes_back = |event: &Event| matches!(event.what, What::ClockBack(_));
-    if chance.happens(1, 6) && !plan.events.iter().any(goes_back) {
+    // What has ended by a clock that is set back has not ended. And what was created a moment ago has ended by
+    // one that is set forward: a call whose creation was not answered cannot know that it had been there.
+    let is_set = |event: &Event| matches!(event.what, What::ClockBack(_) | What::ClockJump(_));
+    if chance.happens(1, 6) && !plan.events.iter().any(is_set) {
         plan.retention = plan.lease + chance.below(40_000);
         for call in &mut plan.calls {
             call.at += chance.below(2) * chance.below(50_000);
