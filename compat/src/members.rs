@@ -46,7 +46,10 @@ impl<'a> Walk<'a> {
     fn shapes(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
         let element = || format!("{path}[]");
         match (old, new) {
-            (Shape::Named(one), Shape::Named(other)) if !self.within.contains(&(one, other)) => {
+            (Shape::Named(one), Shape::Named(other)) => {
+                if self.within.contains(&(one, other)) {
+                    return;
+                }
                 self.within.push((one, other));
                 self.named(one, other, path);
             }

@@ -195,13 +195,15 @@ fn no_statement_is_made_of_values() {
         assert!(!code.contains("sql_query"), "{} has a sql_query", file.display());
         assert!(!code.contains("dsl::sql"), "{} has a dsl::sql", file.display());
         // These send no SQL (the store in memory, errors to tell, a test), or make a mark of a random
-        // number of the process.
+        // number of the process. MySQL's texts of several statements cannot bind: values stand in them as
+        // hexadecimal digits, which `mysql/literal.rs` writes.
         let no_values = [
             "src/store/memory",
             "src/store/migrations.rs",
             "src/store/tokenizer/tests.rs",
             "src/store/postgres/pool.rs",
-            "src/store/postgres/shares.rs",
+            "src/store/shares.rs",
+            "src/store/mysql",
             "src/store/postgres/error.rs",
         ];
         if file.starts_with("src/store") && !no_values.iter().any(|path| file.starts_with(path)) {

@@ -26,7 +26,7 @@ macro_rules! changes {
         pub(super) async fn changes() -> Vec<Change> {
             vec![$({
                 let by_sample = changes!(@by $($sample)?);
-                change::<$before, $after>($what, &[$($value),+], by_sample).await
+                Box::pin(change::<$before, $after>($what, &[$($value),+], by_sample)).await
             }),*]
         }
     };
