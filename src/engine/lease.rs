@@ -333,7 +333,7 @@ impl Drop for Entered {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(all(test, feature = "sqlite", feature = "fault-injection"))]
 mod tests {
     use super::*;
     use crate::store::{Birth, Claim, Commit, NewRow, Reserved, Right, Status, Transaction};
