@@ -767,7 +767,6 @@ fn g18_a_delivery_ends_with_its_claim() {
         a.thaw();
         let _ = frozen.await;
         tokio::time::sleep(Duration::from_secs(60)).await;
-
         log.lock().unwrap().clone()
     });
     assert_eq!(log, ["b receipt", "b thanks"]);
