@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use reqwest::{Client, Method};
@@ -57,10 +57,12 @@ impl Browser {
             "--hide-scrollbars",
             &data,
         ];
-        let http = Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
+        let http = Client::builder().timeout(Duration::from_secs(120)).build().unwrap();
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": { "args": options },
             "goog:loggingPrefs": { "browser": "ALL" },
+            // An element of the page that a click leads to is waited for.
+            "timeouts": { "implicit": 60_000 },
         } } });
         let answer = http.post(format!("http://{address}/session")).json(&wanted).send().await;
         let answer: Value = answer.unwrap().json().await.unwrap();
@@ -114,19 +116,29 @@ impl Browser {
         self.text().await.contains(text)
     }
 
-    async fn element(&self, css: &str) -> String {
-        let found = self.told("element", json!({ "using": "css selector", "value": css })).await;
-        found[ELEMENT].as_str().unwrap().to_owned()
+    /// Does something to an element, once it is there. A page that has just been replaced, by the next one or by
+    /// a newer one of the same, takes its elements with it: then it is looked for again.
+    async fn act(&self, css: &str, act: &str, body: Value) {
+        let began = Instant::now();
+        loop {
+            let wanted = json!({ "using": "css selector", "value": css });
+            let found = self.told("element", wanted).await;
+            let element = found[ELEMENT].as_str().unwrap();
+            let path = format!("element/{element}/{act}");
+            match self.ask(Method::POST, &path, body.clone()).await {
+                Ok(_) => return,
+                Err(why) if why.contains("stale") && began.elapsed() < Duration::from_secs(60) => {}
+                Err(why) => panic!("{act} {css}: {why}"),
+            }
+        }
     }
 
     pub async fn click(&self, css: &str) {
-        let element = self.element(css).await;
-        self.told(&format!("element/{element}/click"), json!({})).await;
+        self.act(css, "click", json!({})).await;
     }
 
     pub async fn fill(&self, css: &str, text: &str) {
-        let element = self.element(css).await;
-        self.told(&format!("element/{element}/value"), json!({ "text": text })).await;
+        self.act(css, "value", json!({ "text": text })).await;
     }
 
     /// Presses keys, whatever has the focus.
