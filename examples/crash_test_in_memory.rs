@@ -1,15 +1,16 @@
 //! The crash test of a request on the store in memory, and on SQLite: what its phases say to their own
 //! tables stands behind a trait. `cargo run --release --example crash_test_in_memory --features
-//! simulation,fault-injection-in-release`, or `cargo test` with `--features simulation`.
+//! simulation,fault-injection-in-release`, or `cargo test` with `--features simulation`. With `DATABASE_URL`, the
+//! address of an empty PostgreSQL database, on that as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use atomic_phases::fault::{Explore, Report, explore};
+use atomic_phases::fault::{Explore, Report, crash_test, explore};
 use atomic_phases::simulation::{Database, Memory, Write, simulate};
 use atomic_phases::{
-    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Sqlite, Store, Tx, atomic_phases,
+    Engine, ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Sqlite, Store, Tx,
+    atomic_phases,
 };
 use diesel::QueryResult;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
@@ -44,6 +45,35 @@ impl Rides for Sqlite {
         let store = Self::connect(":memory:").await.unwrap();
         store.migrate().await.unwrap();
         store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
+        store
+    }
+
+    async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
+        diesel::sql_query(format!("INSERT INTO rides VALUES ('{id}')")).execute(tx).await
+    }
+
+    async fn count(&self) -> usize {
+        use diesel::{dsl::sql, select, sql_types::BigInt};
+        let mut conn = self.connection().await.unwrap();
+        let rides = select(sql::<BigInt>("(SELECT count(*) FROM rides)"));
+        rides.get_result::<i64>(&mut *conn).await.unwrap() as usize
+    }
+}
+
+/// The same tables for all cases, emptied for each.
+impl Rides for Postgres {
+    async fn fresh() -> Self {
+        const EMPTY: &str = "CREATE TABLE IF NOT EXISTS rides (id text); DELETE FROM rides; \
+            DELETE FROM atomic_phases_staged_jobs; DELETE FROM atomic_phases_keys";
+        static STORE: tokio::sync::OnceCell<Postgres> = tokio::sync::OnceCell::const_new();
+        let connected = async || {
+            let url = std::env::var("DATABASE_URL").unwrap();
+            let store = Self::connect(&url).await.unwrap();
+            store.migrate().await.unwrap();
+            store
+        };
+        let store = STORE.get_or_init(connected).await.clone();
+        store.connection().await.unwrap().batch_execute(EMPTY).await.unwrap();
         store
     }
 
@@ -109,27 +139,28 @@ fn a_ride<Db: Rides>() -> impl Explore {
         .effects(async |(store, bank)| (store.count().await, bank.0.lock().unwrap().clone()))
 }
 
-/// On simulated time: a lease that has to run out takes none of yours.
-fn in_memory() -> Report {
-    simulate(1, || a_ride::<Memory>().run())
+/// On simulated time, as each crash test in memory: a lease that has to run out takes none of yours.
+#[crash_test]
+async fn a_ride_survives_everything_in_memory() -> impl Explore {
+    a_ride::<Memory>()
 }
 
-#[test]
-fn a_ride_survives_everything_in_memory() {
-    in_memory().assert_ok();
-}
-
-#[atomic_phases::fault::crash_test]
+#[crash_test]
 async fn a_ride_survives_everything_on_sqlite() -> impl Explore {
     a_ride::<Sqlite>()
 }
 
 #[tokio::main]
 async fn main() {
-    let began = Instant::now();
-    let report = tokio::task::spawn_blocking(in_memory).await.unwrap();
-    println!("in memory, {:?}:\n{report}", began.elapsed());
-    let began = Instant::now();
-    let report = a_ride::<Sqlite>().run().await;
-    println!("on SQLite, {:?}:\n{report}", began.elapsed());
+    let in_memory = || simulate(1, || a_ride::<Memory>().run());
+    shown("memory", &tokio::task::spawn_blocking(in_memory).await.unwrap());
+    shown("SQLite", &a_ride::<Sqlite>().run().await);
+    if std::env::var_os("DATABASE_URL").is_some() {
+        shown("PostgreSQL", &a_ride::<Postgres>().run().await);
+    }
+}
+
+fn shown(store: &str, report: &Report) {
+    let a_case = report.took() / report.cases();
+    println!("{store}, {a_case:?} a case:\n{report}");
 }

@@ -12,7 +12,7 @@ use super::case::{CASE, Case, Driver, Turn};
 use super::mode::{Fault, Mode};
 use super::points::Point;
 use super::report::{Failure, Report};
-use super::scene::{Assertion, Check, MOST_ATTEMPTS, Scene, Who, Wrong, listed, shown};
+use super::scene::{Assertion, Check, MOST_ATTEMPTS, Scene, Who, Wrong, listed, shown, told};
 use super::turns::Stop;
 use crate::definition::RequestDefinition;
 use crate::engine::Engine;
@@ -37,6 +37,7 @@ pub struct Explorer<F, R, W> {
     finally: Vec<Check<W>>,
     effects: Option<Effects<W>>,
     same_reply: bool,
+    settles: bool,
     mutant: Option<Mutant>,
 }
 
@@ -63,6 +64,7 @@ where
         finally: Vec::new(),
         effects: None,
         same_reply: true,
+        settles: false,
         mutant: None,
     }
 }
@@ -165,6 +167,14 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self
     }
 
+    /// Every case has to end with an answer. Without this one may also end as *unknown*, which is an honest end for
+    /// the engine, and a defect of yours where the provider can be asked: a reconcile function that never finds
+    /// what it looks for leaves each such case to an operator.
+    pub fn always_settles(mut self) -> Self {
+        self.settles = true;
+        self
+    }
+
     /// Breaks a guarantee of the engine on purpose. For a test that the checks find it.
     #[doc(hidden)]
     pub fn with_mutant(mut self, mutant: Mutant) -> Self {
@@ -172,6 +182,9 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self
     }
 }
+
+const UNSETTLED: &str = "whether the call was executed stays unknown, and every case was to be settled: the \
+    reconcile function did not find out, or there is none";
 
 /// What a case came to.
 struct Ran {
@@ -348,11 +361,17 @@ where
     async fn judge(&self, case: Case, clean: &Ran, report: &mut Report) -> Result<Ran, Failure> {
         report.count(&case);
         let ran = Box::pin(self.case(&case)).await.and_then(|ran| self.compare(ran, clean));
-        let ran = ran.map_err(|wrong| Failure { case, wrong })?;
-        if ran.reply.is_none() {
-            report.count_unknown();
+        match ran {
+            Ok(ran) if ran.reply.is_some() => Ok(ran),
+            Ok(ran) => {
+                report.count_unknown();
+                match self.settles {
+                    true => Err(Failure { case, wrong: UNSETTLED.to_owned() }),
+                    false => Ok(ran),
+                }
+            }
+            Err(wrong) => Err(Failure { case, wrong }),
         }
-        Ok(ran)
     }
 
     fn compare(&self, ran: Ran, clean: &Ran) -> Result<Ran, Wrong> {
@@ -390,6 +409,7 @@ where
             finishers: 0,
             was_unknown: false,
             last: None,
+            said: None,
         };
         if scene.status().await?.is_some() {
             return Err("the database is not fresh: each case needs an empty one".to_owned());
@@ -417,7 +437,8 @@ where
         let status = scene.status().await?;
         if !settled && status != Some(Status::Unknown) {
             return Err(format!(
-                "not settled after {MOST_ATTEMPTS} attempts: it is {status:?}; {}",
+                "not settled after {MOST_ATTEMPTS} attempts: it {}; {}",
+                told(status),
                 scene.last()
             ));
         }

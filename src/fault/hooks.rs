@@ -103,6 +103,22 @@ macro_rules! crash_point {
 #[cfg(not(feature = "fault-injection"))]
 const _: () = crash_point!("nowhere");
 
+/// `noted!(error)`: the database said no to a phase. Its text may hold values, so nobody keeps it but an explorer,
+/// for whoever has to find out why the run fails.
+#[cfg(feature = "fault-injection")]
+macro_rules! noted {
+    ($error:expr) => {
+        $crate::fault::note($error)
+    };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! noted {
+    ($error:expr) => {
+        let _ = $error;
+    };
+}
+
 /// `mutated!(NoFence)`: whether the kit breaks this guarantee at the moment, to see itself find it.
 /// Never, without the feature.
 #[cfg(feature = "fault-injection")]

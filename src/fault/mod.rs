@@ -258,7 +258,8 @@ compile_error!(
 
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::plan::{
-    at, carried, committing, inside, is_overtaken, mutated, reach, request_id, stood_still_for,
+    at, carried, committing, inside, is_overtaken, mutated, note, reach, request_id,
+    stood_still_for,
 };
 #[cfg(feature = "fault-injection")]
 pub use self::{

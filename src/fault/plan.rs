@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Mutant;
 use super::mode::{Fault, Mode};
 use super::points::{Place, Point};
+use crate::error::DbError;
 use crate::store::{Commit, StoreError};
 
 /// The environment variable by which a process that was built with the feature `fault-injection`
@@ -47,6 +48,8 @@ pub(crate) struct Plan {
     /// For how long it stood still so far.
     stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
+    /// What the database said to the phase that failed last.
+    said: Mutex<Option<String>>,
     signal: mpsc::UnboundedSender<Signal>,
 }
 
@@ -73,8 +76,9 @@ tokio::task_local! {
 impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
-        let (passed, visits, fired, stood_still, overtaken) = Default::default();
-        (Arc::new(Self { orders, passed, visits, fired, stood_still, overtaken, signal }), signals)
+        let (passed, visits, fired, stood_still, overtaken, said) = Default::default();
+        let plan = Self { orders, passed, visits, fired, stood_still, overtaken, said, signal };
+        (Arc::new(plan), signals)
     }
 
     /// Runs `future`, and what it spawns, under this plan.
@@ -85,6 +89,10 @@ impl Plan {
 
     pub(crate) fn passed(&self) -> Vec<Point> {
         locked(&self.passed).clone()
+    }
+
+    pub(crate) fn said(&self) -> Option<String> {
+        locked(&self.said).clone()
     }
 
     /// The first of its faults that has not happened.
@@ -191,6 +199,11 @@ pub(crate) fn stood_still_for() -> Duration {
 /// Whether somebody else has acquired the lease since this task did.
 pub(crate) fn is_overtaken() -> bool {
     of_the_plan(|plan| plan.overtaken.load(Ordering::Relaxed)).unwrap_or(false)
+}
+
+/// The database's own words, which only a test may see.
+pub(crate) fn note(error: &DbError) {
+    of_the_plan(|plan| *locked(&plan.said) = Some(error.0.to_string()));
 }
 
 pub(crate) fn mutated(mutant: Mutant) -> bool {

@@ -103,6 +103,12 @@ impl Report {
         self.unknown
     }
 
+    /// How long all of it took, by this machine's clock.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
     /// What went wrong in the first case that failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {

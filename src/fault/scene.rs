@@ -85,6 +85,8 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     pub(super) finishers: u32,
     pub(super) was_unknown: bool,
     pub(super) last: Option<Ended>,
+    /// What the database said to a phase of the last attempt.
+    pub(super) said: Option<String>,
 }
 
 /// An attempt on a task of its own.
@@ -134,6 +136,7 @@ where
         let begun = self.begin(orders, driver).await?;
         let plan = begun.plan.clone();
         let ended = self.watch(begun).await?;
+        self.said = plan.said();
         match plan.unmet() {
             Some(fault) => Err(format!(
                 "{fault} did not happen: the attempt passed {}",
@@ -276,7 +279,7 @@ where
 
     /// How the last attempt ended, for whoever has to find out why.
     pub(super) fn last(&self) -> String {
-        match &self.last {
+        let ended = match &self.last {
             None => "there was no attempt".to_owned(),
             Some(Ended::Outcome(Outcome::Finished(_))) => "the last attempt finished".to_owned(),
             Some(Ended::Outcome(outcome)) => format!("the last attempt ended with {outcome:?}"),
@@ -285,6 +288,10 @@ where
             }
             Some(Ended::Crashed) => "the last attempt crashed".to_owned(),
             Some(Ended::ByWorker) => "a background worker drove it last".to_owned(),
+        };
+        match &self.said {
+            Some(said) => format!("{ended}; the database said: {said}"),
+            None => ended,
         }
     }
 
@@ -307,7 +314,8 @@ where
         match self.status().await? {
             Some(Status::Unknown) => Ok(None),
             status => Err(format!(
-                "a second worker could not finish the request: it is {status:?}; {}",
+                "a second worker could not finish the request: it {}; {}",
+                told(status),
                 self.last()
             )),
         }
@@ -344,7 +352,8 @@ where
             }
         }
         let status = self.status().await?;
-        Err(format!("a second worker could not take over: it is {status:?}; {}", self.last()))
+        let (is, last) = (told(status), self.last());
+        Err(format!("a second worker could not take over: the request {is}; {last}"))
     }
 
     /// A duplicate, and another request under the key, while the first stands still.
@@ -469,6 +478,14 @@ async fn stood(begun: &mut Begun) -> Result<(Point, oneshot::Sender<()>), Ended>
             }
             ended = &mut begun.task => return Err(ended.unwrap_or(Ended::Crashed)),
         }
+    }
+}
+
+/// The state of a request, as the end of a sentence about it.
+pub(super) fn told(status: Option<Status>) -> String {
+    match status {
+        Some(status) => format!("is {status:?}"),
+        None => "has no row: nothing of it was committed".to_owned(),
     }
 }
 

@@ -391,6 +391,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     const CONCURRENT: bool;
 
+    /// Whether it is a model in memory, whose time can be simulated.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    const IN_MEMORY: bool = false;
+
     /// Moves the database's clock, as far as this row is concerned: its lease and its back-off are over.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]

@@ -112,6 +112,8 @@ on_both_stores! {
     what_cannot_be_explored_is_told_with_the_reason,
     every_broken_guarantee_is_found,
     a_failure_is_told_as_a_script_that_can_be_played_again,
+    an_unknown_outcome_is_a_failure_where_every_case_has_to_settle,
+    a_clean_run_that_fails_tells_what_the_database_said,
 }
 
 /// A world with a pool of its own gives its connections back before the next case begins.
@@ -534,6 +536,42 @@ async fn a_failure_is_told_as_a_script_that_can_be_played_again<S: TestDb>(db: S
     assert!(text.contains("script:\n  attempt 1: at charged/"), "{text}");
     let again = text.split("ATOMIC_PHASES_CASE='").nth(1).and_then(|rest| rest.split('\'').next());
     assert!(again.is_some_and(|case| case.contains("charged/") && case.contains('=')), "{text}");
+}
+
+async fn an_unknown_outcome_is_a_failure_where_every_case_has_to_settle<S: TestDb>(db: S) {
+    let explorer = notifying(db.clone(), false).crash_at_every_point().always_settles();
+    let report = explorer.run().await;
+    let failure = report.failure().unwrap_or_else(|| panic!("{report}"));
+    assert!(failure.contains("stays unknown"), "{failure}");
+    assert_eq!(report.unknown(), 1);
+    shown(&notifying(db, true).crash_at_every_point().always_settles().run().await);
+}
+
+/// Inserts a name that is there.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Twice {}
+
+#[atomic_phases(name = "twice", version = 1)]
+impl<Db: TestDb> Twice {
+    #[phase]
+    async fn named(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        for _ in 0..2 {
+            Db::insert_unique(tx, "the same").await?;
+        }
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+async fn a_clean_run_that_fails_tells_what_the_database_said<S: TestDb>(db: S) {
+    let world = async || {
+        let engine = Engine::builder(db.clone()).app(App::default()).register::<Twice>();
+        (engine.build().unwrap(), ())
+    };
+    let report = explore(world, Twice {}).crash_at_every_point().run().await;
+    let failure = report.failure().unwrap_or_else(|| panic!("{report}")).to_lowercase();
+    assert!(failure.contains("has no row: nothing of it was committed"), "{failure}");
+    let said = failure.split("the database said: ").nth(1);
+    assert!(said.is_some_and(|said| said.contains("unique")), "{failure}");
 }
 
 /// What a failure prints at its end, as a command: one case is run, and a case that is none is told.

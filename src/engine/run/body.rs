@@ -55,10 +55,14 @@ pub(in crate::engine) fn timed_out(phase: &Phase) -> FailureCause {
 }
 
 pub(super) fn database_failed(phase: &Phase, error: &DbError) -> FailureCause {
+    noted!(error);
     FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
 }
 
 pub(super) fn store_failed(phase: &Phase, error: &StoreError) -> FailureCause {
+    if let StoreError::Database { error, .. } = error {
+        noted!(error);
+    }
     FailureCause::Database { phase: phase.name, kind: error.kind(), about: error.about() }
 }
 

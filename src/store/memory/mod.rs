@@ -847,6 +847,9 @@ impl Store for Memory {
     const CONCURRENT: bool = true;
 
     #[cfg(feature = "fault-injection")]
+    const IN_MEMORY: bool = true;
+
+    #[cfg(feature = "fault-injection")]
     async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
         let place = place_of(scope, key);
         self.ask_again("pass time", |session| pass_time(session, place).boxed()).await
