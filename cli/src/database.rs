@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use atomic_phases::compat::{InFlight, Left};
+use atomic_phases::compat::{InFlight, Left, LeftJobs};
 use atomic_phases::{Postgres, Sqlite};
 
 use crate::{Failure, Format};
@@ -26,32 +26,30 @@ pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
     })
 }
 
-/// The rows that a build would leave alone, one line for each place.
-pub(crate) fn shown(left: &[Left], format: Format) -> String {
-    let place = |left: &Left| {
+/// The rows that a build would leave alone, one line for each place, and the staged jobs that it would not
+/// deliver, one for each name.
+pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String {
+    let rows = left.iter().map(|left| {
         let rows = &left.rows;
-        format!("{}@{}, recovery point {}", rows.definition, rows.version, rows.recovery_point)
-    };
+        let place =
+            format!("{}@{}, recovery point {}", rows.definition, rows.version, rows.recovery_point);
+        ("rows_stranded", format!("{} rows of {place}: {}", rows.rows, left.because))
+    });
+    let staged = jobs.iter().map(|left| {
+        ("jobs_stranded", format!("{} staged jobs `{}`: {}", left.jobs, left.name, left.because))
+    });
     let mut out = String::new();
     match format {
         Format::Text => {
-            for left in left {
-                let (place, because) = (place(left), left.because);
-                let _ = writeln!(out, "{} rows of {place}: {because}", left.rows.rows);
-            }
+            rows.chain(staged).for_each(|(_, line)| out.extend([line.as_str(), "\n"]));
         }
         Format::Github => {
-            for left in left {
-                let (place, because) = (place(left), left.because);
-                let _ = writeln!(
-                    out,
-                    "::error title=rows_stranded::{} rows of {place}: {because}",
-                    left.rows.rows
-                );
+            for (title, line) in rows.chain(staged) {
+                let _ = writeln!(out, "::error title={title}::{line}");
             }
         }
         Format::Json => {
-            let left = left.iter().map(|left| {
+            let rows = left.iter().map(|left| {
                 serde_json::json!({
                     "definition": left.rows.definition,
                     "version": left.rows.version,
@@ -60,7 +58,14 @@ pub(crate) fn shown(left: &[Left], format: Format) -> String {
                     "because": left.because.as_str(),
                 })
             });
-            let _ = writeln!(out, "{:#}", serde_json::Value::from_iter(left));
+            let jobs = jobs.iter().map(|left| {
+                serde_json::json!({
+                    "job": left.name,
+                    "jobs": left.jobs,
+                    "because": left.because.as_str(),
+                })
+            });
+            let _ = writeln!(out, "{:#}", serde_json::Value::from_iter(rows.chain(jobs)));
         }
     }
     out

@@ -218,36 +218,50 @@ fn explain(name: Option<&str>) -> End {
 fn check(folder: &Path, database: &Database, format: Format) -> Result<End, Failure> {
     let locks = Locks::read(folder)?;
     let in_flight = database::in_flight(&database.database_url)?;
-    let left = in_flight.left_by(&locks);
-    print!("{}", database::shown(&left, format));
-    if format == Format::Text && left.is_empty() {
-        println!("no unfinished row would be left alone");
+    let (left, jobs) = (in_flight.left_by(&locks), in_flight.jobs_left_by(&locks));
+    let is_fine = left.is_empty() && jobs.is_empty();
+    print!("{}", database::shown(&left, &jobs, format));
+    if format == Format::Text && is_fine {
+        println!("no unfinished row would be left alone, and no staged job");
     }
     if in_flight.truncated {
-        eprintln!("note: there are more unfinished rows than were looked at");
+        eprintln!("note: there are more unfinished rows or staged jobs than were looked at");
     }
-    Ok(if left.is_empty() { End::Fine } else { End::Found })
+    for jobs in in_flight.jobs.iter().filter(|jobs| jobs.unread > 0) {
+        let (unread, name) = (jobs.unread, &jobs.name);
+        eprintln!(
+            "note: the arguments of {unread} jobs `{name}` were not looked at: sealed, or long, or many"
+        );
+    }
+    Ok(if is_fine { End::Fine } else { End::Found })
 }
 
 fn drained(folder: &Path, name: &str, version: u32, database: &Database) -> Result<End, Failure> {
+    let locks = Locks::read(folder)?;
     // A name that is mistyped has no rows either.
-    if Locks::read(folder)?.get(name, version).is_none() {
+    if locks.get(name, version).is_none() {
         eprintln!("there is no {} in {}", file_name(name, version), folder.display());
         return Ok(End::NoSuch);
     }
     let in_flight = database::in_flight(&database.database_url)?;
-    if in_flight.is_drained(name, version) {
-        println!("{name}@{version} has no unfinished row in this database");
-        return Ok(End::Fine);
+    let left = unfinished(&in_flight, &locks, name, version);
+    match &left {
+        None => println!("{name}@{version} has no unfinished row in this database"),
+        Some(left) => println!("{name}@{version} has {left}"),
     }
-    println!("{name}@{version} has {}", unfinished(&in_flight, name, version));
-    Ok(End::Found)
+    Ok(if left.is_none() { End::Fine } else { End::Found })
 }
 
-fn unfinished(in_flight: &InFlight, name: &str, version: u32) -> String {
+/// What of a version there is still to do, if anything.
+fn unfinished(in_flight: &InFlight, locks: &Locks, name: &str, version: u32) -> Option<String> {
+    let jobs = in_flight.jobs_only_of(locks, name, version);
     match in_flight.rows_of(name, version) {
-        0 => "no unfinished row among those looked at, and there are more".to_owned(),
-        rows => format!("{rows} unfinished rows"),
+        0 if jobs > 0 => Some(format!("{jobs} staged jobs that no other version stages")),
+        0 if in_flight.truncated => {
+            Some("no unfinished row among those looked at, and there are more".to_owned())
+        }
+        0 => None,
+        rows => Some(format!("{rows} unfinished rows")),
     }
 }
 
@@ -258,7 +272,7 @@ fn retire(
     database_url: Option<&str>,
 ) -> Result<End, Failure> {
     let mut locks = Locks::read(folder)?;
-    let Some(lock) = locks.get_mut(name, version) else {
+    let Some(lock) = locks.get(name, version) else {
         eprintln!("there is no {} in {}", file_name(name, version), folder.display());
         return Ok(End::NoSuch);
     };
@@ -268,12 +282,14 @@ fn retire(
     }
     if let Some(url) = database_url {
         let in_flight = database::in_flight(url)?;
-        if !in_flight.is_drained(name, version) {
-            eprintln!("refused: {name}@{version} has {}", unfinished(&in_flight, name, version));
+        if let Some(left) = unfinished(&in_flight, &locks, name, version) {
+            eprintln!("refused: {name}@{version} has {left}");
             return Ok(End::Refused);
         }
     }
-    lock.state = State::Retired(date::today());
+    if let Some(lock) = locks.get_mut(name, version) {
+        lock.state = State::Retired(date::today());
+    }
     locks.write(folder)?;
     println!(
         "{name}@{version} is retired: its code may go. Unfinished rows of it, if there are any, are left alone."

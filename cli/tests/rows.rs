@@ -85,7 +85,10 @@ async fn a_deploy_is_held_against_the_rows_that_are_there() {
         run(dir.path(), &["definitions", "drained", name, version, "--database-url", &url])
     };
     let retire = || run(dir.path(), &["retire", "rides.create", "1", "--database-url", &url]);
-    assert_eq!(check("text"), (0, "no unfinished row would be left alone\n".to_owned()));
+    assert_eq!(
+        check("text"),
+        (0, "no unfinished row would be left alone, and no staged job\n".to_owned())
+    );
     let (code, told) = drained("rides.create", "1");
     assert_eq!((code, told.as_str()), (6, "rides.create@1 has 1 unfinished rows\n"));
     assert_eq!(drained("rides.create", "2").0, 4, "a version that was never locked");

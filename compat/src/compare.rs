@@ -5,6 +5,7 @@
 //! a stored value is read is found by fitting the old build's own samples, and examples of its shapes, into
 //! the new shapes. So each finding that denies has a row, or a value, that shows it.
 
+mod jobs;
 mod list;
 mod values;
 
@@ -60,6 +61,7 @@ fn of_version(lock: &Lock, lint: Lint, change: &str) -> Finding {
         definition: lock.definition.clone(),
         version: lock.version,
         phase: None,
+        job: None,
         change: change.to_owned(),
         in_flight: "none is affected".to_owned(),
         rollback: "rows of it are left alone by the build before".to_owned(),
@@ -176,6 +178,7 @@ impl Pair<'_> {
             definition: self.new.definition.clone(),
             version: self.new.version,
             phase: phase.map(|phase| phase.name.clone()),
+            job: None,
             change,
             in_flight,
             rollback,

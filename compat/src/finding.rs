@@ -17,6 +17,8 @@ pub struct Finding {
     pub version: u32,
     /// The phase, by the name that it has now, or had if it is gone.
     pub phase: Option<String>,
+    /// The job, by its name, where staged ones are affected and no rows.
+    pub job: Option<String>,
     /// What was changed.
     pub change: String,
     /// What happens to rows in flight.
@@ -36,6 +38,7 @@ impl Finding {
             definition: lock.definition.clone(),
             version: lock.version,
             phase,
+            job: None,
             change: "a locked sample shows it".to_owned(),
             in_flight: "each row with such values fails until the attempt cap".to_owned(),
             rollback: "the build before goes on with its rows".to_owned(),
@@ -116,6 +119,7 @@ pub fn json(findings: &[Finding], levels: &Levels) -> String {
                 "definition": finding.definition,
                 "version": finding.version,
                 "phase": finding.phase,
+                "job": finding.job,
                 "change": finding.change,
                 "in_flight": finding.in_flight,
                 "retries": finding.retries(),

@@ -1,8 +1,10 @@
-//! [`InFlight`]: where the unfinished requests of a database stand, told without the code of any definition.
+//! [`InFlight`]: where the unfinished requests of a database stand, and which jobs are staged there, told without
+//! the code of any definition.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::staged::{self, LeftJobs, StagedJobs};
 use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
 use crate::definition::{ListedKind, PhaseList, STARTED};
 use crate::engine::StrandedBecause;
@@ -16,13 +18,16 @@ const MOST_ROWS: u32 = 10_000;
 const YOUTH: Duration = Duration::from_secs(120);
 
 /// The unfinished requests of a database, by where they stand: names, versions, recovery points and the
-/// phases that they were written under, and nothing that is behind a codec. So it needs no code of theirs,
-/// and a command line or a deploy pipeline can read it; [`Engine::check`](crate::Engine::check) knows more.
+/// phases that they were written under; and the jobs that are staged there, by their names. What is behind a codec
+/// is not opened. So it needs no code of theirs, and a command line or a deploy pipeline can read it;
+/// [`Engine::check`](crate::Engine::check) knows more of the requests.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct InFlight {
     /// The places, in the order in which they were found.
     pub places: Vec<Standing>,
+    /// The staged jobs, by their names.
+    pub jobs: Vec<StagedJobs>,
     /// Whether there may be more: a search came to its bound of ten thousand rows.
     pub truncated: bool,
 }
@@ -38,7 +43,7 @@ pub struct Left {
 }
 
 impl InFlight {
-    /// Reads them: three searches by index, of ten thousand rows each at most.
+    /// Reads them: two statements, with five searches by index of ten thousand rows each at most.
     ///
     /// # Errors
     /// Any [`StoreError`] where the tables cannot be read.
@@ -68,6 +73,9 @@ impl InFlight {
             found.places[index].rows += 1;
         }
         found.truncated |= counts.contains(&MOST_ROWS);
+        let (jobs, truncated) = staged::read(store, MOST_ROWS).await?;
+        found.jobs = jobs;
+        found.truncated |= truncated;
         Ok(found)
     }
 
@@ -75,6 +83,13 @@ impl InFlight {
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
         rows_at(&self.places, finding)
+    }
+
+    /// How many staged jobs a finding of [`compare`](super::compare) is about: those of its name.
+    #[must_use]
+    pub fn jobs_at(&self, finding: &Finding) -> u64 {
+        let is_of = |jobs: &&StagedJobs| finding.job.as_deref() == Some(&jobs.name);
+        self.jobs.iter().filter(is_of).map(|jobs| jobs.jobs).sum()
     }
 
     /// How many rows of a version were found.
@@ -99,6 +114,29 @@ impl InFlight {
             Some(Left { rows: rows.clone(), because })
         });
         left.collect()
+    }
+}
+
+impl InFlight {
+    /// The staged jobs that a build with these lock files would not deliver: no lock file has their name, or their
+    /// arguments do not have the form that it has. Of each name the arguments of [some](StagedJobs::unread) are
+    /// looked at.
+    #[must_use]
+    pub fn jobs_left_by(&self, locks: &Locks) -> Vec<LeftJobs> {
+        self.jobs.iter().flat_map(|jobs| jobs.left_by(locks)).collect()
+    }
+
+    /// How many staged jobs only this version stages: their handlers have to stay as long as there are any.
+    #[must_use]
+    pub fn jobs_only_of(&self, locks: &Locks, definition: &str, version: u32) -> u64 {
+        let is_it = |lock: &Lock| lock.definition == definition && lock.version == version;
+        let has = |lock: &Lock, name: &str| lock.jobs.iter().any(|job| job.name == name);
+        let is_only_of_it = |jobs: &&StagedJobs| {
+            let mut by =
+                locks.iter().filter(|lock| lock.is_live() && has(lock, &jobs.name)).peekable();
+            by.peek().is_some() && by.all(is_it)
+        };
+        self.jobs.iter().filter(is_only_of_it).map(|jobs| jobs.jobs).sum()
     }
 }
 

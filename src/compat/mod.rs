@@ -10,6 +10,7 @@ mod definitions;
 mod in_flight;
 mod locked;
 mod probe;
+mod staged;
 mod value_type;
 
 pub use atomic_phases_compat::*;
@@ -18,4 +19,5 @@ pub use self::definitions::Definitions;
 pub(crate) use self::in_flight::rows_at;
 pub use self::in_flight::{InFlight, Left};
 pub use self::locked::{Mode, NotLocked, check_locks};
+pub use self::staged::{JobsLeftBecause, LeftJobs, StagedJobs};
 pub use self::value_type::ValueType;

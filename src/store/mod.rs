@@ -69,7 +69,7 @@ use self::types::is_nested;
 pub(crate) use self::types::{
     Birth, Change, Claim, Commit, ERASED, Erase, EraseAct, FoundBy, Guard, Hold, KeyRow,
     KeySummary, NewRow, Refusal, Reserved, Right, RowTimes, Seen, Settles, StoredResponse,
-    SurveyedRow, TransactionId, Undelivered, Work, Writes,
+    SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
 };
 pub use self::types::{Standing, Status};
 pub use crate::error::DbError;
@@ -419,6 +419,15 @@ pub trait Store: Clone + Send + Sync + 'static {
         limit: u32,
         youth: Duration,
     ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
+
+    /// Staged jobs, those that have been due for longest first, then the oldest dead letters: `limit` of each at
+    /// most. Arguments that are longer than `most_bytes` stay where they are.
+    #[doc(hidden)]
+    fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> impl Future<Output = Result<Vec<SurveyedJob>, StoreError>> + Send;
 }
 
 /// An open transaction of a [`Store`].

@@ -6,7 +6,8 @@ use chrono::{DateTime, SubsecRound, Utc};
 use uuid::Uuid;
 
 use super::{
-    FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedRow, Work,
+    FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedJob,
+    SurveyedRow, Work,
 };
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
@@ -34,6 +35,14 @@ pub(super) type SurveyRow = (
     (String, i32, String),
     (String, String, Option<String>, Option<String>),
 );
+
+/// 1 of a dead letter, 0 of a job that is to be delivered.
+pub(super) type SurveyedJobRow = (i32, String, Option<Vec<u8>>);
+
+pub(super) fn surveyed_jobs(rows: Vec<SurveyedJobRow>) -> Vec<SurveyedJob> {
+    let job = |(dead, name, args)| SurveyedJob { is_dead: dead == 1, name, args };
+    rows.into_iter().map(job).collect()
+}
 
 pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
     let (

@@ -491,6 +491,14 @@ pub struct SurveyedRow {
     pub(crate) standing: Standing,
 }
 
+/// A staged job, as [`Store::survey_jobs`] sees it.
+pub struct SurveyedJob {
+    pub(crate) is_dead: bool,
+    pub(crate) name: String,
+    /// As they are stored. `None` where they are long.
+    pub(crate) args: Option<Vec<u8>>,
+}
+
 /// By which index a row was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBy {

@@ -21,4 +21,5 @@ mod drawn;
 mod files;
 mod recipes;
 mod rows;
+mod staged;
 mod verdicts;

@@ -43,16 +43,16 @@ impl Code for NoCode {
 
 /// Values of one kind, as a build writes them.
 #[derive(Clone, Copy)]
-struct Written<'a> {
-    typed: Typed<'a>,
-    samples: &'a [String],
+pub(super) struct Written<'a> {
+    pub(super) typed: Typed<'a>,
+    pub(super) samples: &'a [String],
 }
 
 /// Why the new type does not read one of the old values: the first place.
 ///
 /// A sample is what the old build wrote. An example is made from its shape, so it counts only where the new
 /// shape does not take it either.
-fn unread(
+pub(super) fn unread(
     old: Written<'_>,
     new: Typed<'_>,
     reads: impl Fn(&str) -> Option<bool>,
@@ -149,7 +149,7 @@ fn places(lock: &Lock) -> Vec<(Option<&str>, String)> {
 }
 
 impl Pair<'_> {
-    fn reads(&self, stored: Stored<'_>, json: &str) -> Option<bool> {
+    pub(super) fn reads(&self, stored: Stored<'_>, json: &str) -> Option<bool> {
         self.code.reads(&self.new.definition, self.new.version, stored, json)
     }
 
@@ -229,57 +229,8 @@ impl Pair<'_> {
         findings
     }
 
-    /// The jobs that phases stage, and later builds deliver.
-    pub(super) fn jobs(&self) -> Vec<Finding> {
-        let of_job = |lint, change: String, in_flight: &str| Finding {
-            in_flight: in_flight.to_owned(),
-            points: Vec::new(),
-            ..self.finding(lint, None, change)
-        };
-        let mut findings = Vec::new();
-        for before in &self.old.jobs {
-            let name = &before.name;
-            let Some(after) = self.new.jobs.iter().find(|job| job.name == *name) else {
-                let change = format!("it stages no job `{name}` any more");
-                let in_flight = "jobs of that name that are staged wait for a handler of it";
-                findings.push(of_job(Lint::JobRemoved, change, in_flight));
-                continue;
-            };
-            let old = Typed { shape: &before.args, types: &self.old.types };
-            let new = Typed { shape: &after.args, types: &self.new.types };
-            let reads = |json: &str| self.reads(Stored::Job(name), json);
-            let written = Written { typed: old, samples: &before.samples };
-            if let Some(misfit) = unread(written, new, reads) {
-                let change = format!("staged jobs `{name}` do not decode: {misfit}");
-                let in_flight = "each such job that is staged is a dead letter at its delivery";
-                findings.push(of_job(Lint::JobUnreadable, change, in_flight));
-            }
-            let written = Written { typed: new, samples: &after.samples };
-            if let Some(misfit) = unread(written, old, |_| None) {
-                let change = format!("the build before does not decode jobs `{name}`: {misfit}");
-                findings.push(Finding {
-                    rollback: "a node of the build before makes each such job a dead letter"
-                        .to_owned(),
-                    ..of_job(Lint::JobNotRollbackable, change, "every job is delivered")
-                });
-            }
-            findings.extend(self.members(old, new, None, &format!("jobs `{name}`"), Vec::new));
-        }
-        for job in &self.new.jobs {
-            if !self.old.jobs.iter().any(|before| before.name == job.name) {
-                let change = format!("it stages jobs `{}`", job.name);
-                findings.push(Finding {
-                    rollback: "the build before leaves such jobs to nodes with a handler"
-                        .to_owned(),
-                    ..of_job(Lint::JobAdded, change, "none is affected")
-                });
-            }
-        }
-        findings
-    }
-
     /// Members that come and go where the stored value is read all the same.
-    fn members(
+    pub(super) fn members(
         &self,
         old: Typed<'_>,
         new: Typed<'_>,

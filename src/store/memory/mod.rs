@@ -50,11 +50,11 @@ use self::statements::{
 use super::due::{
     DueJobRow, DueKeyRow, HeldKeyRow, JobListRow, due_jobs, due_keys, held_keys, listed_jobs,
 };
-use super::row::{SurveyRow, key_row, key_summary, surveyed};
+use super::row::{SurveyRow, SurveyedJobRow, key_row, key_summary, surveyed, surveyed_jobs};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
     JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
-    Status, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes,
+    Status, Store, StoreError, SurveyedJob, SurveyedRow, Transaction, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
@@ -904,6 +904,26 @@ impl Store for Memory {
         youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
         rows.extend(found(2, youngest, |key| Some(key.expires_at)));
         rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let mut jobs =
+            self.ask_again("survey the jobs", |session| read_jobs(session).boxed()).await?;
+        jobs.sort_by_key(|job| (job.run_after, job.staged_at));
+        let of = |dead: bool| {
+            let row = move |job: &JobRecord| -> SurveyedJobRow {
+                let args = job.args.0.clone();
+                let is_short = args.len() <= most_bytes as usize;
+                (i32::from(dead), job.name.clone(), is_short.then_some(args))
+            };
+            let jobs = jobs.iter().filter(move |job| job.run_after.is_none() == dead);
+            jobs.take(limit as usize).map(row)
+        };
+        Ok(surveyed_jobs(of(false).chain(of(true)).collect()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::mysql::Mysql as Db;
-use diesel::sql_types::{self, BigInt, Binary, Bool, Nullable, Text};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use super::statements::{CLOCK, NOW, WAITS};
 use crate::store::row::millis;
@@ -179,6 +179,24 @@ const LISTED: &str = "SELECT scope, request_id, job_id, name, attempts, reason, 
     FROM atomic_phases_staged_jobs WHERE run_after ";
 
 type ListedSql = (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt);
+
+statement! {
+    /// Staged jobs, bounded, by the indexes of due ones and of dead letters.
+    SurveyJobs for Db, rows (Integer, Text, Nullable<Binary>),
+    { most: i64, limit: i64, most_again: i64, again: i64 },
+    "SELECT * FROM (SELECT 0 AS dead, name, CASE WHEN length(args) <= ", most, " THEN args END AS args \
+     FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit,
+    ") AS due UNION ALL SELECT * FROM (SELECT 1 AS dead, name, CASE WHEN length(args) <= ", most_again,
+    " THEN args END AS args FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
+     ORDER BY staged_at LIMIT ", again, ") AS dead_letters"
+}
+
+impl SurveyJobs {
+    pub(super) fn of(limit: u32, most_bytes: u32) -> Self {
+        let (limit, most) = (i64::from(limit), i64::from(most_bytes));
+        Self { most, limit, most_again: most, again: limit }
+    }
+}
 
 statement! {
     /// A page of the jobs that are dead letters.

@@ -24,11 +24,13 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
-use crate::store::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
+use crate::store::row::{
+    MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
+};
 use crate::store::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
     JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
-    Store, StoreError, SurveyedRow, Undelivered, Writes,
+    Store, StoreError, SurveyedJob, SurveyedRow, Undelivered, Writes,
 };
 
 /// The server's answer to a statement of the engine's, if one comes in time.
@@ -642,5 +644,16 @@ impl Store for Mysql {
             sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
         })?;
         rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let rows = ask_again!(self, "survey the jobs", |conn| {
+            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(conn)
+        })?;
+        Ok(surveyed_jobs(rows))
     }
 }

@@ -49,14 +49,15 @@ use super::due::{
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
-    KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, count, key_row, key_summary, millis, surveyed,
+    KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, SurveyedJobRow, count, key_row, key_summary,
+    millis, surveyed, surveyed_jobs,
 };
 use super::shares::{Place, Shares};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
     JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, PoolSettings, Refusal, Reserved,
-    RowTimes, StagedJobRow, Store, StoreError, SurveyedRow, Transaction, TransactionId,
-    Undelivered, Writes,
+    RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction,
+    TransactionId, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -1061,6 +1062,17 @@ impl<P: Pool> Store for Postgres<P> {
             sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
         })?;
         rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let rows = ask_again!(self, "survey the jobs", |conn| {
+            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(&mut conn)
+        })?;
+        Ok(surveyed_jobs(rows))
     }
 }
 

@@ -42,12 +42,15 @@ pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
-use super::row::{MOST_EXPIRED, SurveyRow, count, key_row, millis, surveyed};
+use super::row::{
+    MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
+};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
     JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedRow, Transaction, Undelivered, Writes, is_nested,
+    StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction, Undelivered, Writes,
+    is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -701,6 +704,17 @@ impl Store for Sqlite {
         let survey = sql::Survey::of(limit, youth);
         let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
         rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let survey = sql::SurveyJobs::of(limit, most_bytes);
+        let rows =
+            self.run("survey the jobs", move |conn| survey.load::<SurveyedJobRow>(conn)).await?;
+        Ok(surveyed_jobs(rows))
     }
 }
 

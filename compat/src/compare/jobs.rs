@@ -1,0 +1,61 @@
+//! What becomes of staged jobs, which later builds deliver.
+
+use super::Pair;
+use super::values::{Stored, Written, unread};
+use crate::finding::Finding;
+use crate::lint::Lint;
+use crate::members::Typed;
+
+impl Pair<'_> {
+    /// The jobs that phases stage, and later builds deliver.
+    pub(super) fn jobs(&self) -> Vec<Finding> {
+        let of_job = |lint, job: &str, change: String, in_flight: &str| Finding {
+            job: Some(job.to_owned()),
+            in_flight: in_flight.to_owned(),
+            points: Vec::new(),
+            ..self.finding(lint, None, change)
+        };
+        let mut findings = Vec::new();
+        for before in &self.old.jobs {
+            let name = &before.name;
+            let Some(after) = self.new.jobs.iter().find(|job| job.name == *name) else {
+                let change = format!("it stages no job `{name}` any more");
+                let in_flight = "jobs of that name that are staged wait for a handler of it";
+                findings.push(of_job(Lint::JobRemoved, name, change, in_flight));
+                continue;
+            };
+            let old = Typed { shape: &before.args, types: &self.old.types };
+            let new = Typed { shape: &after.args, types: &self.new.types };
+            let reads = |json: &str| self.reads(Stored::Job(name), json);
+            let written = Written { typed: old, samples: &before.samples };
+            if let Some(misfit) = unread(written, new, reads) {
+                let change = format!("staged jobs `{name}` do not decode: {misfit}");
+                let in_flight = "each such job that is staged is a dead letter at its delivery";
+                findings.push(of_job(Lint::JobUnreadable, name, change, in_flight));
+            }
+            let written = Written { typed: new, samples: &after.samples };
+            if let Some(misfit) = unread(written, old, |_| None) {
+                let change = format!("the build before does not decode jobs `{name}`: {misfit}");
+                findings.push(Finding {
+                    rollback: "a node of the build before makes each such job a dead letter"
+                        .to_owned(),
+                    ..of_job(Lint::JobNotRollbackable, name, change, "every job is delivered")
+                });
+            }
+            let members = self.members(old, new, None, &format!("jobs `{name}`"), Vec::new);
+            let of_this = |finding| Finding { job: Some(name.clone()), ..finding };
+            findings.extend(members.into_iter().map(of_this));
+        }
+        for job in &self.new.jobs {
+            if !self.old.jobs.iter().any(|before| before.name == job.name) {
+                let change = format!("it stages jobs `{}`", job.name);
+                findings.push(Finding {
+                    rollback: "the build before leaves such jobs to nodes with a handler"
+                        .to_owned(),
+                    ..of_job(Lint::JobAdded, &job.name, change, "none is affected")
+                });
+            }
+        }
+        findings
+    }
+}
