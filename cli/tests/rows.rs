@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Mode, check_locks};
+use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Sqlite,
     Store, Tx, atomic_phases,
@@ -40,13 +41,13 @@ impl CreateRide {
 
     #[phase]
     async fn receipt_staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
-        let _ = (self, tx);
+        tx.stage_job("send_receipt", &self.user_id)?;
         Ok(Reply::new(201))
     }
 }
 
 fn definitions() -> Definitions<Sqlite> {
-    Definitions::new().with::<CreateRide>()
+    Definitions::new().with::<CreateRide>().job::<CreateRide, i64>("send_receipt")
 }
 
 async fn book(engine: &Engine<Sqlite>) -> Outcome {
@@ -113,6 +114,30 @@ async fn a_deploy_is_held_against_the_rows_that_are_there() {
     while !matches!(book(&engine).await, Outcome::Finished(_)) {
         tokio::task::yield_now().await;
     }
+
+    // The job that it has staged waits for the handler, and only for one of its name and form.
+    assert_eq!(check("text").0, 0);
+    let (code, told) = drained("rides.create", "1");
+    let expected = "rides.create@1 has 1 staged jobs that no other version stages\n";
+    assert_eq!((code, told.as_str()), (6, expected));
+    assert_eq!(retire().0, 5);
+    let text = std::fs::read_to_string(&lock).unwrap();
+    std::fs::write(&lock, text.replace("\"send_receipt\"", "\"mail_receipt\"")).unwrap();
+    let (code, told) = check("text");
+    assert_eq!(code, 6);
+    assert!(told.starts_with("1 staged jobs `send_receipt`: no lock file has a job of"), "{told}");
+    std::fs::write(&lock, text.replace("args = \"i64\"", "args = \"{user: i64}\"")).unwrap();
+    let (code, told) = check("github");
+    assert_eq!(code, 6);
+    assert!(told.starts_with("::error title=jobs_stranded::1 staged jobs `send_receipt`: their"));
+    let (_, told) = check("json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told[0]["job"], &told[0]["jobs"]), (&"send_receipt".into(), &1.into()));
+    std::fs::write(&lock, text).unwrap();
+
+    let handlers = Handlers::new().on("send_receipt", async |_: i64, _: Job| Ok(()));
+    let delivered = Enqueuer::new(&engine, handlers, WorkerConfig::default()).run_once().await;
+    assert_eq!(delivered.unwrap().delivered, 1);
     assert_eq!(drained("rides.create", "1").0, 0);
     assert_eq!(retire().0, 0);
 }

@@ -19,6 +19,7 @@ mod changes;
 #[cfg(feature = "simulation")]
 mod drawn;
 mod files;
+mod never;
 mod recipes;
 mod rows;
 mod staged;
