@@ -137,6 +137,9 @@ pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, boo
 pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
 pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64);
+/// A job that was claimed with others, and which of them it is, counted from one.
+#[cfg(feature = "postgres")]
+pub(super) type NthJobRow = (i64, JobDataRow);
 pub(super) type JobListRow = (String, Uuid, Uuid, String, i32, Option<String>, DateTime<Utc>);
 
 /// What a search for up to `limit` rows found. One that no request can have was written by hand: it is left
@@ -216,6 +219,18 @@ pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
     let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
     let forgiven_attempts = forgiven.cast_unsigned();
     Ok(JobRow { at, key: key(name)?, id, name: job_name, args, forgiven_attempts, lag })
+}
+
+/// Of the jobs of `at`, whether each is among these, which are counted from one.
+#[cfg(feature = "postgres")]
+pub(super) fn are_among(at: &[JobAt], numbers: &[i64]) -> Vec<bool> {
+    let mut are = vec![false; at.len()];
+    for number in numbers {
+        if let Some(is) = usize::try_from(number - 1).ok().and_then(|nth| are.get_mut(nth)) {
+            *is = true;
+        }
+    }
+    are
 }
 
 pub(super) fn listed_jobs(rows: Vec<JobListRow>) -> Vec<StagedJobRow> {

@@ -41,6 +41,7 @@ over_every_store! {
     g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
     g11_each_recovery_point_begins_a_time_of_its_own,
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
+    g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
     g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
     g18_a_word_about_a_delivery_is_its_claims_only,
 }
@@ -305,4 +306,27 @@ async fn g18_a_word_about_a_delivery_is_its_claims_only<S: Store>(store: S) {
     assert_eq!(due().await, 1, "the second is next");
     assert!(!store.job_delivered(&current).await.unwrap(), "it is gone");
     assert_eq!(store.dead_jobs().await.unwrap(), 0);
+}
+
+async fn g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone<S: Store>(store: S) {
+    let [one, other, held] = [staged(&store).await, staged(&store).await, staged(&store).await];
+    let stale = store.claim_job(&held[0], OVER).await.unwrap().unwrap().at;
+    let current = store.claim_job(&stale, FAR).await.unwrap().unwrap().at;
+    let at = [&one[0], &one[1], &other[0], &held[0], &stale, &current].map(JobAt::clone);
+    let won = store.claim_jobs(&at, FAR).await.unwrap();
+    let mut requests: Vec<_> = won.iter().map(|row| (row.at.request_id, row.at.position)).collect();
+    let mut expected = vec![(one[0].request_id, 0), (other[0].request_id, 0)];
+    (requests.sort(), expected.sort());
+    assert_eq!(requests, expected, "of each request the next, seen as it is, and not under way");
+    assert!(won.iter().all(|row| row.at.attempts == 1 && row.args == b"1"));
+    assert!(store.claim_jobs(&at, FAR).await.unwrap().is_empty(), "each once");
+
+    let [first, second] = [&won[0].at, &won[1].at].map(JobAt::clone);
+    let unseen = JobAt { attempts: 7, ..second.clone() };
+    let ours = store.jobs_delivered(&[first.clone(), unseen, current, stale]).await.unwrap();
+    assert_eq!(ours, [true, false, true, false]);
+    assert_eq!(store.jobs_delivered(&[first.clone(), second]).await.unwrap(), [false, true]);
+    // Behind each that was delivered, the next of its request is due.
+    let next = [&one[1], &other[1], &held[1]].map(JobAt::clone);
+    assert_eq!(store.claim_jobs(&next, FAR).await.unwrap().len(), 3);
 }

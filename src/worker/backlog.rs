@@ -83,15 +83,22 @@ impl<C: Candidate> Backlog<C> {
 
     /// The next of the scope that `held` says holds the least; among equals, of the one that has waited
     /// for longest. `None` from `held`: the scope must not begin another.
-    pub(super) fn take(&mut self, held: impl Fn(&Scope) -> Option<usize>) -> Option<C> {
+    /// What `may_begin` says no of stays, and those behind it in its queue come first.
+    pub(super) fn take(
+        &mut self,
+        held: impl Fn(&Scope) -> Option<usize>,
+        may_begin: impl Fn(&C) -> bool,
+    ) -> Option<C> {
         let waiting = self.queues.iter().filter_map(|(scope, queue)| {
-            let (found, _) = queue.front()?;
-            Some(((held(scope)?, *found), scope))
+            let held = held(scope)?;
+            let first = queue.iter().position(|(_, candidate)| may_begin(candidate))?;
+            let (found, _) = queue.get(first)?;
+            Some(((held, *found), first, scope))
         });
-        let (_, scope) = waiting.min_by_key(|(rank, _)| *rank)?;
+        let (_, first, scope) = waiting.min_by_key(|(rank, ..)| *rank)?;
         let scope = scope.clone();
         let queue = self.queues.get_mut(&scope)?;
-        let (_, candidate) = queue.pop_front()?;
+        let (_, candidate) = queue.remove(first)?;
         if queue.is_empty() {
             self.queues.remove(&scope);
         }
@@ -133,13 +140,17 @@ mod tests {
         assert!(backlog.holds(&10) && !backlog.holds(&9));
         let mut held: HashMap<Scope, usize> = HashMap::new();
         let mut order = Vec::new();
-        while let Some(next) = backlog.take(|scope| Some(held.get(scope).copied().unwrap_or(0))) {
+        while let Some(next) =
+            backlog.take(|scope| Some(held.get(scope).copied().unwrap_or(0)), |_| true)
+        {
             *held.entry(next.1).or_default() += 1;
             order.push(next.0);
         }
         assert_eq!(order, [0, 10, 1, 2]);
         assert_eq!(backlog.push(Found(11, many.clone()), 9), Pushed::Alone);
-        assert!(backlog.take(|scope| (*scope != many).then_some(0)).is_none(), "at its share");
+        let next = backlog.take(|scope| (*scope != many).then_some(0), |_| true);
+        assert!(next.is_none(), "at its share");
+        assert!(backlog.take(|_| Some(0), |found| found.0 != 11).is_none(), "not this one");
         backlog.clear();
         assert_eq!(backlog.len(), 0);
     }

@@ -57,6 +57,10 @@ impl WorkerConfig {
     /// How many requests or jobs a worker has under way at once; 8, of which one scope holds half at
     /// most. Each local phase among them takes a connection.
     ///
+    /// Jobs are claimed and deleted in bulk: of a scope whose jobs end quickly, up to a
+    /// [`batch`](Self::batch) more wait for their turn in this process. A sink may have bounds of its own for
+    /// the names of jobs ([`JobSink::at_once`]).
+    ///
     /// What takes longer than a second does not count, up to four times this number in all: it most
     /// likely waits for a foreign system and holds no connection. See
     /// [`Completer`](crate::worker::Completer#fairness).

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
 use super::rests::Rests;
+use super::settlements::GATHERS;
 use super::slots::{LONG, Slots};
 use super::{WorkerConfig, by_chance, shuffle};
 use crate::observe;
@@ -45,6 +46,10 @@ pub(super) trait Source: Send {
     type Found: Candidate;
     type Ended: Send + 'static;
 
+    /// Whether a scope whose work ends quickly may have more of it under way: up to a batch, because the work
+    /// waits by itself for its turn.
+    const CLAIMS_AHEAD: bool = false;
+
     /// Which worker it is, for the log.
     fn name(&self) -> &'static str;
 
@@ -54,7 +59,16 @@ pub(super) trait Source: Send {
     /// Whether it is this worker's to begin.
     fn admits(&mut self, found: &Self::Found) -> bool;
 
-    fn begin(&self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;
+    /// Whether it may begin now, beside what is under way.
+    fn may_begin(&self, found: &Self::Found) -> bool {
+        let _ = found;
+        true
+    }
+
+    fn begin(&mut self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;
+
+    /// All that may begin at this moment has.
+    fn begun(&mut self) {}
 
     /// Counts what became of it.
     fn settle(&mut self, ended: Self::Ended) -> Settled;
@@ -139,7 +153,10 @@ impl<T: Source> Dispatcher<T> {
             checked: config.check(),
             batch: config.batch,
             poll: config.poll,
-            slots: Slots::new(config.concurrency),
+            slots: Slots::new(
+                config.concurrency,
+                if T::CLAIMS_AHEAD { config.batch as usize } else { 0 },
+            ),
             backlog: Backlog::new(config.batch),
             rests: Rests::new(),
             place: T::Place::default(),
@@ -214,9 +231,8 @@ impl<T: Source> Dispatcher<T> {
                 biased;
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
-                    if self.settle(row, ended, &mut pace) == Counts::No {
-                        begun = begun.saturating_sub(1);
-                    }
+                    let came_to_nothing = self.settle_all(row, ended, &mut pace).await;
+                    begun = begun.saturating_sub(came_to_nothing);
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
@@ -261,13 +277,15 @@ impl<T: Source> Dispatcher<T> {
         while self.slots.is_free() {
             let slots = &self.slots;
             let held = |scope: &_| slots.has_share_left(scope).then(|| slots.held_by(scope));
-            let Some(found) = self.backlog.take(held) else { break };
+            let may_begin = |found: &_| self.source.may_begin(found);
+            let Some(found) = self.backlog.take(held, may_begin) else { break };
             let (id, scope, state) = (found.id(), found.scope().clone(), found.state());
             let row = (id.clone(), state);
             let work = self.source.begin(found);
             self.slots.begin(id, scope, async move { (row, work.await) });
             begun += 1;
         }
+        self.source.begun();
         begun
     }
 
@@ -302,6 +320,23 @@ impl<T: Source> Dispatcher<T> {
             (pace.earliest, pace.planned) = (Instant::now(), Instant::now());
         }
         self.place = next.unwrap_or_default();
+    }
+
+    /// With what ends in the next moment, where that is to begin together again. Says how much of it came to
+    /// nothing.
+    async fn settle_all(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> u32 {
+        let mut came_to_nothing = u32::from(self.settle(row, ended, pace) == Counts::No);
+        let until = Instant::now() + GATHERS;
+        while T::CLAIMS_AHEAD && !self.slots.is_empty() {
+            tokio::select! {
+                biased;
+                (row, ended) = self.slots.ended() => {
+                    came_to_nothing += u32::from(self.settle(row, ended, pace) == Counts::No);
+                }
+                () = sleep_until(until) => break,
+            }
+        }
+        came_to_nothing
     }
 
     fn settle(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> Counts {
@@ -470,7 +505,7 @@ mod tests {
             self.is_admitted
         }
 
-        fn begin(&self, row: Row) -> impl Future<Output = u32> + Send + 'static {
+        fn begin(&mut self, row: Row) -> impl Future<Output = u32> + Send + 'static {
             self.looked_at.fetch_add(1, Ordering::SeqCst);
             async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;

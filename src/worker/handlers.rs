@@ -25,7 +25,10 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 /// # let _ = jobs;
 /// ```
 #[derive(Default)]
-pub struct Handlers(HashMap<String, Handler>);
+pub struct Handlers {
+    handlers: HashMap<String, Handler>,
+    at_once: HashMap<String, usize>,
+}
 
 impl Handlers {
     /// No handler yet.
@@ -48,14 +51,21 @@ impl Handlers {
                 Err(error) => Box::pin(std::future::ready(Err(error))),
             }
         };
-        self.0.insert(name.into(), Box::new(handler));
+        self.handlers.insert(name.into(), Box::new(handler));
+        self
+    }
+
+    /// Handles `most` jobs called `name` at the same time, in this process; see [`JobSink::at_once`].
+    #[must_use]
+    pub fn at_once(mut self, name: impl Into<String>, most: usize) -> Self {
+        self.at_once.insert(name.into(), most);
         self
     }
 }
 
 impl JobSink for Handlers {
     async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
-        match self.0.get(&job.name) {
+        match self.handlers.get(&job.name) {
             Some(handler) => handler(job.clone()).await,
             // Not asked for: see `handles`.
             None => Err(DeliveryError::retry("no handler of this name here")),
@@ -64,12 +74,16 @@ impl JobSink for Handlers {
 
     /// A node of another deploy may have a handler for the others.
     fn handles(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.handlers.contains_key(name)
+    }
+
+    fn at_once(&self, name: &str) -> Option<usize> {
+        self.at_once.get(name).copied()
     }
 }
 
 impl std::fmt::Debug for Handlers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.handlers.keys()).finish()
     }
 }

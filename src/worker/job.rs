@@ -99,6 +99,15 @@ pub trait JobSink: Send + Sync + 'static {
     /// [`DeliveryError`] says whether and when to try again.
     fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 
+    /// How many jobs of that name this process delivers at the same time. By default as many as the worker
+    /// has [slots](crate::worker::WorkerConfig::concurrency), together with all other names; a bound of its own
+    /// keeps a slow name from the others, or lets one that only waits for a network have more under way. Jobs
+    /// beyond the bound are not claimed. A panic means 1.
+    fn at_once(&self, name: &str) -> Option<usize> {
+        let _ = name;
+        None
+    }
+
     /// Whether this sink takes jobs of that name; by default it takes all. What it does not take is
     /// left to other nodes: no attempt is counted, and the later jobs of the same request wait for it
     /// as for any other (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) shows a job that
@@ -116,6 +125,8 @@ pub(crate) trait DynSink: Send + Sync {
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>>;
 
+    fn at_once(&self, name: &str) -> Option<usize>;
+
     fn handles(&self, name: &str) -> bool;
 }
 
@@ -125,6 +136,10 @@ impl<T: JobSink> DynSink for T {
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>> {
         Box::pin(JobSink::deliver(self, job))
+    }
+
+    fn at_once(&self, name: &str) -> Option<usize> {
+        JobSink::at_once(self, name)
     }
 
     fn handles(&self, name: &str) -> bool {

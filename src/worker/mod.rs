@@ -9,8 +9,10 @@
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
 mod backlog;
+mod claims;
 mod completer;
 mod config;
+mod delivery;
 mod dispatcher;
 mod enqueuer;
 mod enroller;
@@ -22,6 +24,7 @@ mod reconciler;
 mod redis_stream;
 mod requests;
 mod rests;
+mod settlements;
 mod slots;
 mod supervisor;
 mod watched;

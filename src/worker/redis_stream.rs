@@ -61,6 +61,12 @@ impl JobSink for RedisStream {
         };
         added.map(drop).map_err(|_| DeliveryError::retry("Redis did not take the job"))
     }
+
+    /// They share a connection, which sends what is there and waits for no answer before the next: as in a
+    /// pipeline.
+    fn at_once(&self, _: &str) -> Option<usize> {
+        Some(usize::MAX)
+    }
 }
 
 impl std::fmt::Debug for RedisStream {

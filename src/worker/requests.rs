@@ -93,7 +93,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueRequests<S, A> {
         is_registered
     }
 
-    fn begin(&self, found: DueKey) -> impl Future<Output = Driven> + Send + 'static {
+    fn begin(&mut self, found: DueKey) -> impl Future<Output = Driven> + Send + 'static {
         let (engine, right) = (self.engine.clone(), self.right);
         async move { engine.drive(found, right).await }
     }

@@ -27,6 +27,8 @@ const STRETCH: usize = 4;
 /// other half free, and it takes `STRETCH * 2` such scopes at once before another scope has to wait.
 pub(super) struct Slots<Id, T> {
     concurrency: usize,
+    /// What ended quickly of late, where that gives leave to begin more.
+    ahead: Ahead,
     under_way: FuturesUnordered<UnderWay<Id, T>>,
     held: HashMap<Id, Held>,
     of_scope: HashMap<Scope, usize>,
@@ -44,9 +46,11 @@ where
     Id: Clone + Eq + Hash + Send + 'static,
     T: 'static,
 {
-    pub(super) fn new(concurrency: usize) -> Self {
+    /// `ahead`: how much may be under way beyond that, of scopes whose work ends quickly.
+    pub(super) fn new(concurrency: usize, ahead: usize) -> Self {
         Self {
             concurrency,
+            ahead: Ahead::new(ahead),
             under_way: FuturesUnordered::new(),
             held: HashMap::new(),
             of_scope: HashMap::new(),
@@ -72,7 +76,7 @@ where
         if mutated!(NoShare) {
             return true;
         }
-        self.held_by(scope) < self.concurrency.div_ceil(2)
+        self.held_by(scope) < self.concurrency.div_ceil(2) + self.ahead.of(scope)
     }
 
     /// Whether another piece of work may begin, as far as the number of slots goes.
@@ -83,13 +87,14 @@ where
         {
             return false;
         }
-        self.held.len() < self.concurrency.saturating_mul(STRETCH)
-            && self.recent().count() < self.concurrency
+        let ahead = self.ahead.of_all();
+        self.held.len() < self.concurrency.saturating_mul(STRETCH) + ahead
+            && self.recent().count() < self.concurrency + ahead
     }
 
     /// When a slot becomes free by the passage of time.
     pub(super) fn free_at(&self) -> Option<Instant> {
-        match self.held.len() < self.concurrency.saturating_mul(STRETCH) {
+        match self.held.len() < self.concurrency.saturating_mul(STRETCH) + self.ahead.of_all() {
             true => self.recent().min().map(|since| since + LONG),
             false => None,
         }
@@ -115,7 +120,10 @@ where
         let Some((id, ended)) = self.under_way.next().await else {
             return std::future::pending().await;
         };
-        if let Some(Held { scope, .. }) = self.held.remove(&id) {
+        if let Some(Held { scope, since }) = self.held.remove(&id) {
+            if since.elapsed() < LONG {
+                self.ahead.ended(&scope);
+            }
             let left = self.held_by(&scope).saturating_sub(1);
             match left {
                 0 => self.of_scope.remove(&scope),
@@ -123,6 +131,59 @@ where
             };
         }
         ended
+    }
+}
+
+/// How many pieces of work ended within [`LONG`] of their beginning, by scope: in this second or the last.
+/// As many more may begin. A scope whose work does not end gets no more than its share.
+struct Ahead {
+    most: usize,
+    since: Instant,
+    now: HashMap<Scope, usize>,
+    before: HashMap<Scope, usize>,
+    in_all: [usize; 2],
+}
+
+impl Ahead {
+    fn new(most: usize) -> Self {
+        let (now, before) = <(HashMap<_, _>, HashMap<_, _>)>::default();
+        Self { most, since: Instant::now(), now, before, in_all: [0; 2] }
+    }
+
+    fn ended(&mut self, scope: &Scope) {
+        if self.most == 0 {
+            return;
+        }
+        let age = self.since.elapsed();
+        if age >= LONG {
+            self.before = std::mem::take(&mut self.now);
+            self.in_all = [0, self.in_all[0]];
+            if age >= LONG * 2 {
+                (self.before, self.in_all) = (HashMap::new(), [0; 2]);
+            }
+            self.since = Instant::now();
+        }
+        *self.now.entry(scope.clone()).or_default() += 1;
+        self.in_all[0] += 1;
+    }
+
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= LONG * 2
+    }
+
+    fn of(&self, scope: &Scope) -> usize {
+        let count = |ended: &HashMap<Scope, usize>| ended.get(scope).copied().unwrap_or(0);
+        match self.is_over() {
+            true => 0,
+            false => count(&self.now).max(count(&self.before)).min(self.most),
+        }
+    }
+
+    fn of_all(&self) -> usize {
+        match self.is_over() {
+            true => 0,
+            false => self.in_all[0].max(self.in_all[1]).min(self.most),
+        }
     }
 }
 
@@ -146,7 +207,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn g16_a_scope_that_hangs_never_holds_more_than_half() {
-        let mut slots = Slots::new(8);
+        let mut slots = Slots::new(8, 0);
         let begun = (0..20).filter(|id| hang(&mut slots, *id, "hung")).count();
         assert_eq!(begun, 4);
         assert!(hang(&mut slots, 20, "other"));
@@ -156,7 +217,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn g16_work_that_takes_long_makes_room_within_a_bound() {
-        let mut slots = Slots::new(8);
+        let mut slots = Slots::new(8, 0);
         let mut begun = 0;
         for id in 0..100 {
             let of = format!("hung-{}", id / 4);
@@ -174,10 +235,31 @@ mod tests {
 
     #[tokio::test]
     async fn what_ends_gives_its_slot_and_its_share_back() {
-        let mut slots = Slots::new(1);
+        let mut slots = Slots::new(1, 0);
         slots.begin(1, scope("one"), std::future::ready("done"));
         assert!(slots.holds(&1) && !slots.is_free() && !slots.has_share_left(&scope("one")));
         assert_eq!(slots.ended().await, "done");
         assert!(slots.is_empty() && slots.is_free() && slots.has_share_left(&scope("one")));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn work_that_ends_quickly_makes_room_for_as_much_and_what_hangs_for_none() {
+        let mut slots = Slots::new(8, 20);
+        let mut ids = 0..;
+        for most in [4, 8, 16, 24, 24] {
+            let mut begun = 0;
+            while slots.is_free() && slots.has_share_left(&scope("quick")) {
+                slots.begin(ids.next().unwrap(), scope("quick"), std::future::ready(()));
+                begun += 1;
+            }
+            assert_eq!(begun, most);
+            for _ in 0..begun {
+                slots.ended().await;
+            }
+        }
+        let begun = (0..40).filter(|id| hang(&mut slots, 1000 + id, "hung")).count();
+        assert_eq!(begun, 4, "its share, whatever the others do");
+        tokio::time::advance(LONG * 2).await;
+        let begun = (0..40).filter(|id| hang(&mut slots, 2000 + id, "quick")).count();
+        assert_eq!(begun, 4, "it was quick once");
     }
 }

@@ -7,6 +7,7 @@ mod support;
 mod counts;
 mod hot;
 mod idle_workers;
+mod jobs;
 mod operators;
 mod reserve;
 mod single_statement;

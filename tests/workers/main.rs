@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bulk_jobs;
 mod fair_workers;
 mod jobs;
 mod no_connection;

@@ -669,19 +669,20 @@ impl Store for Memory {
                 claim_job(session, place, attempts, lease).boxed()
             })
             .await?;
-        let row = claimed.map(|(job, now)| {
-            let lag = (now - job.staged_at.0).num_milliseconds();
-            (
-                job.idempotency_key,
-                job.job_id.uuid(),
-                job.name,
-                job.args.0,
-                job.attempts,
-                job.forgiven_attempts,
-                lag,
-            )
-        });
-        row.map(|row| super::due::job(at, row)).transpose()
+        claimed.map(|claimed| claimed_job(at, claimed)).transpose()
+    }
+
+    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
+        let places: Vec<_> = at.iter().map(job_place).collect();
+        let claimed = self
+            .ask("claim staged jobs", move |session| claim_each(session, places, lease).boxed());
+        let rows = at.iter().zip(claimed.await?);
+        Ok(rows.filter_map(|(at, claimed)| claimed_job(at, claimed?).ok()).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let places: Vec<_> = at.iter().map(job_place).collect();
+        self.ask("delete delivered jobs", move |session| delete_each(session, places).boxed()).await
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
@@ -1049,6 +1050,49 @@ async fn claim_job(
     session.conclude(claimed).await
 }
 
+fn claimed_job(at: &JobAt, (job, now): (JobRecord, DateTime<Utc>)) -> Result<JobRow, StoreError> {
+    let lag = (now - job.staged_at.0).num_milliseconds();
+    let (key, id) = (job.idempotency_key, job.job_id.uuid());
+    let row = (key, id, job.name, job.args.0, job.attempts, job.forgiven_attempts, lag);
+    super::due::job(at, row)
+}
+
+/// Each of them, in one transaction: those that were won.
+async fn claim_each(
+    session: &mut Session,
+    places: Vec<(Place, i32)>,
+    lease: Duration,
+) -> QueryResult<Vec<Option<(JobRecord, DateTime<Utc>)>>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let each = async {
+        let mut claimed = Vec::new();
+        for (place, attempts) in places {
+            // `SKIP LOCKED`
+            claimed.push(match session.is_of_another(&place) {
+                true => None,
+                false => claim_next(session, place, attempts, lease).await?,
+            });
+        }
+        Ok(claimed)
+    };
+    let claimed = each.await;
+    session.conclude(claimed).await
+}
+
+async fn delete_each(session: &mut Session, places: Vec<(Place, i32)>) -> QueryResult<Vec<bool>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let each = async {
+        let mut deleted = Vec::new();
+        for (place, attempts) in places {
+            deleted
+                .push(change_next(session, &place, attempts, Behind::MadeDue, |_, _| None).await?);
+        }
+        Ok(deleted)
+    };
+    let deleted = each.await;
+    session.conclude(deleted).await
+}
+
 async fn claim_next(
     session: &mut Session,
     place: Place,
@@ -1088,16 +1132,23 @@ async fn change_job(
     change: impl FnOnce(JobRecord, DateTime<Utc>) -> Option<JobRecord> + Send,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let ours = move |job: &JobRecord, _| job.attempts == attempts;
-    let changed = async {
-        let changed = session.update_job(&place, ours, change).await?.is_some();
-        if changed {
-            change_behind(session, &place, behind).await?;
-        }
-        Ok(changed)
-    };
-    let changed = changed.await;
+    let changed = change_next(session, &place, attempts, behind, change).await;
     session.conclude(changed).await
+}
+
+async fn change_next(
+    session: &mut Session,
+    place: &Place,
+    attempts: i32,
+    behind: Behind,
+    change: impl FnOnce(JobRecord, DateTime<Utc>) -> Option<JobRecord> + Send,
+) -> QueryResult<bool> {
+    let ours = move |job: &JobRecord, _: DateTime<Utc>| job.attempts == attempts;
+    let changed = session.update_job(place, ours, change).await?.is_some();
+    if changed {
+        change_behind(session, place, behind).await?;
+    }
+    Ok(changed)
 }
 
 async fn change_behind(session: &mut Session, place: &Place, behind: Behind) -> QueryResult<()> {

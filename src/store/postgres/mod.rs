@@ -44,8 +44,8 @@ use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
-    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, due_jobs, due_keys,
-    held_keys, job, listed_jobs,
+    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, NthJobRow, are_among,
+    due_jobs, due_keys, held_keys, job, listed_jobs,
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
@@ -900,6 +900,28 @@ impl<P: Pool> Store for Postgres<P> {
             .load::<JobDataRow>(&mut conn)
         })?;
         rows.into_iter().next().map(|row| job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
+        let rows = ask!(self, "claim staged jobs", |conn| {
+            sql::ClaimJobs::new(at, lease).load::<NthJobRow>(&mut conn)
+        })?;
+        // One that cannot be read keeps none of the others from its delivery.
+        let claimed = |(number, row): NthJobRow| {
+            let at = usize::try_from(number - 1).ok().and_then(|nth| at.get(nth))?;
+            job(at, row).ok()
+        };
+        Ok(rows.into_iter().filter_map(claimed).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let deleted = ask!(self, "delete delivered jobs", |conn| {
+            sql::JobsDelivered::new(at).load::<i64>(&mut conn)
+        });
+        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
+            self.pool.forget_idle();
+        }
+        Ok(are_among(at, &deleted?))
     }
 
     // Not sent again by itself: what it comes to the second time depends on the first.

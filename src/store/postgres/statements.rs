@@ -38,6 +38,9 @@ bind! {
     Option<i32> => Nullable<Integer>,
     Vec<String> => Array<Text>,
     Option<Vec<String>> => Nullable<Array<Text>>,
+    Vec<Uuid> => Array<SqlUuid>,
+    Vec<i64> => Array<BigInt>,
+    Vec<i32> => Array<Integer>,
     Option<Uuid> => Nullable<SqlUuid>,
     bool => Bool,
     i64 => BigInt,
@@ -656,6 +659,68 @@ statement! {
     " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT], " AND ",
     [DEAD_STAY_DEAD], " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
      (extract(epoch FROM clock_timestamp() - staged_at) * 1000)::bigint"
+}
+
+statement! {
+    /// Jobs, each with its fencing token, and their numbers.
+    Given for Pg, rows sql_types::Untyped,
+    { scopes: Vec<String>, requests: Vec<Uuid>, positions: Vec<i64>, attempts: Vec<i32> },
+    "unnest(", scopes, ", ", requests, ", ", positions, ", ", attempts,
+    ") WITH ORDINALITY AS given (scope, request_id, position, attempts, number)"
+}
+
+impl Given {
+    fn new(at: &[JobAt]) -> Self {
+        Self {
+            scopes: at.iter().map(|at| at.scope.as_str().to_owned()).collect(),
+            requests: at.iter().map(|at| at.request_id).collect(),
+            positions: at.iter().map(|at| at.position).collect(),
+            attempts: at.iter().map(|at| at.attempts.cast_signed()).collect(),
+        }
+    }
+}
+
+/// A job as it was given.
+const IS_GIVEN: &str = "j.scope = given.scope AND j.request_id = given.request_id \
+    AND j.position = given.position AND j.attempts = given.attempts";
+
+statement! {
+    /// [`ClaimJob`] of many. Never waits for a lock: it holds those of other scopes' jobs by then (G16), and two
+    /// that claim the same jobs must not wait for each other.
+    ClaimJobs for Pg, rows (BigInt, (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt)),
+    { lease_ms: i64, given: Given },
+    "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1, \
+     reason = NULL, run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' FROM ", {given},
+    " WHERE ", [IS_GIVEN], " AND j.run_after <= clock_timestamp() \
+     AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free WHERE free.scope = given.scope \
+     AND free.request_id = given.request_id AND free.position = given.position FOR UPDATE SKIP LOCKED) AND ",
+    [IS_NEXT], " AND ", [DEAD_STAY_DEAD], " RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
+     j.args, j.attempts, j.forgiven_attempts, \
+     (extract(epoch FROM clock_timestamp() - j.staged_at) * 1000)::bigint"
+}
+
+impl ClaimJobs {
+    pub(super) fn new(at: &[JobAt], lease: Duration) -> Self {
+        Self { lease_ms: millis(lease), given: Given::new(at) }
+    }
+}
+
+statement! {
+    /// [`JobDelivered`] of many, each of another request.
+    JobsDelivered for Pg, rows BigInt, { given: Given },
+    "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING ", {given}, " WHERE ", [IS_GIVEN],
+    " RETURNING j.scope, j.request_id, j.position, given.number), \
+     made_due AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = clock_timestamp() FROM ended, \
+     LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ended.scope \
+     AND n.request_id = ended.request_id AND n.position > ended.position AND n.run_after IS NOT NULL \
+     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ended.scope AND j.request_id = ended.request_id \
+     AND j.position = next.position AND j.run_after = ", [WAITS], ") SELECT number FROM ended"
+}
+
+impl JobsDelivered {
+    pub(super) fn new(at: &[JobAt]) -> Self {
+        Self { given: Given::new(at) }
+    }
 }
 
 statement! {

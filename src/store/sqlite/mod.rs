@@ -40,7 +40,7 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
-use super::due::{due_job, due_key, held_keys, job, listed_jobs, page};
+use super::due::{due_job, due_key, held_keys, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
     MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
@@ -520,34 +520,43 @@ impl Store for Sqlite {
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
-        let claim = sql::ClaimJob {
-            lease_ms: millis(lease),
-            scope: at.scope.as_str().to_owned(),
-            request_id: at.request_id.as_bytes().to_vec(),
-            position: at.position,
-            attempts: at.attempts.cast_signed(),
-        };
-        let rows = self
-            .run("claim a staged job", |conn| {
-                claim.load::<(String, Vec<u8>, String, Vec<u8>, i32, i32, i64)>(conn)
+        let claim = sql::ClaimJob::new(at, lease);
+        let rows =
+            self.run("claim a staged job", |conn| claim.load::<sql::JobDataRow>(conn)).await?;
+        rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
+        let claims: Vec<_> = at.iter().map(|at| sql::ClaimJob::new(at, lease)).collect();
+        let claimed = self.run("claim staged jobs", |conn| {
+            conn.immediate_transaction(|conn| {
+                let claims = claims.into_iter();
+                claims
+                    .map(|claim| claim.load::<sql::JobDataRow>(conn))
+                    .collect::<QueryResult<Vec<_>>>()
             })
-            .await?;
-        let Some((key, id, name, args, attempts, forgiven, lag)) = rows.into_iter().next() else {
-            return Ok(None);
-        };
-        job(at, (key, sql::uuid(&id, "job_id")?, name, args, attempts, forgiven, lag)).map(Some)
+        });
+        let rows = at.iter().zip(claimed.await?);
+        // One that cannot be read keeps none of the others from its delivery.
+        Ok(rows.filter_map(|(at, rows)| sql::job(at, rows.into_iter().next()?).ok()).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let words: Vec<_> =
+            at.iter().map(|at| (sql::JobDelivered::new(at), sql::MakeNextDue::new(at))).collect();
+        self.run("delete delivered jobs", |conn| {
+            conn.immediate_transaction(|conn| {
+                let words = words.into_iter();
+                words.map(|(delete, next)| delivered(conn, delete, next)).collect()
+            })
+        })
+        .await
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
         let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDue::new(at));
         self.run("delete a delivered job", |conn| {
-            conn.immediate_transaction(|conn| {
-                let is_ours = delete.execute(conn)? == 1;
-                if is_ours {
-                    next.execute(conn)?;
-                }
-                Ok(is_ours)
-            })
+            conn.immediate_transaction(|conn| delivered(conn, delete, next))
         })
         .await
     }
@@ -834,6 +843,19 @@ fn not_written(error: Error) -> StoreError {
         Error::QueryBuilderError(error) if error.is::<TimeLimitPassed>() => StoreError::TimeLimit,
         error => StoreError::database("write the phase", error),
     }
+}
+
+/// Deletes a job, and makes the next of its request due. Whether it was ours.
+fn delivered(
+    conn: &mut SqliteConnection,
+    delete: sql::JobDelivered,
+    next: sql::MakeNextDue,
+) -> QueryResult<bool> {
+    let is_ours = delete.execute(conn)? == 1;
+    if is_ours {
+        next.execute(conn)?;
+    }
+    Ok(is_ours)
 }
 
 /// An open transaction. Dropped, it is rolled back by the connection's thread, before whatever the

@@ -16,8 +16,8 @@ use crate::store::due;
 use crate::store::row::{Row, millis};
 use crate::store::statement::{Bind, statement};
 use crate::store::{
-    Change, Claim, Guard, Hold, JobAt, JobPlace, KeyPlace, KeySummary, NewRow, Right, Seen, Status,
-    StoreError, Undelivered,
+    Change, Claim, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeySummary, NewRow, Right, Seen,
+    Status, StoreError, Undelivered,
 };
 
 macro_rules! bind {
@@ -584,6 +584,18 @@ statement! {
      forgiven_attempts, ", [NOW], " - staged_at"
 }
 
+impl ClaimJob {
+    pub(super) fn new(at: &JobAt, lease: Duration) -> Self {
+        Self {
+            lease_ms: millis(lease),
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+        }
+    }
+}
+
 statement! {
     /// What a word about a delivery is guarded by: the fencing token.
     Claimed for Db, rows sql_types::Untyped,
@@ -851,6 +863,13 @@ statement! {
 pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool, Vec<u8>);
 pub(super) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
 pub(super) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
+
+pub(super) type JobDataRow = (String, Vec<u8>, String, Vec<u8>, i32, i32, i64);
+
+pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
+    let (key, id, name, args, attempts, forgiven, lag) = row;
+    due::job(at, (key, uuid(&id, "job_id")?, name, args, attempts, forgiven, lag))
+}
 
 pub(super) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
 

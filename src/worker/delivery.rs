@@ -1,0 +1,319 @@
+//! [`Delivery`]: a job from its claim to what became of it.
+
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::by_chance;
+use super::claims::{Claimed, NotClaimed};
+use super::job::{DeliveryError, DynSink, Job, Then};
+use super::settlements::Settlements;
+use super::slots::LONG;
+use crate::engine::Engine;
+use crate::moment::Moment;
+use crate::observe::{self, JobSeen};
+use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
+
+/// The longest back-off, also where a sink asks for more.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
+
+/// How long to wait at first until a word about a delivery is said again; doubles up to 64 times that.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a job is a dead letter of which each delivery up to the cap began, and the last did not end.
+const CUT_OFF: &str = "the last delivery up to the cap was cut off, as where its process ends";
+
+/// Stands with a job whose arguments a node could not open.
+const SEALED: &str = "a node's codec cannot open its arguments: it has another secret, most likely";
+
+/// And with one that its sink gave back.
+const NOT_HANDLED: &str = "a node's sink does not handle its name any more";
+
+/// And with one that was claimed behind others, which took longer than those before them.
+const NO_SLOT: &str = "a node that claimed it was busy for too long";
+
+/// What it takes to deliver a job.
+pub(super) struct Delivery<S: Store, A> {
+    pub(super) engine: Engine<S, A>,
+    pub(super) sink: Arc<dyn DynSink>,
+    pub(super) lease: Duration,
+    pub(super) max_deliveries: u32,
+    pub(super) settlements: Settlements<S>,
+    /// For deliveries of names that have no bound of their own.
+    pub(super) slots: Arc<Semaphore>,
+}
+
+pub(super) enum Ended {
+    Delivered,
+    PutBack,
+    Dead,
+    /// Another node has it, or may have it by now.
+    Lost,
+    /// Left to other nodes.
+    Left(Why, DueJob),
+    /// The store failed.
+    Failed,
+}
+
+/// Why a job is left to other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Why {
+    NotHandled,
+    Sealed,
+}
+
+impl Why {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NotHandled => NOT_HANDLED,
+            Self::Sealed => SEALED,
+        }
+    }
+}
+
+/// Why a job that was claimed was not delivered.
+enum Failure {
+    Delivery(DeliveryError),
+    Left(Why),
+    NoSlot,
+}
+
+impl From<DeliveryError> for Failure {
+    fn from(error: DeliveryError) -> Self {
+        Self::Delivery(error)
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
+    /// How many of these jobs are delivered at the same time, where the sink says so.
+    pub(super) fn most_at_once(&self, name: &str) -> Option<usize> {
+        let most = catch_unwind(AssertUnwindSafe(|| self.sink.at_once(name)));
+        most.unwrap_or(Some(1)).map(|most| most.max(1))
+    }
+
+    /// `claimed`: the answer to the claim, to come.
+    pub(super) async fn deliver(
+        &self,
+        found: DueJob,
+        claimed: oneshot::Receiver<Claimed>,
+    ) -> Ended {
+        let Ok(Claimed { sent, row }) = claimed.await else { return Ended::Failed };
+        match row {
+            Ok(None) => Ended::Lost,
+            Ok(Some(row)) => self.deliver_claimed(found, sent, row).await.unwrap_or(Ended::Failed),
+            Err(NotClaimed(kind)) => {
+                let JobAt { scope, request_id, .. } = &found.at;
+                observe::job_not_claimed(&found.name, scope, *request_id, kind);
+                Ended::Failed
+            }
+        }
+    }
+
+    async fn deliver_claimed(
+        &self,
+        found: DueJob,
+        sent: Moment,
+        row: JobRow,
+    ) -> Result<Ended, Arc<StoreError>> {
+        let _counted = self.settlements.under_way();
+        let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
+        let seen = JobSeen {
+            id: row.id,
+            name: row.name.clone(),
+            request_id: at.request_id,
+            scope: at.scope.clone(),
+            key: row.key.clone(),
+            attempt: at.attempts,
+        };
+        let (store, settlements) = (self.engine.store(), &self.settlements);
+        let ends = sent.after(self.lease);
+        let claim = Claim { store, settlements, at: &at, seen: &seen, ends };
+        let tries = at.attempts.saturating_sub(forgiven);
+        let delivered = if tries > self.max_deliveries {
+            // Its last delivery ended with its process, which left no word of that.
+            Err(DeliveryError::dead(CUT_OFF).into())
+        } else {
+            // The claim counts from before it was sent: its answer may be read at any time later, when
+            // another node has delivered the job and those behind it. What is left of the claim after
+            // the limit is for writing down what came of it.
+            let ends = sent.after(self.lease * 2 / 3);
+            if Moment::now() >= ends {
+                return Ok(Ended::Lost);
+            }
+            match (self.job(row), self.slot(&seen.name, sent).await) {
+                (Ok(job), Ok(slot)) => self.hand_over(&job, ends, slot).await,
+                (Err(why), _) => Err(Failure::Left(why)),
+                (_, Err(failure)) => Err(failure),
+            }
+        };
+        let error = match delivered {
+            Ok(()) => {
+                if !claim.settle(Word::Delivered).await? {
+                    return Ok(Ended::Lost);
+                }
+                observe::job_delivered(&seen, lag);
+                return Ok(Ended::Delivered);
+            }
+            Err(Failure::Left(why)) => {
+                return Ok(
+                    match claim.settle(Word::Not(Undelivered::Left, why.reason())).await? {
+                        true => Ended::Left(why, found),
+                        false => Ended::Lost,
+                    },
+                );
+            }
+            Err(Failure::NoSlot) => {
+                claim.settle(Word::Not(Undelivered::Left, NO_SLOT)).await?;
+                return Ok(Ended::Lost);
+            }
+            Err(Failure::Delivery(error)) => error,
+        };
+        let back_off = self.back_off(error.then, tries);
+        let becomes = back_off.map_or(Undelivered::Dead, Undelivered::Again);
+        if !claim.settle(Word::Not(becomes, error.reason)).await? {
+            return Ok(Ended::Lost);
+        }
+        Ok(match back_off {
+            Some(back_off) => {
+                observe::job_failed(&seen, error.reason, back_off);
+                Ended::PutBack
+            }
+            None => {
+                observe::job_dead(&seen, error.reason);
+                Ended::Dead
+            }
+        })
+    }
+
+    fn job(&self, row: JobRow) -> Result<Job, Why> {
+        let JobRow { at, key, id, name, args, .. } = row;
+        let args = self.engine.decoded_args(&at.scope, &key, id, args).map_err(|_| Why::Sealed)?;
+        Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
+    }
+
+    /// Waits for its turn, for a part of the claim: with the rest it is delivered.
+    async fn slot(
+        &self,
+        name: &str,
+        sent: Moment,
+    ) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        if self.most_at_once(name).is_some() {
+            return Ok(None);
+        }
+        let until = sent.after(self.lease / 6).since(Moment::now());
+        match tokio::time::timeout(until, self.slots.clone().acquire_owned()).await {
+            Ok(Ok(slot)) => Ok(Some(slot)),
+            Ok(Err(_)) | Err(_) => Err(Failure::NoSlot),
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        job: &Job,
+        ends: Moment,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Failure> {
+        // In an async block: a sink may panic before it returns its future, too.
+        let delivery = async {
+            match self.sink.handles(&job.name) {
+                true => Ok(self.sink.deliver(job).await?),
+                false => Err(Failure::Left(Why::NotHandled)),
+            }
+        };
+        let mut delivery = pin!(AssertUnwindSafe(delivery).catch_unwind());
+        // The timer wakes; the moment decides. A process that stood still must not go on with a delivery that
+        // is another node's by now.
+        let delivery = poll_fn(|context| match Moment::now() < ends {
+            true => delivery.as_mut().poll(context).map(Some),
+            false => Poll::Ready(None),
+        });
+        let delivery = tokio::time::timeout(ends.since(Moment::now()), delivery);
+        let ended = tokio::select! {
+            biased;
+            ended = delivery => ended,
+            never = gives_way(slot) => match never {},
+        };
+        match ended {
+            Ok(Some(Ok(delivered))) => delivered,
+            Ok(Some(Err(_))) => Err(DeliveryError::retry("the delivery panicked").into()),
+            Ok(None) | Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
+        }
+    }
+
+    /// `None`: never again. `tries` are those that no operator has forgiven.
+    fn back_off(&self, then: Then, tries: u32) -> Option<Duration> {
+        // 1 s, 2 s, 4 s, … up to an hour: the cap stands for as long as these take together.
+        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12)).min(LONGEST_BACK_OFF);
+        match then {
+            Then::Never => None,
+            _ if tries >= self.max_deliveries => None,
+            Then::Again => Some(ours),
+            Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
+        }
+    }
+}
+
+/// What takes long most likely waits for a foreign system, and keeps no other job from its turn.
+async fn gives_way(slot: Option<OwnedSemaphorePermit>) -> Infallible {
+    tokio::time::sleep(LONG).await;
+    drop(slot);
+    pending().await
+}
+
+/// What came of a delivery.
+#[derive(Clone, Copy)]
+enum Word {
+    Delivered,
+    Not(Undelivered, &'static str),
+}
+
+/// A job that is ours until the claim ends.
+struct Claim<'a, S> {
+    store: &'a S,
+    settlements: &'a Settlements<S>,
+    at: &'a JobAt,
+    seen: &'a JobSeen,
+    ends: Moment,
+}
+
+impl<S: Store> Claim<'_, S> {
+    /// Says what came of the delivery, as often as it takes while the claim stands: no other node has the job
+    /// before, so that it need not wait for the claim's end where the store was away for a moment. Whether
+    /// it was ours to say.
+    async fn settle(&self, word: Word) -> Result<bool, Arc<StoreError>> {
+        let mut may_be_said = false;
+        for tries in 1.. {
+            let said = match word {
+                Word::Delivered => self.settlements.delivered(self.at).await,
+                Word::Not(becomes, why) => {
+                    self.store.job_failed(self.at, becomes, why).await.map_err(Arc::new)
+                }
+            };
+            let error = match said {
+                // Nothing is there to be changed: by our own word, which got no answer.
+                Ok(is_ours) => return Ok(is_ours || may_be_said && !self.is_over()),
+                Err(error) => error,
+            };
+            if tries == 1 {
+                observe::job_unsettled(self.seen, error.kind());
+            }
+            may_be_said |= error.is_of_the_connection();
+            if self.is_over() {
+                return Err(error);
+            }
+            tokio::time::sleep(by_chance(FIRST_PAUSE * (1 << tries.min(6)))).await;
+        }
+        Ok(false)
+    }
+
+    fn is_over(&self) -> bool {
+        Moment::now() >= self.ends
+    }
+}

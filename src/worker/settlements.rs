@@ -1,0 +1,170 @@
+//! [`Settlements`]: what was delivered, written down by one statement for all jobs that wait for it.
+//!
+//! A statement costs as much for many as for one, nearly. So a job that was delivered waits for the others that
+//! are under way, but not for long; and while a statement is under way, the next ones gather.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use diesel::result::{DatabaseErrorKind, Error};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use crate::store::{JobAt, Store, StoreError};
+
+/// How long a job that was delivered waits for others at most.
+pub(super) const GATHERS: Duration = Duration::from_millis(5);
+
+/// How many go together at most.
+const MOST: usize = 1000;
+
+type Answer = Result<bool, Arc<StoreError>>;
+
+pub(super) struct Settlements<S> {
+    store: S,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<(JobAt, oneshot::Sender<Answer>)>,
+    /// Deliveries that have not ended, or wait here.
+    under_way: usize,
+    is_written: bool,
+}
+
+/// A delivery that may come to be written down.
+pub(super) struct UnderWay(Arc<Shared>);
+
+/// The task that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    has_ended: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<S: Store> Settlements<S> {
+    pub(super) fn new(store: &S) -> Self {
+        Self { store: store.clone(), shared: Arc::default() }
+    }
+
+    /// Counts a delivery, for as long as this lives.
+    pub(super) fn under_way(&self) -> UnderWay {
+        self.shared.state().under_way += 1;
+        UnderWay(self.shared.clone())
+    }
+
+    /// Deletes a job that was delivered. Whether it was ours.
+    pub(super) async fn delivered(&self, at: &JobAt) -> Answer {
+        let (tell, told) = oneshot::channel();
+        let is_first = {
+            let mut state = self.shared.state();
+            state.waiting.push((at.clone(), tell));
+            !std::mem::replace(&mut state.is_written, true)
+        };
+        self.shared.changed.notify_one();
+        if is_first {
+            let writer = Writer { shared: self.shared.clone(), has_ended: false };
+            let store = self.store.clone();
+            crate::task::spawn(async move { writer.write(&store).await });
+        }
+        told.await.unwrap_or_else(|_| {
+            let gone = Box::new("the task that deletes jobs is gone".to_owned());
+            let gone = Error::DatabaseError(DatabaseErrorKind::ClosedConnection, gone);
+            Err(Arc::new(StoreError::database("delete delivered jobs", gone)))
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.state().under_way -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Writer {
+    async fn write<S: Store>(mut self, store: &S) {
+        loop {
+            self.gather().await;
+            let all = {
+                let mut state = self.shared.state();
+                let most = state.waiting.len().min(MOST);
+                state.waiting.drain(..most).collect::<Vec<_>>()
+            };
+            write(store, all).await;
+            let mut state = self.shared.state();
+            if state.waiting.is_empty() {
+                state.is_written = false;
+                drop(state);
+                self.has_ended = true;
+                return;
+            }
+        }
+    }
+
+    /// Waits until all that are under way wait here, or for as long as may be.
+    async fn gather(&self) {
+        let until = Instant::now() + GATHERS;
+        loop {
+            {
+                let state = self.shared.state();
+                if state.waiting.len() >= state.under_way.min(MOST) {
+                    return;
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.changed.notified() => {}
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+}
+
+/// Where it did not come to its end, those who wait hear of it, and the next begins another.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let mut state = self.shared.state();
+            state.waiting.clear();
+            state.is_written = false;
+        }
+    }
+}
+
+async fn write<S: Store>(store: &S, all: Vec<(JobAt, oneshot::Sender<Answer>)>) {
+    let at: Vec<_> = all.iter().map(|(at, _)| at.clone()).collect();
+    let answer = if at.len() == 1 { None } else { Some(store.jobs_delivered(&at).await) };
+    match answer {
+        Some(Ok(ours)) => {
+            for ((_, tell), is_ours) in all.into_iter().zip(ours) {
+                // Whoever waited may be gone.
+                let _ = tell.send(Ok(is_ours));
+            }
+        }
+        Some(Err(error)) if !error.is_from_server() => {
+            let error = Arc::new(error);
+            for (_, tell) in all {
+                let _ = tell.send(Err(error.clone()));
+            }
+        }
+        // One alone, or the database refused the statement, perhaps for one of them.
+        None | Some(Err(_)) => {
+            for (at, tell) in all {
+                let _ = tell.send(store.job_delivered(&at).await.map_err(Arc::new));
+            }
+        }
+    }
+}
