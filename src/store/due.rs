@@ -221,16 +221,38 @@ pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
     Ok(JobRow { at, key: key(name)?, id, name: job_name, args, forgiven_attempts, lag })
 }
 
-/// Of the jobs of `at`, whether each is among these, which are counted from one.
+/// What came of each claim, from the jobs that were won.
 #[cfg(feature = "postgres")]
-pub(super) fn are_among(at: &[JobAt], numbers: &[i64]) -> Vec<bool> {
-    let mut are = vec![false; at.len()];
+pub(super) fn claimed_jobs(
+    at: &[JobAt],
+    won: Vec<NthJobRow>,
+) -> Vec<Result<Option<JobRow>, StoreError>> {
+    let mut claimed: Vec<_> = at.iter().map(|_| Ok(None)).collect();
+    for (number, row) in won {
+        let nth = nth(number);
+        if let (Some(at), Some(claimed)) = (at.get(nth), claimed.get_mut(nth)) {
+            *claimed = job(at, row).map(Some);
+        }
+    }
+    claimed
+}
+
+/// Whether each of so many is among these.
+#[cfg(feature = "postgres")]
+pub(super) fn are_among(of: usize, numbers: &[i64]) -> Vec<bool> {
+    let mut are = vec![false; of];
     for number in numbers {
-        if let Some(is) = usize::try_from(number - 1).ok().and_then(|nth| are.get_mut(nth)) {
+        if let Some(is) = are.get_mut(nth(*number)) {
             *is = true;
         }
     }
     are
+}
+
+/// The place of what is counted from one.
+#[cfg(feature = "postgres")]
+fn nth(number: i64) -> usize {
+    usize::try_from(number - 1).unwrap_or(usize::MAX)
 }
 
 pub(super) fn listed_jobs(rows: Vec<JobListRow>) -> Vec<StagedJobRow> {

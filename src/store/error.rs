@@ -103,6 +103,11 @@ impl StoreError {
         matches!(self, Self::Database { error, .. } if !error.is_connection_lost())
     }
 
+    /// Whether a statement about many rows was refused, perhaps because of one of them. Nothing was written.
+    pub(crate) fn may_be_of_one(&self) -> bool {
+        self.is_from_server() || matches!(self, Self::Locked)
+    }
+
     pub(crate) fn is_worth_a_rerun(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.is_worth_a_rerun(),

@@ -313,20 +313,30 @@ async fn g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone<S: Stor
     let stale = store.claim_job(&held[0], OVER).await.unwrap().unwrap().at;
     let current = store.claim_job(&stale, FAR).await.unwrap().unwrap().at;
     let at = [&one[0], &one[1], &other[0], &held[0], &stale, &current].map(JobAt::clone);
-    let won = store.claim_jobs(&at, FAR).await.unwrap();
-    let mut requests: Vec<_> = won.iter().map(|row| (row.at.request_id, row.at.position)).collect();
+    let won = async |at: &[JobAt]| {
+        let claimed = store.claim_jobs(at, FAR).await.unwrap();
+        assert_eq!(claimed.len(), at.len());
+        for (at, claimed) in at.iter().zip(&claimed) {
+            let Ok(Some(row)) = claimed else { continue };
+            let of = |at: &JobAt| (at.scope.clone(), at.request_id, at.position, at.attempts);
+            assert_eq!(of(&row.at), of(&JobAt { attempts: at.attempts + 1, ..at.clone() }));
+        }
+        claimed.into_iter().filter_map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let all = won(&at).await;
+    let mut requests: Vec<_> = all.iter().map(|row| (row.at.request_id, row.at.position)).collect();
     let mut expected = vec![(one[0].request_id, 0), (other[0].request_id, 0)];
     (requests.sort(), expected.sort());
     assert_eq!(requests, expected, "of each request the next, seen as it is, and not under way");
-    assert!(won.iter().all(|row| row.at.attempts == 1 && row.args == b"1"));
-    assert!(store.claim_jobs(&at, FAR).await.unwrap().is_empty(), "each once");
+    assert!(all.iter().all(|row| row.at.attempts == 1 && row.args == b"1"));
+    assert!(won(&at).await.is_empty(), "each once");
 
-    let [first, second] = [&won[0].at, &won[1].at].map(JobAt::clone);
+    let [first, second] = [&all[0].at, &all[1].at].map(JobAt::clone);
     let unseen = JobAt { attempts: 7, ..second.clone() };
     let ours = store.jobs_delivered(&[first.clone(), unseen, current, stale]).await.unwrap();
     assert_eq!(ours, [true, false, true, false]);
     assert_eq!(store.jobs_delivered(&[first.clone(), second]).await.unwrap(), [false, true]);
     // Behind each that was delivered, the next of its request is due.
     let next = [&one[1], &other[1], &held[1]].map(JobAt::clone);
-    assert_eq!(store.claim_jobs(&next, FAR).await.unwrap().len(), 3);
+    assert_eq!(won(&next).await.len(), 3);
 }

@@ -305,38 +305,23 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// As [`claim_job`](Self::claim_job), of many jobs in one transaction: those of them that were won. A row
-    /// that another transaction has locked is passed over.
+    /// As [`claim_job`](Self::claim_job), of many jobs in one transaction: what came of each. A row that
+    /// another transaction has locked is not waited for for long, and may be passed over. `Err`: nothing was
+    /// claimed, or no answer came.
     #[doc(hidden)]
     fn claim_jobs(
         &self,
         at: &[JobAt],
         lease: Duration,
-    ) -> impl Future<Output = Result<Vec<JobRow>, StoreError>> + Send {
-        async move {
-            let mut won = Vec::new();
-            for at in at {
-                won.extend(self.claim_job(at, lease).await?);
-            }
-            Ok(won)
-        }
-    }
+    ) -> impl Future<Output = Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError>> + Send;
 
-    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, none of them of a request
-    /// of another: whether each was ours.
+    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, no two of them of one
+    /// request: whether each was deleted. A row that another transaction has locked is not waited for for long.
     #[doc(hidden)]
     fn jobs_delivered(
         &self,
         at: &[JobAt],
-    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
-        async move {
-            let mut ours = Vec::new();
-            for at in at {
-                ours.push(self.job_delivered(at).await?);
-            }
-            Ok(ours)
-        }
-    }
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
     /// The job was not delivered, for this reason. Behind a dead one the next of its request is due; the
     /// others wait until it is out of the way, and no search finds them meanwhile.

@@ -16,6 +16,11 @@ pub(super) trait Candidate: Send {
 
     /// What changes when the row does: its fencing token.
     fn state(&self) -> i64;
+
+    /// Whether it may begin ahead of its turn, where its worker allows that.
+    fn may_go_ahead(&self) -> bool {
+        true
+    }
 }
 
 /// What became of a candidate.

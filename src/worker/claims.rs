@@ -1,19 +1,28 @@
 //! [`Claims`]: the right to deliver, acquired for all jobs that begin at one moment by one statement.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::settlements::{Settlements, UnderWay};
 use crate::moment::Moment;
-use crate::store::{JobAt, JobRow, Store, StoreError};
+use crate::store::{JobAt, JobRow, Store};
+
+/// How many go together at most: the locks of one statement, and the arguments that come at once.
+const MOST: usize = 500;
 
 /// What became of a claim.
 pub(super) struct Claimed {
     /// A moment before it was sent: from then on it counts.
     pub(super) sent: Moment,
     /// The job, if it was won.
-    pub(super) row: Result<Option<JobRow>, NotClaimed>,
+    pub(super) row: Result<Option<Won>, NotClaimed>,
+}
+
+pub(super) struct Won {
+    pub(super) row: JobRow,
+    /// From here on: those that were won together are to be deleted together.
+    pub(super) counted: UnderWay,
 }
 
 /// The store could not say whether the job is ours: what kind of error it was.
@@ -33,43 +42,50 @@ impl Claims {
         claimed
     }
 
-    /// Sends what was added, on a task of its own.
-    pub(super) fn send<S: Store>(&mut self, store: &S, lease: Duration) {
-        let asked = std::mem::take(&mut self.0);
-        if !asked.is_empty() {
-            let store = store.clone();
-            crate::task::spawn(async move { claim(&store, lease, asked).await });
+    /// Sends what was added, on tasks of its own.
+    pub(super) fn send<S: Store>(&mut self, settlements: &Settlements<S>, lease: Duration) {
+        while !self.0.is_empty() {
+            let rest = self.0.split_off(self.0.len().min(MOST));
+            let (asked, settlements) =
+                (std::mem::replace(&mut self.0, rest), settlements.clone());
+            crate::task::spawn(async move { claim(&settlements, lease, asked).await });
         }
     }
 }
 
-async fn claim<S: Store>(store: &S, lease: Duration, asked: Vec<Asked>) {
-    let at: Vec<_> = asked.iter().map(|(at, _)| at.clone()).collect();
-    let sent = Moment::now();
-    let rows = if at.len() == 1 { None } else { Some(store.claim_jobs(&at, lease).await) };
-    match rows {
-        Some(Ok(rows)) => {
-            let mut won: HashMap<_, _> =
-                rows.into_iter().map(|row| ((row.at.request_id, row.at.position), row)).collect();
-            for (at, tell) in asked {
-                let row = won.remove(&(at.request_id, at.position));
-                // Whoever asked may be gone; the claim then runs out.
-                let _ = tell.send(Claimed { sent, row: Ok(row) });
-            }
-        }
-        Some(Err(error)) if !error.is_from_server() => {
-            for (_, tell) in asked {
-                let _ = tell.send(Claimed { sent, row: Err(NotClaimed(error.kind())) });
-            }
-        }
-        // One alone, or the database refused the statement, perhaps for one of them.
-        None | Some(Err(_)) => {
-            for (at, tell) in asked {
-                let sent = Moment::now();
-                let row = store.claim_job(&at, lease).await;
-                let row = row.map_err(|error: StoreError| NotClaimed(error.kind()));
-                let _ = tell.send(Claimed { sent, row });
-            }
-        }
+async fn claim<S: Store>(settlements: &Settlements<S>, lease: Duration, asked: Vec<Asked>) {
+    if asked.len() == 1 {
+        return claim_each(settlements, lease, asked).await;
     }
+    let (at, tell): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let sent = Moment::now();
+    let answers: Vec<_> = match settlements.store().claim_jobs(&at, lease).await {
+        Ok(rows) => rows
+            .into_iter()
+            .map(|row| row.map_err(|error| NotClaimed(error.kind())))
+            .map(|row| row.map(|row| row.map(|row| won(settlements, row))))
+            .collect(),
+        Err(error) if error.may_be_of_one() => {
+            return claim_each(settlements, lease, at.into_iter().zip(tell).collect()).await;
+        }
+        Err(error) => at.iter().map(|_| Err(NotClaimed(error.kind()))).collect(),
+    };
+    for (tell, row) in tell.into_iter().zip(answers) {
+        // The delivery may be gone; the claim then runs out.
+        let _ = tell.send(Claimed { sent, row });
+    }
+}
+
+async fn claim_each<S: Store>(settlements: &Settlements<S>, lease: Duration, asked: Vec<Asked>) {
+    for (at, tell) in asked {
+        let sent = Moment::now();
+        let row = settlements.store().claim_job(&at, lease).await;
+        let row = row.map_err(|error| NotClaimed(error.kind()));
+        let row = row.map(|row| row.map(|row| won(settlements, row)));
+        let _ = tell.send(Claimed { sent, row });
+    }
+}
+
+fn won<S: Store>(settlements: &Settlements<S>, row: JobRow) -> Won {
+    Won { row, counted: settlements.under_way() }
 }

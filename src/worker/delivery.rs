@@ -1,7 +1,6 @@
 //! [`Delivery`]: a job from its claim to what became of it.
 
-use std::convert::Infallible;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,13 +8,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::by_chance;
-use super::claims::{Claimed, NotClaimed};
+use super::claims::{Claimed, NotClaimed, Won};
+use super::gates::Way;
 use super::job::{DeliveryError, DynSink, Job, Then};
-use super::settlements::Settlements;
-use super::slots::LONG;
+use super::settlements::{Deleted, Settlements};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen};
@@ -36,8 +35,8 @@ const SEALED: &str = "a node's codec cannot open its arguments: it has another s
 /// And with one that its sink gave back.
 const NOT_HANDLED: &str = "a node's sink does not handle its name any more";
 
-/// And with one that was claimed behind others, which took longer than those before them.
-const NO_SLOT: &str = "a node that claimed it was busy for too long";
+/// And with one that was claimed ahead of its turn, which did not come.
+const NO_TURN: &str = "a node that claimed it was busy for too long, or ended";
 
 /// What it takes to deliver a job.
 pub(super) struct Delivery<S: Store, A> {
@@ -46,8 +45,6 @@ pub(super) struct Delivery<S: Store, A> {
     pub(super) lease: Duration,
     pub(super) max_deliveries: u32,
     pub(super) settlements: Settlements<S>,
-    /// For deliveries of names that have no bound of their own.
-    pub(super) slots: Arc<Semaphore>,
 }
 
 pub(super) enum Ended {
@@ -82,7 +79,8 @@ impl Why {
 enum Failure {
     Delivery(DeliveryError),
     Left(Why),
-    NoSlot,
+    /// Its turn did not come in time.
+    NoTurn,
 }
 
 impl From<DeliveryError> for Failure {
@@ -103,11 +101,16 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         &self,
         found: DueJob,
         claimed: oneshot::Receiver<Claimed>,
+        way: Way,
     ) -> Ended {
         let Ok(Claimed { sent, row }) = claimed.await else { return Ended::Failed };
         match row {
             Ok(None) => Ended::Lost,
-            Ok(Some(row)) => self.deliver_claimed(found, sent, row).await.unwrap_or(Ended::Failed),
+            Ok(Some(Won { row, counted })) => {
+                let delivered = self.deliver_claimed(found, sent, row, way).await;
+                drop(counted);
+                delivered.unwrap_or(Ended::Failed)
+            }
             Err(NotClaimed(kind)) => {
                 let JobAt { scope, request_id, .. } = &found.at;
                 observe::job_not_claimed(&found.name, scope, *request_id, kind);
@@ -121,8 +124,8 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         found: DueJob,
         sent: Moment,
         row: JobRow,
+        way: Way,
     ) -> Result<Ended, Arc<StoreError>> {
-        let _counted = self.settlements.under_way();
         let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
         let seen = JobSeen {
             id: row.id,
@@ -147,8 +150,8 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             if Moment::now() >= ends {
                 return Ok(Ended::Lost);
             }
-            match (self.job(row), self.slot(&seen.name, sent).await) {
-                (Ok(job), Ok(slot)) => self.hand_over(&job, ends, slot).await,
+            match (self.job(row), self.turn(&way, sent).await) {
+                (Ok(job), Ok(_turn)) => self.hand_over(&job, ends).await,
                 (Err(why), _) => Err(Failure::Left(why)),
                 (_, Err(failure)) => Err(failure),
             }
@@ -169,8 +172,8 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                     },
                 );
             }
-            Err(Failure::NoSlot) => {
-                claim.settle(Word::Not(Undelivered::Left, NO_SLOT)).await?;
+            Err(Failure::NoTurn) => {
+                claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await?;
                 return Ok(Ended::Lost);
             }
             Err(Failure::Delivery(error)) => error,
@@ -199,27 +202,23 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
     }
 
     /// Waits for its turn, for a part of the claim: with the rest it is delivered.
-    async fn slot(
+    async fn turn<'w>(
         &self,
-        name: &str,
+        way: &'w Way,
         sent: Moment,
-    ) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-        if self.most_at_once(name).is_some() {
-            return Ok(None);
+    ) -> Result<Option<SemaphorePermit<'w>>, Failure> {
+        let Way::Gate(gate) = way else { return Ok(None) };
+        if let Ok(turn) = gate.try_acquire() {
+            return Ok(Some(turn));
         }
         let until = sent.after(self.lease / 6).since(Moment::now());
-        match tokio::time::timeout(until, self.slots.clone().acquire_owned()).await {
-            Ok(Ok(slot)) => Ok(Some(slot)),
-            Ok(Err(_)) | Err(_) => Err(Failure::NoSlot),
+        match tokio::time::timeout(until, gate.acquire()).await {
+            Ok(Ok(turn)) => Ok(Some(turn)),
+            Ok(Err(_)) | Err(_) => Err(Failure::NoTurn),
         }
     }
 
-    async fn hand_over(
-        &self,
-        job: &Job,
-        ends: Moment,
-        slot: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), Failure> {
+    async fn hand_over(&self, job: &Job, ends: Moment) -> Result<(), Failure> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
             match self.sink.handles(&job.name) {
@@ -234,13 +233,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             true => delivery.as_mut().poll(context).map(Some),
             false => Poll::Ready(None),
         });
-        let delivery = tokio::time::timeout(ends.since(Moment::now()), delivery);
-        let ended = tokio::select! {
-            biased;
-            ended = delivery => ended,
-            never = gives_way(slot) => match never {},
-        };
-        match ended {
+        match tokio::time::timeout(ends.since(Moment::now()), delivery).await {
             Ok(Some(Ok(delivered))) => delivered,
             Ok(Some(Err(_))) => Err(DeliveryError::retry("the delivery panicked").into()),
             Ok(None) | Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
@@ -258,13 +251,6 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
         }
     }
-}
-
-/// What takes long most likely waits for a foreign system, and keeps no other job from its turn.
-async fn gives_way(slot: Option<OwnedSemaphorePermit>) -> Infallible {
-    tokio::time::sleep(LONG).await;
-    drop(slot);
-    pending().await
 }
 
 /// What came of a delivery.
@@ -291,7 +277,11 @@ impl<S: Store> Claim<'_, S> {
         let mut may_be_said = false;
         for tries in 1.. {
             let said = match word {
-                Word::Delivered => self.settlements.delivered(self.at).await,
+                Word::Delivered => match self.settlements.delivered(self.at).await {
+                    Deleted::Yes => Ok(true),
+                    Deleted::No => self.store.job_delivered(self.at).await.map_err(Arc::new),
+                    Deleted::Failed(error) => Err(error),
+                },
                 Word::Not(becomes, why) => {
                     self.store.job_failed(self.at, becomes, why).await.map_err(Arc::new)
                 }

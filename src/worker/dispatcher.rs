@@ -70,6 +70,9 @@ pub(super) trait Source: Send {
     /// All that may begin at this moment has.
     fn begun(&mut self) {}
 
+    /// Nothing more begins; what waits for its turn need not.
+    fn stop(&mut self) {}
+
     /// Counts what became of it.
     fn settle(&mut self, ended: Self::Ended) -> Settled;
 
@@ -264,6 +267,7 @@ impl<T: Source> Dispatcher<T> {
         }
         // A search that is polled no more must not keep the connection that it was given.
         drop(searching);
+        self.source.stop();
         while !self.slots.is_empty() {
             let (row, ended) = self.slots.ended().await;
             self.settle(row, ended, &mut pace);
@@ -274,10 +278,13 @@ impl<T: Source> Dispatcher<T> {
     /// Begins what may begin, and says how many.
     fn fill(&mut self) -> u32 {
         let mut begun = 0;
-        while self.slots.is_free() {
+        while self.backlog.len() > 0 && self.slots.is_free() {
             let slots = &self.slots;
-            let held = |scope: &_| slots.has_share_left(scope).then(|| slots.held_by(scope));
-            let may_begin = |found: &_| self.source.may_begin(found);
+            let held = |scope: &_| slots.may_begin(scope).then(|| slots.held_by(scope));
+            let may_begin = |found: &T::Found| {
+                let is_its_turn = found.may_go_ahead() || slots.is_within_share(found.scope());
+                is_its_turn && self.source.may_begin(found)
+            };
             let Some(found) = self.backlog.take(held, may_begin) else { break };
             let (id, scope, state) = (found.id(), found.scope().clone(), found.state());
             let row = (id.clone(), state);

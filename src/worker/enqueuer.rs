@@ -1,18 +1,18 @@
 //! [`Enqueuer`]: delivers staged jobs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::backlog::Candidate;
 use super::claims::Claims;
 use super::delivery::{Delivery, Ended, Why};
 use super::dispatcher::{Dispatcher, Searching, Settled, Source};
+use super::gates::{Gates, Way};
 use super::job::{DynSink, JobSink};
 use super::rests::Rests;
 use super::settlements::Settlements;
@@ -75,12 +75,11 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
             lease: config.delivery,
             max_deliveries: config.max_deliveries,
             settlements: Settlements::new(engine.store()),
-            slots: Arc::new(Semaphore::new(config.concurrency)),
         };
         let source = DueJobs {
             delivery: Arc::new(delivery),
             claims: Claims::default(),
-            under_way: HashMap::new(),
+            gates: Gates::new(config.concurrency),
             sum: Delivered::default(),
             left: Rests::of(LEFT_FOR),
             reported: HashSet::new(),
@@ -111,8 +110,7 @@ struct DueJobs<S: Store, A> {
     delivery: Arc<Delivery<S, A>>,
     /// Of what has begun at this moment.
     claims: Claims,
-    /// How many of each name.
-    under_way: HashMap<String, usize>,
+    gates: Gates,
     sum: Delivered,
     /// Jobs that were claimed, and left: by place, because the token has changed since.
     left: Rests,
@@ -151,13 +149,19 @@ impl Candidate for DueJob {
     fn state(&self) -> i64 {
         self.at.position.wrapping_add(self.at.attempts.into())
     }
+
+    /// One that was tried before may be what ends processes: few others are claimed beside it, whose attempts
+    /// would count too.
+    fn may_go_ahead(&self) -> bool {
+        self.at.attempts == 0
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     type Place = JobPlace;
     type Found = DueJob;
-    /// With the name of the job.
-    type Ended = (String, Ended);
+    /// Of which scope and name the job is, and whether the name has a bound.
+    type Ended = (Scope, String, bool, Ended);
 
     const CLAIMS_AHEAD: bool = true;
 
@@ -188,31 +192,34 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     }
 
     fn may_begin(&self, found: &DueJob) -> bool {
-        let held = self.under_way.get(&found.name).copied().unwrap_or(0);
-        self.delivery.most_at_once(&found.name).is_none_or(|most| held < most)
+        let most = self.delivery.most_at_once(&found.name);
+        self.gates.has_room(&found.at.scope, &found.name, most)
     }
 
     fn begin(&mut self, found: DueJob) -> impl Future<Output = Self::Ended> + Send + 'static {
-        let (delivery, name) = (self.delivery.clone(), found.name.clone());
-        *self.under_way.entry(name.clone()).or_default() += 1;
+        let (delivery, scope, name) =
+            (self.delivery.clone(), found.at.scope.clone(), found.name.clone());
+        let way = self.gates.enter(&scope, &name, delivery.most_at_once(&name));
+        let is_bounded = matches!(way, Way::Bounded);
         let claimed = self.claims.add(found.at.clone());
         async move {
-            // On a task of its own: a sink may keep its thread, and whoever asked for a look may go away.
-            let delivering = async move { delivery.deliver(found, claimed).await };
+            // On a task of its own: a sink may keep its thread, and the caller that asked for a look may go.
+            let delivering = async move { delivery.deliver(found, claimed, way).await };
             let ended = crate::task::spawn(delivering).await;
-            (name, ended.unwrap_or(Ended::Failed))
+            (scope, name, is_bounded, ended.unwrap_or(Ended::Failed))
         }
     }
 
     fn begun(&mut self) {
-        self.claims.send(self.delivery.engine.store(), self.delivery.lease);
+        self.claims.send(&self.delivery.settlements, self.delivery.lease);
     }
 
-    fn settle(&mut self, (name, ended): Self::Ended) -> Settled {
-        match self.under_way.get_mut(&name) {
-            Some(more @ 2..) => *more -= 1,
-            _ => drop(self.under_way.remove(&name)),
-        }
+    fn stop(&mut self) {
+        self.gates.close();
+    }
+
+    fn settle(&mut self, (scope, name, is_bounded, ended): Self::Ended) -> Settled {
+        self.gates.leave(&scope, &name, is_bounded);
         let (count, settled) = match ended {
             Ended::Left(why, found) => {
                 self.left.fail(&place(&found.at));

@@ -16,6 +16,7 @@ mod delivery;
 mod dispatcher;
 mod enqueuer;
 mod enroller;
+mod gates;
 mod handlers;
 mod job;
 mod reaper;

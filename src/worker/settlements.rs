@@ -1,7 +1,8 @@
 //! [`Settlements`]: what was delivered, written down by one statement for all jobs that wait for it.
 //!
 //! A statement costs as much for many as for one, nearly. So a job that was delivered waits for the others that
-//! are under way, but not for long; and while a statement is under way, the next ones gather.
+//! are under way, but not for long; and while a statement is under way, the next ones gather. What it does not
+//! delete, each delivery deletes by a statement of its own: one job whose row is locked keeps no other.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,10 +17,18 @@ use crate::store::{JobAt, Store, StoreError};
 pub(super) const GATHERS: Duration = Duration::from_millis(5);
 
 /// How many go together at most.
-const MOST: usize = 1000;
+const MOST: usize = 500;
 
-type Answer = Result<bool, Arc<StoreError>>;
+/// What the statement for many came to, for one of them.
+pub(super) enum Deleted {
+    Yes,
+    /// It has not deleted this one: a statement of its own says why.
+    No,
+    /// No answer came.
+    Failed(Arc<StoreError>),
+}
 
+#[derive(Clone)]
 pub(super) struct Settlements<S> {
     store: S,
     shared: Arc<Shared>,
@@ -33,7 +42,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<(JobAt, oneshot::Sender<Answer>)>,
+    waiting: Vec<(JobAt, oneshot::Sender<Deleted>)>,
     /// Deliveries that have not ended, or wait here.
     under_way: usize,
     is_written: bool,
@@ -59,14 +68,18 @@ impl<S: Store> Settlements<S> {
         Self { store: store.clone(), shared: Arc::default() }
     }
 
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
     /// Counts a delivery, for as long as this lives.
     pub(super) fn under_way(&self) -> UnderWay {
         self.shared.state().under_way += 1;
         UnderWay(self.shared.clone())
     }
 
-    /// Deletes a job that was delivered. Whether it was ours.
-    pub(super) async fn delivered(&self, at: &JobAt) -> Answer {
+    /// Deletes a job that was delivered, with others.
+    pub(super) async fn delivered(&self, at: &JobAt) -> Deleted {
         let (tell, told) = oneshot::channel();
         let is_first = {
             let mut state = self.shared.state();
@@ -79,10 +92,11 @@ impl<S: Store> Settlements<S> {
             let store = self.store.clone();
             crate::task::spawn(async move { writer.write(&store).await });
         }
+        // Where the task that writes is gone, its statement may be deleting the job.
         told.await.unwrap_or_else(|_| {
             let gone = Box::new("the task that deletes jobs is gone".to_owned());
             let gone = Error::DatabaseError(DatabaseErrorKind::ClosedConnection, gone);
-            Err(Arc::new(StoreError::database("delete delivered jobs", gone)))
+            Deleted::Failed(Arc::new(StoreError::database("delete delivered jobs", gone)))
         })
     }
 }
@@ -144,27 +158,26 @@ impl Drop for Writer {
     }
 }
 
-async fn write<S: Store>(store: &S, all: Vec<(JobAt, oneshot::Sender<Answer>)>) {
-    let at: Vec<_> = all.iter().map(|(at, _)| at.clone()).collect();
-    let answer = if at.len() == 1 { None } else { Some(store.jobs_delivered(&at).await) };
-    match answer {
-        Some(Ok(ours)) => {
-            for ((_, tell), is_ours) in all.into_iter().zip(ours) {
-                // Whoever waited may be gone.
-                let _ = tell.send(Ok(is_ours));
-            }
-        }
-        Some(Err(error)) if !error.is_from_server() => {
+async fn write<S: Store>(store: &S, all: Vec<(JobAt, oneshot::Sender<Deleted>)>) {
+    let (at, tell): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let deleted = match at.len() {
+        1 => Ok(vec![false]),
+        _ => store.jobs_delivered(&at).await,
+    };
+    let deleted = match deleted {
+        Ok(deleted) => deleted,
+        // Perhaps for one of them.
+        Err(error) if error.may_be_of_one() => vec![false; at.len()],
+        Err(error) => {
             let error = Arc::new(error);
-            for (_, tell) in all {
-                let _ = tell.send(Err(error.clone()));
+            for tell in tell {
+                let _ = tell.send(Deleted::Failed(error.clone()));
             }
+            return;
         }
-        // One alone, or the database refused the statement, perhaps for one of them.
-        None | Some(Err(_)) => {
-            for (at, tell) in all {
-                let _ = tell.send(store.job_delivered(&at).await.map_err(Arc::new));
-            }
-        }
+    };
+    for (tell, is_deleted) in tell.into_iter().zip(deleted) {
+        // The delivery that waited may be gone.
+        let _ = tell.send(if is_deleted { Deleted::Yes } else { Deleted::No });
     }
 }

@@ -19,12 +19,20 @@ pub(super) const LONG: Duration = Duration::from_secs(1);
 /// How many times `concurrency` may be under way at most, those that take long included.
 const STRETCH: usize = 4;
 
+/// How much of so much may belong to one scope.
+pub(super) fn share(of: usize) -> usize {
+    of.div_ceil(2)
+}
+
 /// The work of one worker that is under way, refilled as each piece of it ends.
 ///
 /// `concurrency` slots are for work that has just begun; work that takes [`LONG`] makes room for
 /// other work, up to [`STRETCH`] times `concurrency` in all. One scope holds at most half of
 /// `concurrency` (rounded up), however long its work takes. So a scope whose work hangs leaves the
 /// other half free, and it takes `STRETCH * 2` such scopes at once before another scope has to wait.
+///
+/// Work that waits for its turn by itself may begin ahead of it: of a scope whose work ends quickly as much
+/// more as ended of late. It occupies no slot, so that no other scope has to wait where all of it comes to hang.
 pub(super) struct Slots<Id, T> {
     concurrency: usize,
     /// What ended quickly of late, where that gives leave to begin more.
@@ -32,6 +40,8 @@ pub(super) struct Slots<Id, T> {
     under_way: FuturesUnordered<UnderWay<Id, T>>,
     held: HashMap<Id, Held>,
     of_scope: HashMap<Scope, usize>,
+    /// What is under way within the share of its scope, of all scopes.
+    occupied: usize,
 }
 
 type UnderWay<Id, T> = Pin<Box<dyn Future<Output = (Id, T)> + Send>>;
@@ -39,6 +49,7 @@ type UnderWay<Id, T> = Pin<Box<dyn Future<Output = (Id, T)> + Send>>;
 struct Held {
     scope: Scope,
     since: Instant,
+    is_ahead: bool,
 }
 
 impl<Id, T> Slots<Id, T>
@@ -54,6 +65,7 @@ where
             under_way: FuturesUnordered::new(),
             held: HashMap::new(),
             of_scope: HashMap::new(),
+            occupied: 0,
         }
     }
 
@@ -70,38 +82,73 @@ where
         self.of_scope.get(scope).copied().unwrap_or(0)
     }
 
-    /// Whether the scope may begin another, as far as its share goes.
-    pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
+    /// How much of one scope may be under way, apart from what began ahead of its turn.
+    fn share(&self) -> usize {
         #[cfg(feature = "fault-injection")]
         if mutated!(NoShare) {
-            return true;
+            return usize::MAX;
         }
-        self.held_by(scope) < self.concurrency.div_ceil(2) + self.ahead.of(scope)
+        share(self.concurrency)
     }
 
-    /// Whether another piece of work may begin, as far as the number of slots goes.
+    /// Whether another of the scope would be within its share.
+    pub(super) fn is_within_share(&self, scope: &Scope) -> bool {
+        self.held_by(scope) < self.share()
+    }
+
+    /// Whether the scope may begin another, as far as what it has under way goes.
+    pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
+        self.is_within_share(scope) || self.may_go_ahead(scope)
+    }
+
+    /// Whether the scope may begin another.
+    pub(super) fn may_begin(&self, scope: &Scope) -> bool {
+        match self.is_within_share(scope) {
+            true => self.has_slot(),
+            false => self.may_go_ahead(scope),
+        }
+    }
+
+    /// Whether another piece of work of any scope may begin.
     pub(super) fn is_free(&self) -> bool {
+        self.has_slot() || self.has_room_ahead() && self.ahead.is_any()
+    }
+
+    fn has_slot(&self) -> bool {
         #[cfg(feature = "fault-injection")]
         if mutated!(RefillWhenEmpty)
             && self.held.values().any(|held| !held.since.elapsed().is_zero())
         {
             return false;
         }
-        let ahead = self.ahead.of_all();
-        self.held.len() < self.concurrency.saturating_mul(STRETCH) + ahead
-            && self.recent().count() < self.concurrency + ahead
+        self.occupied < self.most() && self.recent().count() < self.concurrency
+    }
+
+    fn may_go_ahead(&self, scope: &Scope) -> bool {
+        let ahead = self.held_by(scope).saturating_sub(self.share());
+        ahead < self.ahead.of(scope) && self.has_room_ahead()
+    }
+
+    fn has_room_ahead(&self) -> bool {
+        self.held.len() - self.occupied < self.ahead.most.saturating_mul(STRETCH)
+    }
+
+    fn most(&self) -> usize {
+        self.concurrency.saturating_mul(STRETCH)
     }
 
     /// When a slot becomes free by the passage of time.
     pub(super) fn free_at(&self) -> Option<Instant> {
-        match self.held.len() < self.concurrency.saturating_mul(STRETCH) + self.ahead.of_all() {
+        match self.occupied < self.most() {
             true => self.recent().min().map(|since| since + LONG),
             false => None,
         }
     }
 
+    /// When what occupies a slot began, if that was a moment ago.
     fn recent(&self) -> impl Iterator<Item = Instant> + '_ {
-        self.held.values().map(|held| held.since).filter(|since| since.elapsed() < LONG)
+        let occupying = self.held.values().filter(|held| !held.is_ahead);
+        occupying.map(|held| held.since).filter(|since| since.elapsed() < LONG)
     }
 
     pub(super) fn begin(
@@ -110,8 +157,10 @@ where
         scope: Scope,
         work: impl Future<Output = T> + Send + 'static,
     ) {
+        let is_ahead = self.held_by(&scope) >= self.share();
+        self.occupied += usize::from(!is_ahead);
         *self.of_scope.entry(scope.clone()).or_default() += 1;
-        self.held.insert(id.clone(), Held { scope, since: Instant::now() });
+        self.held.insert(id.clone(), Held { scope, since: Instant::now(), is_ahead });
         self.under_way.push(Box::pin(async move { (id, work.await) }));
     }
 
@@ -120,11 +169,13 @@ where
         let Some((id, ended)) = self.under_way.next().await else {
             return std::future::pending().await;
         };
-        if let Some(Held { scope, since }) = self.held.remove(&id) {
+        if let Some(Held { scope, since, .. }) = self.held.remove(&id) {
             if since.elapsed() < LONG {
                 self.ahead.ended(&scope);
             }
             let left = self.held_by(&scope).saturating_sub(1);
+            // Of more than its share, another takes the slot over.
+            self.occupied -= usize::from(left < self.share());
             match left {
                 0 => self.of_scope.remove(&scope),
                 left => self.of_scope.insert(scope, left),
@@ -135,19 +186,17 @@ where
 }
 
 /// How many pieces of work ended within [`LONG`] of their beginning, by scope: in this second or the last.
-/// As many more may begin. A scope whose work does not end gets no more than its share.
+/// As many more may begin, `most` at most. A scope whose work does not end gets no more than its share.
 struct Ahead {
     most: usize,
     since: Instant,
     now: HashMap<Scope, usize>,
     before: HashMap<Scope, usize>,
-    in_all: [usize; 2],
 }
 
 impl Ahead {
     fn new(most: usize) -> Self {
-        let (now, before) = <(HashMap<_, _>, HashMap<_, _>)>::default();
-        Self { most, since: Instant::now(), now, before, in_all: [0; 2] }
+        Self { most, since: Instant::now(), now: HashMap::new(), before: HashMap::new() }
     }
 
     fn ended(&mut self, scope: &Scope) {
@@ -156,19 +205,19 @@ impl Ahead {
         }
         let age = self.since.elapsed();
         if age >= LONG {
-            self.before = std::mem::take(&mut self.now);
-            self.in_all = [0, self.in_all[0]];
-            if age >= LONG * 2 {
-                (self.before, self.in_all) = (HashMap::new(), [0; 2]);
-            }
+            let now = std::mem::take(&mut self.now);
+            self.before = if age >= LONG * 2 { HashMap::new() } else { now };
             self.since = Instant::now();
         }
         *self.now.entry(scope.clone()).or_default() += 1;
-        self.in_all[0] += 1;
     }
 
     fn is_over(&self) -> bool {
         self.since.elapsed() >= LONG * 2
+    }
+
+    fn is_any(&self) -> bool {
+        !self.is_over() && !(self.now.is_empty() && self.before.is_empty())
     }
 
     fn of(&self, scope: &Scope) -> usize {
@@ -176,13 +225,6 @@ impl Ahead {
         match self.is_over() {
             true => 0,
             false => count(&self.now).max(count(&self.before)).min(self.most),
-        }
-    }
-
-    fn of_all(&self) -> usize {
-        match self.is_over() {
-            true => 0,
-            false => self.in_all[0].max(self.in_all[1]).min(self.most),
         }
     }
 }
@@ -198,7 +240,7 @@ mod tests {
     }
 
     fn hang(slots: &mut Slots<u32, ()>, id: u32, of: &str) -> bool {
-        let may = slots.is_free() && slots.has_share_left(&scope(of));
+        let may = slots.may_begin(&scope(of));
         if may {
             slots.begin(id, scope(of), pending());
         }
@@ -237,17 +279,18 @@ mod tests {
     async fn what_ends_gives_its_slot_and_its_share_back() {
         let mut slots = Slots::new(1, 0);
         slots.begin(1, scope("one"), std::future::ready("done"));
-        assert!(slots.holds(&1) && !slots.is_free() && !slots.has_share_left(&scope("one")));
+        assert!(slots.holds(&1) && !slots.is_free() && !slots.may_begin(&scope("one")));
         assert_eq!(slots.ended().await, "done");
         assert!(slots.is_empty() && slots.is_free() && slots.has_share_left(&scope("one")));
     }
+
     #[tokio::test(start_paused = true)]
     async fn work_that_ends_quickly_makes_room_for_as_much_and_what_hangs_for_none() {
         let mut slots = Slots::new(8, 20);
         let mut ids = 0..;
         for most in [4, 8, 16, 24, 24] {
             let mut begun = 0;
-            while slots.is_free() && slots.has_share_left(&scope("quick")) {
+            while slots.may_begin(&scope("quick")) {
                 slots.begin(ids.next().unwrap(), scope("quick"), std::future::ready(()));
                 begun += 1;
             }
@@ -261,5 +304,29 @@ mod tests {
         tokio::time::advance(LONG * 2).await;
         let begun = (0..40).filter(|id| hang(&mut slots, 2000 + id, "quick")).count();
         assert_eq!(begun, 4, "it was quick once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_what_began_ahead_and_hangs_occupies_no_slot_of_another_scopes() {
+        let mut slots = Slots::new(8, 100);
+        let mut ids = 0..;
+        for _ in 0..10 {
+            while slots.may_begin(&scope("quick")) {
+                slots.begin(ids.next().unwrap(), scope("quick"), std::future::ready(()));
+            }
+            while !slots.is_empty() {
+                slots.ended().await;
+            }
+        }
+        let begun = (1000..2000).filter(|id| hang(&mut slots, *id, "quick")).count();
+        assert_eq!(begun, 104, "its share, and a batch");
+        for wait in [LONG / 2, LONG * 10] {
+            tokio::time::advance(wait).await;
+            let free = (0..10).filter(|id| {
+                let of = format!("other-{wait:?}");
+                hang(&mut slots, 2000 + id + wait.as_millis() as u32, &of)
+            });
+            assert_eq!(free.count(), 4, "after {wait:?}");
+        }
     }
 }

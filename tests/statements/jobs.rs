@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::recorded::{self, alone};
 use crate::support::*;
-use atomic_phases::{
-    Postgres,
-    worker::{DeliveryError, Enqueuer, Job, JobSink, WorkerConfig},
-};
+use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
+use atomic_phases::{Postgres, Sqlite};
 
 #[derive(Clone, Default)]
 struct Nothing(Arc<AtomicUsize>);
@@ -20,6 +18,85 @@ impl JobSink for Nothing {
     }
 }
 
+/// So many jobs of one scope, each of its own request.
+async fn stage<S: TestDb>(db: &S, jobs: usize) {
+    let (id, now, args) = match is_postgres::<S>() {
+        true => ("gen_random_uuid()", "clock_timestamp()", "'\\x31'::bytea"),
+        false => (
+            "randomblob(16)",
+            "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)",
+            "x'31'",
+        ),
+    };
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
+         idempotency_key, name, args, staged_at, run_after) \
+         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {jobs}) \
+         SELECT 'one', {id}, 0, {id}, concat('job-', n), 'job', {args}, {now}, {now} FROM numbers; ANALYZE"
+    ))
+    .await;
+}
+
+const LEFT: &str = "SELECT count(*) FROM atomic_phases_staged_jobs";
+
+/// How many statements were sent that begin so.
+fn count(sent: &[String], start: &str) -> usize {
+    sent.iter().filter(|sql| sql.starts_with(start)).count()
+}
+
+/// One look at `JOBS` jobs that may all begin at once: what was sent.
+async fn one_look<S: TestDb>(db: &S) -> Vec<String> {
+    let engine = engine(&db.another().await, &App::default());
+    let sink = Nothing::default();
+    // Of which one scope may have half.
+    let config = WorkerConfig::default().batch(JOBS as u32).concurrency(2 * JOBS);
+    let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config);
+    recorded::sent();
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered as usize, JOBS);
+    let sent = recorded::sent();
+    assert_eq!(sink.0.load(Ordering::SeqCst), JOBS, "each once");
+    assert_eq!(db.number(LEFT).await, 0);
+    sent
+}
+
+const JOBS: usize = 100;
+
+/// On a machine that is busy not all of them may have ended when the first deletion is sent.
+const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_delete() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    stage(&db, JOBS).await;
+    let transactions = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let before = db.number(transactions).await;
+    let sent = one_look(&db).await;
+    let written = (db.number(transactions).await - before) as usize;
+    let claims = count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1");
+    let deletions = count(&sent, "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING");
+    assert_eq!(claims, 1);
+    assert!(DELETIONS.contains(&deletions), "{deletions} deletions");
+    assert_eq!(written, claims + deletions, "transactions that wrote");
+    let searches = count(&sent, "SELECT run_after, scope, request_id");
+    assert!(searches <= 2, "{searches} searches");
+    // BEGIN, the settings, how it is planned, the statement, COMMIT: in one round trip.
+    assert_eq!(sent.len(), searches + 5 * (claims + deletions), "{sent:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_on_sqlite_jobs_that_begin_together_are_synced_twice() {
+    let _alone = alone().await;
+    let db = <Sqlite as TestDb>::fresh().await;
+    stage(&db, JOBS).await;
+    let sent = one_look(&db).await;
+    let commits = count(&sent, "COMMIT");
+    assert!((2..=1 + DELETIONS.end()).contains(&commits), "{commits} commits");
+    assert_eq!(count(&sent, "BEGIN IMMEDIATE"), commits);
+    assert_eq!(count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts"), JOBS);
+    assert_eq!(count(&sent, "DELETE FROM atomic_phases_staged_jobs"), JOBS);
+}
+
 /// N jobs need a claim and a deletion for each batch, and some more until it is known that they end quickly. One
 /// by one they would be two commits each.
 #[tokio::test(flavor = "multi_thread")]
@@ -28,13 +105,7 @@ async fn g18_a_thousand_jobs_take_a_claim_and_a_deletion_for_each_batch() {
     const BATCH: usize = 100;
     let _alone = alone().await;
     let db = <Postgres as TestDb>::fresh().await;
-    db.sql(&format!(
-        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
-         idempotency_key, name, args, staged_at, run_after) \
-         SELECT 'one', gen_random_uuid(), 0, gen_random_uuid(), n, 'job', '1', now(), now() \
-         FROM generate_series(1, {JOBS}) AS n; ANALYZE"
-    ))
-    .await;
+    stage(&db, JOBS).await;
     let sink = Nothing::default();
     let engine = engine(&db.another().await, &App::default());
     let config = WorkerConfig::default().batch(BATCH as u32);
@@ -42,15 +113,14 @@ async fn g18_a_thousand_jobs_take_a_claim_and_a_deletion_for_each_batch() {
     recorded::sent();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(enqueuer.run(async { drop(stopped.await) }));
-    until(async || db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0).await;
+    until(async || db.number(LEFT).await == 0).await;
     drop(stop);
     running.await.unwrap();
     assert_eq!(sink.0.load(Ordering::SeqCst), JOBS, "each once");
     let sent = recorded::sent();
-    let of = |start: &str| sent.iter().filter(|sql| sql.starts_with(start)).count();
-    let claims = of("UPDATE atomic_phases_staged_jobs AS j SET attempts");
-    let deletions = of("WITH ended AS (DELETE");
-    let searches = of("SELECT run_after, scope, request_id");
+    let claims = count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts");
+    let deletions = count(&sent, "WITH ended AS (DELETE");
+    let searches = count(&sent, "SELECT run_after, scope, request_id");
     println!("{JOBS} jobs: {claims} claims, {deletions} deletions, {searches} searches");
     // On a machine that is busy they end in more groups.
     let most = 2 * JOBS.div_ceil(BATCH) + 80;

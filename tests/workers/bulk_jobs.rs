@@ -1,5 +1,5 @@
 //! G18, in bulk: jobs that are claimed and deleted together are delivered as each would be alone, and what of
-//! them hangs keeps no other from its turn (G16).
+//! them hangs, is locked or cannot be read keeps no other from its turn (G16).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::Postgres;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink};
-use tokio::sync::Notify;
+use diesel_async::SimpleAsyncConnection;
 
-on_both_stores! {
+on_every_store! {
     g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their_order,
-    g16_a_name_has_no_more_under_way_than_its_bound_and_keeps_no_other_from_its_turn,
-    g16_what_was_claimed_ahead_of_jobs_that_hang_is_left_to_others_uncounted,
+    g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it,
+    g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope_and_is_left_uncounted,
+    g18_a_node_that_stops_gives_back_what_it_claimed_ahead,
+    g18_what_a_killed_node_had_claimed_is_delivered_by_another,
+    g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery,
 }
 
 /// So many requests of the scope with two jobs of this name each, as a phase would have staged them.
@@ -33,13 +37,11 @@ pub async fn stage<S: TestDb>(db: &S, scope: &str, name: &str, requests: u32) {
             ["x'31'", "x'32'"],
         ),
     };
-    let numbers = format!(
-        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {requests})"
-    );
     db.sql(&format!(
-        "{numbers} INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
+        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
          idempotency_key, name, args, staged_at, run_after) \
-         SELECT '{scope}', {id}, 0, {id}, '{name}-' || n, '{name}', {first}, {now}, {now} FROM numbers"
+         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {requests}) \
+         SELECT '{scope}', {id}, 0, {id}, concat('{name}-', n), '{name}', {first}, {now}, {now} FROM numbers"
     ))
     .await;
     db.sql(&format!(
@@ -52,6 +54,34 @@ pub async fn stage<S: TestDb>(db: &S, scope: &str, name: &str, requests: u32) {
 }
 
 const LEFT: &str = "SELECT count(*) FROM atomic_phases_staged_jobs";
+const GIVEN_BACK: &str = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE forgiven_attempts > 0";
+
+/// What was delivered, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Job>>>);
+
+impl JobSink for Log {
+    async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+        self.0.lock().unwrap().push(job.clone());
+        Ok(())
+    }
+}
+
+impl Log {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// Of each request the first job, and then the second.
+    fn is_in_order(&self) -> bool {
+        let mut of_request: HashMap<_, Vec<_>> = HashMap::new();
+        for job in &*self.0.lock().unwrap() {
+            let request = (job.scope.as_str().to_owned(), job.key.as_str().to_owned());
+            of_request.entry(request).or_default().push(job.args.clone());
+        }
+        of_request.values().all(|args| *args == [b"1", b"2"])
+    }
+}
 
 /// By two nodes.
 async fn g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their_order<
@@ -59,14 +89,6 @@ async fn g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their
 >(
     db: S,
 ) {
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<Job>>>);
-    impl JobSink for Log {
-        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
-            self.0.lock().unwrap().push(job.clone());
-            Ok(())
-        }
-    }
     let requests = if is_memory::<S>() { 20 } else { 150 };
     for scope in ["one", "other"] {
         stage(&db, scope, "job", requests).await;
@@ -76,24 +98,17 @@ async fn g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their
     let workers = nodes.map(|node| node.spawn_workers(config().sink(log.clone())).unwrap());
     until(async || db.number(LEFT).await == 0).await;
     drop(workers);
-    let jobs = std::mem::take(&mut *log.0.lock().unwrap());
-    assert_eq!(jobs.len(), 4 * requests as usize, "each once");
-    let mut of_request: HashMap<_, Vec<_>> = HashMap::new();
-    for job in jobs {
-        assert_eq!(job.attempt, 1);
-        of_request.entry((job.scope.as_str().to_owned(), job.key)).or_default().push(job.args);
-    }
-    assert_eq!(of_request.len(), 2 * requests as usize);
-    assert!(of_request.values().all(|args| *args == [b"1", b"2"]));
+    assert_eq!(log.len(), 4 * requests as usize, "each once");
+    assert!(log.0.lock().unwrap().iter().all(|job| job.attempt == 1));
+    assert!(log.is_in_order());
 }
 
-/// The slow ones wait for a word; of all of them it is counted how many are under way at a time.
+/// How many jobs called `slow` are under way at a time, in all and of one scope. They wait until it is open.
 #[derive(Clone, Default)]
 struct Counts {
     quick: Arc<AtomicUsize>,
-    slow: Arc<AtomicUsize>,
-    most_slow: Arc<AtomicUsize>,
-    goes_on: Arc<Notify>,
+    slow: Arc<Mutex<HashMap<String, usize>>>,
+    most: Arc<Mutex<[usize; 2]>>,
     is_open: Arc<AtomicBool>,
 }
 
@@ -103,76 +118,203 @@ impl JobSink for Counts {
             self.quick.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
-        let slow = self.slow.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_slow.fetch_max(slow, Ordering::SeqCst);
-        while !self.is_open.load(Ordering::SeqCst) {
-            let _ = tokio::time::timeout(Duration::from_millis(20), self.goes_on.notified()).await;
+        let scope = job.scope.as_str().to_owned();
+        {
+            let mut slow = self.slow.lock().unwrap();
+            *slow.entry(scope.clone()).or_default() += 1;
+            let mut most = self.most.lock().unwrap();
+            *most = [most[0].max(slow.values().sum()), most[1].max(slow[&scope])];
         }
-        self.slow.fetch_sub(1, Ordering::SeqCst);
+        while !self.is_open.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *self.slow.lock().unwrap().get_mut(&scope).unwrap() -= 1;
         Ok(())
     }
 
     fn at_once(&self, name: &str) -> Option<usize> {
-        (name == "slow").then_some(2)
+        (name == "slow").then_some(3)
     }
 }
 
-async fn g16_a_name_has_no_more_under_way_than_its_bound_and_keeps_no_other_from_its_turn<
+async fn g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it<S: TestDb>(db: S) {
+    for scope in ["one", "other"] {
+        stage(&db, scope, "slow", 12).await;
+        stage(&db, scope, "quick", 12).await;
+    }
+    let sink = Counts::default();
+    let engine = engine(&db, &App::default());
+    let workers = engine.spawn_workers(config().sink(sink.clone())).unwrap();
+    until(async || sink.quick.load(Ordering::SeqCst) == 48).await;
+    until(async || sink.slow.lock().unwrap().values().sum::<usize>() == 3).await;
+    sink.is_open.store(true, Ordering::SeqCst);
+    until(async || db.number(LEFT).await == 0).await;
+    assert_eq!(*sink.most.lock().unwrap(), [3, 2]);
+    drop(workers);
+}
+
+/// Jobs of scope `one` are quick, so that more of them are claimed, and then all of them hang.
+#[derive(Clone, Default)]
+struct Turns {
+    log: Log,
+    under_way: Arc<AtomicUsize>,
+    is_open: Arc<AtomicBool>,
+}
+
+/// After so many.
+const QUICK: usize = 30;
+
+/// Of one scope, by default.
+const SHARE: usize = 4;
+
+impl JobSink for Turns {
+    async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+        if job.scope.as_str() == "one" {
+            self.under_way.fetch_add(1, Ordering::SeqCst);
+            while self.log.len() >= QUICK && !self.is_open.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.log.deliver(job).await
+    }
+}
+
+impl Turns {
+    /// They hang, and others were claimed ahead of their turn.
+    async fn hang<S: TestDb>(&self, db: &S) {
+        until(async || self.under_way.load(Ordering::SeqCst) == SHARE).await;
+        let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts > 0";
+        until(async || db.number(claimed).await > SHARE as i64).await;
+    }
+}
+
+async fn g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope_and_is_left_uncounted<
     S: TestDb,
 >(
     db: S,
 ) {
-    stage(&db, "one", "slow", 12).await;
-    stage(&db, "one", "quick", 12).await;
-    let sink = Counts::default();
-    let engine = engine(&db, &App::default());
-    let workers = engine.spawn_workers(config().sink(sink.clone())).unwrap();
-    until(async || sink.quick.load(Ordering::SeqCst) == 24).await;
-    until(async || sink.slow.load(Ordering::SeqCst) == 2).await;
-    sink.is_open.store(true, Ordering::SeqCst);
-    sink.goes_on.notify_waiters();
-    until(async || db.number(LEFT).await == 0).await;
-    assert_eq!(sink.most_slow.load(Ordering::SeqCst), 2);
-    drop(workers);
-}
-
-/// A scope is quick, so that more of its jobs are claimed, and then all of them hang.
-async fn g16_what_was_claimed_ahead_of_jobs_that_hang_is_left_to_others_uncounted<S: TestDb>(
-    db: S,
-) {
-    #[derive(Clone, Default)]
-    struct Turns {
-        delivered: Arc<AtomicUsize>,
-        under_way: Arc<AtomicUsize>,
-        is_open: Arc<AtomicBool>,
-    }
-    impl JobSink for Turns {
-        async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
-            self.under_way.fetch_add(1, Ordering::SeqCst);
-            while self.delivered.load(Ordering::SeqCst) >= 30
-                && !self.is_open.load(Ordering::SeqCst)
-            {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            self.delivered.fetch_add(1, Ordering::SeqCst);
-            self.under_way.fetch_sub(1, Ordering::SeqCst);
-            Ok(())
-        }
-    }
     stage(&db, "one", "job", 100).await;
     let sink = Turns::default();
     let engine = engine(&db, &App::default());
     // A sixth of it is how long a claimed job waits for its turn.
-    let config = config().delivery(Duration::from_secs(3));
-    let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config.clone());
-    let look = tokio::spawn(async move { enqueuer.run_once().await.unwrap() });
-    let left = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE forgiven_attempts > 0";
-    until(async || db.number(left).await > 0).await;
-    assert!(sink.under_way.load(Ordering::SeqCst) <= 32, "of the hundred that were claimed");
+    let config = config().delivery(Duration::from_secs(12)).sink(sink.clone());
+    let workers = engine.spawn_workers(config).unwrap();
+    sink.hang(&db).await;
+    let before = sink.log.len();
+    stage(&db, "other", "job", 10).await;
+    until(async || sink.log.len() == before + 20).await;
+    assert_eq!(sink.under_way.load(Ordering::SeqCst), SHARE);
+    assert_eq!(db.number(GIVEN_BACK).await, 0, "they still wait for their turn");
+    until(async || db.number(GIVEN_BACK).await > 0).await;
     sink.is_open.store(true, Ordering::SeqCst);
-    look.await.unwrap();
-    let workers = engine.spawn_workers(config.sink(sink.clone())).unwrap();
     until(async || db.number(LEFT).await == 0).await;
     drop(workers);
-    assert_eq!(sink.delivered.load(Ordering::SeqCst), 200, "each once");
+    assert_eq!(sink.log.len(), 220, "each once");
+    assert!(sink.log.is_in_order());
+}
+
+async fn g18_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S) {
+    stage(&db, "one", "job", 60).await;
+    let sink = Turns::default();
+    let stopping = engine(&db, &App::default());
+    // Else they wait for their turn for ten minutes.
+    let claims = config().delivery(Duration::from_secs(3600));
+    let enqueuer = Enqueuer::new(&stopping, sink.clone(), claims);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(enqueuer.run(async { drop(stopped.await) }));
+    sink.hang(&db).await;
+    drop(stop);
+    until(async || db.number(GIVEN_BACK).await > 0).await;
+    let log = Log::default();
+    let workers = engine(&db.another().await, &App::default())
+        .spawn_workers(config().sink(log.clone()))
+        .unwrap();
+    let claimed = format!("{LEFT} WHERE position = 0");
+    until(async || db.number(&claimed).await == SHARE as i64).await;
+    sink.is_open.store(true, Ordering::SeqCst);
+    running.await.unwrap();
+    until(async || db.number(LEFT).await == 0).await;
+    drop(workers);
+    log.0.lock().unwrap().splice(0..0, sink.log.0.lock().unwrap().iter().cloned());
+    assert_eq!(log.len(), 120, "each once");
+}
+
+async fn g18_what_a_killed_node_had_claimed_is_delivered_by_another<S: TestDb>(db: S) {
+    stage(&db, "one", "job", 60).await;
+    let sink = Turns::default();
+    let node = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (its_db, its_sink) = (db.clone(), sink.clone());
+    let began = node.spawn(async move {
+        let engine = engine(&its_db.another().await, &App::default());
+        let claims = config().delivery(Duration::from_secs(3600));
+        engine.spawn_workers(claims.sink(its_sink)).unwrap()
+    });
+    let workers = began.await.unwrap();
+    sink.hang(&db).await;
+    let delivered = sink.log.len();
+    node.shutdown_background();
+    drop(workers);
+    db.let_time_pass().await;
+    let log = Log::default();
+    let workers = engine(&db.another().await, &App::default())
+        .spawn_workers(config().sink(log.clone()))
+        .unwrap();
+    until(async || db.number(LEFT).await == 0).await;
+    drop(workers);
+    // What was delivered, and not deleted yet, is delivered again.
+    assert!((120..=120 + SHARE + 100).contains(&(delivered + log.len())));
+    assert!(log.0.lock().unwrap().iter().all(|job| job.attempt <= 2));
+    let ids = |log: &Log| log.0.lock().unwrap().iter().map(|job| job.id).collect::<Vec<_>>();
+    let all: std::collections::HashSet<_> = ids(&sink.log).into_iter().chain(ids(&log)).collect();
+    assert_eq!(all.len(), 120, "by their stable ids, each");
+}
+
+async fn g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery<S: TestDb>(db: S) {
+    stage(&db, "one", "job", 20).await;
+    // No key has a space in it.
+    db.sql("UPDATE atomic_phases_staged_jobs SET idempotency_key = 'by hand' WHERE idempotency_key = 'job-7'")
+        .await;
+    let log = Log::default();
+    let engine = engine(&db, &App::default());
+    let workers = engine.spawn_workers(config().sink(log.clone())).unwrap();
+    until(async || db.number(LEFT).await == 2).await;
+    drop(workers);
+    assert_eq!(log.len(), 38);
+    assert!(log.is_in_order());
+}
+
+/// The lock of one row is waited for by its own delivery.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_job_whose_row_is_locked_keeps_none_that_was_claimed_with_it_from_its_end() {
+    #[derive(Clone, Default)]
+    struct Waits(Log, Arc<AtomicBool>);
+    impl JobSink for Waits {
+        async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+            self.0.deliver(job).await?;
+            while !self.1.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        }
+    }
+    let db = Postgres::fresh().await;
+    for scope in ["one", "two", "three"] {
+        stage(&db, scope, "job", 1).await;
+    }
+    let sink = Waits::default();
+    let engine = engine(&db, &App::default());
+    let workers = engine.spawn_workers(config().sink(sink.clone())).unwrap();
+    until(async || sink.0.len() == 3).await;
+    let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
+    let lock = "BEGIN; SELECT 1 FROM atomic_phases_staged_jobs WHERE scope = 'two' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    sink.1.store(true, Ordering::SeqCst);
+    let of_others = format!("{LEFT} WHERE scope <> 'two'");
+    until(async || db.number(&of_others).await == 0).await;
+    assert_eq!(db.number(LEFT).await, 2);
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    until(async || db.number(LEFT).await == 0).await;
+    drop(workers);
+    assert!(sink.0.is_in_order() && sink.0.len() == 6);
 }

@@ -672,12 +672,17 @@ impl Store for Memory {
         claimed.map(|claimed| claimed_job(at, claimed)).transpose()
     }
 
-    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
         let places: Vec<_> = at.iter().map(job_place).collect();
         let claimed = self
             .ask("claim staged jobs", move |session| claim_each(session, places, lease).boxed());
         let rows = at.iter().zip(claimed.await?);
-        Ok(rows.filter_map(|(at, claimed)| claimed_job(at, claimed?).ok()).collect())
+        let claimed = |(at, row): (_, Option<_>)| row.map(|row| claimed_job(at, row)).transpose();
+        Ok(rows.map(claimed).collect())
     }
 
     async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {

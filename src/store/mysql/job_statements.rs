@@ -82,6 +82,18 @@ impl ClaimedJob {
 }
 
 statement! {
+    /// The same, if the statement before has claimed it.
+    JobIfClaimed for Db, rows (Text, Binary, Text, Binary, BigInt, BigInt, BigInt), { job: ClaimedJob },
+    {job}, " AND ROW_COUNT() = 1"
+}
+
+impl JobIfClaimed {
+    pub(super) fn new(at: &JobAt) -> Self {
+        Self { job: ClaimedJob::new(at) }
+    }
+}
+
+statement! {
     /// What a word about a delivery is guarded by: the fencing token.
     Claimed for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
@@ -153,6 +165,28 @@ impl MakeNextDue {
         let request_id = at.request_id.as_bytes().to_vec();
         let (again, once_more) = (scope.clone(), request_id.clone());
         Self { scope, request_id, again, once_more, position: at.position }
+    }
+}
+
+statement! {
+    /// How many rows the statement before has written, for those behind it.
+    NoteCount for Db, rows sql_types::Untyped, {}, "SET @atomic_phases = ROW_COUNT()"
+}
+
+statement! {
+    /// What was noted.
+    Noted for Db, rows BigInt, {}, "SELECT @atomic_phases"
+}
+
+statement! {
+    /// [`MakeNextDue`], if one was noted.
+    MakeNextDueIfNoted for Db, rows sql_types::Untyped, { next: MakeNextDue },
+    {next}, " AND @atomic_phases = 1"
+}
+
+impl MakeNextDueIfNoted {
+    pub(super) fn new(at: &JobAt) -> Self {
+        Self { next: MakeNextDue::new(at) }
     }
 }
 

@@ -9,6 +9,7 @@ use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
+use mysql_async::{Row, from_row_opt};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -18,7 +19,7 @@ use super::literal::Bound;
 use super::ops_statements::InsertAudit;
 use super::pool::Lent;
 use super::statements as sql;
-use super::transaction::{MysqlTransaction, in_one_go};
+use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -176,6 +177,36 @@ impl Mysql {
         }
     }
 
+    /// The same about many jobs, in one transaction and one round trip: what was told of each.
+    async fn of_each_job(
+        &self,
+        doing: &'static str,
+        at: &[JobAt],
+        each: impl Fn(&JobAt) -> QueryResult<EachTold>,
+    ) -> Result<Vec<Option<Row>>, StoreError> {
+        let ordered = in_lock_order(at);
+        let script = ordered.iter().map(|(_, at)| each(at)).collect::<QueryResult<Vec<_>>>();
+        let script = script.map_err(|error| StoreError::database(doing, error))?;
+        let (commit, told) = each_in_one_go(&self.pool, script).await;
+        let error = match commit {
+            Commit::Done(()) => {
+                let mut of_each: Vec<_> = at.iter().map(|_| None).collect();
+                for ((number, _), rows) in ordered.into_iter().zip(told) {
+                    if let Some(of) = of_each.get_mut(number) {
+                        *of = rows.into_iter().next();
+                    }
+                }
+                return Ok(of_each);
+            }
+            Commit::Failed(error) | Commit::Unknown(error) => error,
+            Commit::Fenced | Commit::Refused(_) => StoreError::database(doing, Error::NotFound),
+        };
+        if error.is_of_the_connection() {
+            self.forget_idle();
+        }
+        Err(error)
+    }
+
     /// A guarded statement, and what follows from it, in one transaction. `false` where the row is not as it
     /// says. A deadlock undoes all of it, so it is tried again.
     pub(super) async fn together(
@@ -204,6 +235,14 @@ impl Mysql {
             }
         }
     }
+}
+
+/// The jobs and their numbers in the order in which their rows are locked: two nodes that claim the same jobs, or
+/// one that deletes jobs which another may claim by now, wait for each other, and lose no deadlock.
+fn in_lock_order(at: &[JobAt]) -> Vec<(usize, &JobAt)> {
+    let mut at: Vec<_> = at.iter().enumerate().collect();
+    at.sort_by_key(|(_, at)| (at.scope.as_str(), at.request_id.into_bytes(), at.position));
+    at
 }
 
 fn as_u32(rows: usize) -> u32 {
@@ -481,6 +520,44 @@ impl Store for Mysql {
         });
         let claimed = claimed.await?.map(sql::claimed).transpose()?;
         claimed.map(|row| job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
+        let each = |at: &JobAt| {
+            Ok(EachTold {
+                writes: vec![Bound::of(&sql::ClaimJob::new(at, lease))?],
+                tells: Bound::of(&sql::JobIfClaimed::new(at))?,
+            })
+        };
+        let told = self.of_each_job("claim staged jobs", at, each).await?;
+        let claimed = |(at, row): (&JobAt, Option<Row>)| {
+            let Some(row) = row else { return Ok(None) };
+            let row = from_row_opt::<sql::ClaimedRow>(row)
+                .map_err(|_| StoreError::Unreadable { column: "job" })?;
+            job(at, sql::claimed(row)?).map(Some)
+        };
+        Ok(at.iter().zip(told).map(claimed).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let each = |at: &JobAt| {
+            let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDueIfNoted::new(at));
+            Ok(EachTold {
+                writes: vec![
+                    Bound::of(&delete)?,
+                    Bound::of(&sql::NoteCount {})?,
+                    Bound::of(&next)?,
+                ],
+                tells: Bound::of(&sql::Noted {})?,
+            })
+        };
+        let told = self.of_each_job("delete delivered jobs", at, each).await?;
+        let is_one = |row: Option<Row>| row.and_then(|row| from_row_opt(row).ok()) == Some(1_i64);
+        Ok(told.into_iter().map(is_one).collect())
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {

@@ -5,6 +5,7 @@
 //! first statement of the commit, and fails then (G4).
 
 use diesel::result::Error;
+use mysql_async::Row;
 
 use super::connection::{Answers, MysqlConn};
 use super::error::{Failure, NO_SAVEPOINT, RAISED};
@@ -134,18 +135,23 @@ impl MysqlTransaction {
     }
 
     /// Sends a text that ends the transaction.
-    pub(super) async fn finish(mut self, mut script: Script, ends: Ends) -> Commit {
+    pub(super) async fn finish(self, script: Script, ends: Ends) -> Commit {
+        self.finish_with_rows(script, ends).await.0
+    }
+
+    /// And the rows of each of its statements.
+    async fn finish_with_rows(mut self, mut script: Script, ends: Ends) -> (Commit, Vec<Vec<Row>>) {
         script.push(self.lent.session().at_rest());
-        let answers = script.send(&mut self.lent).await;
-        let is_at_rest = answers.failure.is_none();
-        let commit = ends.judge(answers);
+        let Answers { rows, failure } = script.send(&mut self.lent).await;
+        let is_at_rest = failure.is_none();
+        let commit = ends.judge(rows.len(), failure);
         match &commit {
             Commit::Done(()) if is_at_rest => self.lent.stop_watching(),
             // The connection is closed, and a session that still executes it is ended.
             Commit::Done(()) | Commit::Unknown(_) => {}
             _ => self.undo().await,
         }
-        commit
+        (commit, rows)
     }
 }
 
@@ -200,11 +206,41 @@ pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>
     tx.finish(script, Ends { mark: usize::MAX, jobs: 0, raise, commit }).await
 }
 
+/// The same of many statements, each of which writes as much as it can, and is followed by one that tells what
+/// that was: the rows of these.
+pub(super) async fn each_in_one_go(
+    pool: &MysqlPool,
+    each: Vec<EachTold>,
+) -> (Commit, Vec<Vec<Row>>) {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, Isolation::ReadCommitted).await {
+        Ok(begun) => begun,
+        Err(error) => return (Commit::Failed(error), Vec::new()),
+    };
+    script.push(tx.lent.session().own_lock_wait());
+    let mut told = Vec::with_capacity(each.len());
+    for EachTold { writes, tells } in each {
+        for write in writes {
+            script.push_bound(write);
+        }
+        told.push(script.push_bound(tells));
+    }
+    let commit = script.push(COMMIT);
+    let ends = Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit };
+    let (commit, mut rows) = tx.finish_with_rows(script, ends).await;
+    let told = told.into_iter().map(|at| rows.get_mut(at).map(std::mem::take).unwrap_or_default());
+    (commit, told.collect())
+}
+
+/// What is written about one row, and the statement that tells what came of it.
+pub(super) struct EachTold {
+    pub(super) writes: Vec<Bound>,
+    pub(super) tells: Bound,
+}
+
 impl Ends {
     /// What became of the transaction: told by how many statements of the text were answered.
-    pub(super) fn judge(&self, Answers { rows, failure }: Answers) -> Commit {
+    fn judge(&self, at: usize, failure: Option<Failure>) -> Commit {
         let Some(failure) = failure else { return Commit::Done(()) };
-        let at = rows.len();
         if at > self.commit {
             // Only the settings of the session are not as they were; so the connection is not used again.
             return Commit::Done(());

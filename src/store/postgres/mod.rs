@@ -45,7 +45,7 @@ use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, NthJobRow, are_among,
-    due_jobs, due_keys, held_keys, job, listed_jobs,
+    claimed_jobs, due_jobs, due_keys, held_keys, job, listed_jobs,
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::row::{
@@ -206,6 +206,34 @@ macro_rules! ask_within {
 }
 
 use ask_within;
+
+/// Sends one statement about many rows in a transaction of its own, which waits for none of them for long, and
+/// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
+macro_rules! ask_for_many {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent = Lent::of(&$store.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let answer = answered(async {
+            let mut $conn = &*conn;
+            let (begun, set, by_key, answer, committed) = join5(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::Settings::new(Some(MANY_WAIT)).execute(&mut &*conn),
+                sql::ByKey {}.execute(&mut &*conn),
+                $query,
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set).and(by_key)?;
+            let answer = answer?;
+            committed.map(|_| answer)
+        });
+        let answer = answer.await;
+        lent.settle($doing, answer).await
+    }};
+}
+
+/// How long a statement about many rows waits for the lock of one: the others wait with it.
+const MANY_WAIT: Duration = Duration::from_millis(100);
 
 /// How long the entry of an abandoned row waits for its lock: it is tried again later.
 const ENROL_WAIT: Duration = Duration::from_millis(1);
@@ -902,26 +930,25 @@ impl<P: Pool> Store for Postgres<P> {
         rows.into_iter().next().map(|row| job(at, row)).transpose()
     }
 
-    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
-        let rows = ask!(self, "claim staged jobs", |conn| {
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
+        let won = ask_for_many!(self, "claim staged jobs", |conn| {
             sql::ClaimJobs::new(at, lease).load::<NthJobRow>(&mut conn)
-        })?;
-        // One that cannot be read keeps none of the others from its delivery.
-        let claimed = |(number, row): NthJobRow| {
-            let at = usize::try_from(number - 1).ok().and_then(|nth| at.get(nth))?;
-            job(at, row).ok()
-        };
-        Ok(rows.into_iter().filter_map(claimed).collect())
+        });
+        Ok(claimed_jobs(at, won?))
     }
 
     async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
-        let deleted = ask!(self, "delete delivered jobs", |conn| {
+        let deleted = ask_for_many!(self, "delete delivered jobs", |conn| {
             sql::JobsDelivered::new(at).load::<i64>(&mut conn)
         });
         if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
             self.pool.forget_idle();
         }
-        Ok(are_among(at, &deleted?))
+        Ok(are_among(at.len(), &deleted?))
     }
 
     // Not sent again by itself: what it comes to the second time depends on the first.

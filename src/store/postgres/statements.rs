@@ -685,18 +685,26 @@ const IS_GIVEN: &str = "j.scope = given.scope AND j.request_id = given.request_i
     AND j.position = given.position AND j.attempts = given.attempts";
 
 statement! {
+    /// How a statement about many rows is planned.
+    ByKey for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
+     set_config('enable_mergejoin', 'off', true)"
+}
+
+statement! {
     /// [`ClaimJob`] of many. Never waits for a lock: it holds those of other scopes' jobs by then (G16), and two
     /// that claim the same jobs must not wait for each other.
     ClaimJobs for Pg, rows (BigInt, (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt)),
-    { lease_ms: i64, given: Given },
-    "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1, \
-     reason = NULL, run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' FROM ", {given},
-    " WHERE ", [IS_GIVEN], " AND j.run_after <= clock_timestamp() \
-     AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free WHERE free.scope = given.scope \
-     AND free.request_id = given.request_id AND free.position = given.position FOR UPDATE SKIP LOCKED) AND ",
+    { given: Given, lease_ms: i64 },
+    "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1, reason = NULL, \
+     run_after = clock.lease_ends FROM ", {given}, ", (SELECT clock_timestamp() AS now, clock_timestamp() + ",
+    lease_ms, " * interval '1 millisecond' AS lease_ends OFFSET 0) AS clock WHERE ", [IS_GIVEN],
+    " AND j.run_after <= clock.now AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free \
+     WHERE free.scope = given.scope AND free.request_id = given.request_id \
+     AND free.position = given.position FOR UPDATE SKIP LOCKED) AND ",
     [IS_NEXT], " AND ", [DEAD_STAY_DEAD], " RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
      j.args, j.attempts, j.forgiven_attempts, \
-     (extract(epoch FROM clock_timestamp() - j.staged_at) * 1000)::bigint"
+     (extract(epoch FROM clock.now - j.staged_at) * 1000)::bigint"
 }
 
 impl ClaimJobs {
@@ -710,7 +718,7 @@ statement! {
     JobsDelivered for Pg, rows BigInt, { given: Given },
     "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING ", {given}, " WHERE ", [IS_GIVEN],
     " RETURNING j.scope, j.request_id, j.position, given.number), \
-     made_due AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = clock_timestamp() FROM ended, \
+     made_due AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = (SELECT clock_timestamp()) FROM ended, \
      LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ended.scope \
      AND n.request_id = ended.request_id AND n.position > ended.position AND n.run_after IS NOT NULL \
      ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ended.scope AND j.request_id = ended.request_id \

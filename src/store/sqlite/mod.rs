@@ -526,7 +526,11 @@ impl Store for Sqlite {
         rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
     }
 
-    async fn claim_jobs(&self, at: &[JobAt], lease: Duration) -> Result<Vec<JobRow>, StoreError> {
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
         let claims: Vec<_> = at.iter().map(|at| sql::ClaimJob::new(at, lease)).collect();
         let claimed = self.run("claim staged jobs", |conn| {
             conn.immediate_transaction(|conn| {
@@ -537,8 +541,10 @@ impl Store for Sqlite {
             })
         });
         let rows = at.iter().zip(claimed.await?);
-        // One that cannot be read keeps none of the others from its delivery.
-        Ok(rows.filter_map(|(at, rows)| sql::job(at, rows.into_iter().next()?).ok()).collect())
+        let claimed = |(at, rows): (_, Vec<_>)| {
+            rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
+        };
+        Ok(rows.map(claimed).collect())
     }
 
     async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {

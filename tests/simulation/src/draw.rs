@@ -363,7 +363,9 @@ const AIMS: &[&str] = &[
     "take over the key",
     "renew the lease",
     "claim a staged job",
+    "claim staged jobs",
     "delete a delivered job",
+    "delete delivered jobs",
 ];
 
 /// Faults where a request is in the middle of something.

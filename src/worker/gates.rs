@@ -1,0 +1,124 @@
+//! [`Gates`]: how many jobs are handled at the same time, of each scope and of each name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::slots::share;
+use crate::key::Scope;
+
+/// A name that has a bound is not begun beyond it, and one scope has half of it (rounded up). The jobs of all
+/// other names pass the gate of their scope: as many at a time as the scope's share of the worker's slots.
+/// What was claimed ahead of its turn waits there, behind no other scope's (G16).
+pub(super) struct Gates {
+    share: usize,
+    scopes: HashMap<Scope, Gate>,
+    names: HashMap<String, HashMap<Scope, usize>>,
+}
+
+struct Gate {
+    semaphore: Arc<Semaphore>,
+    /// Before it or inside.
+    jobs: usize,
+}
+
+/// How a job came in.
+pub(super) enum Way {
+    Bounded,
+    /// Handled while it has a permit of this one.
+    Gate(Arc<Semaphore>),
+}
+
+impl Gates {
+    pub(super) fn new(concurrency: usize) -> Self {
+        Self { share: share(concurrency), scopes: HashMap::new(), names: HashMap::new() }
+    }
+
+    /// Whether another job of the scope that has this name may begin, where the name has a bound.
+    pub(super) fn has_room(&self, scope: &Scope, name: &str, most: Option<usize>) -> bool {
+        let Some(most) = most else { return true };
+        let Some(scopes) = self.names.get(name) else { return true };
+        let held = scopes.get(scope).copied().unwrap_or(0);
+        held < share(most) && scopes.values().sum::<usize>() < most
+    }
+
+    pub(super) fn enter(&mut self, scope: &Scope, name: &str, most: Option<usize>) -> Way {
+        if most.is_some() {
+            let scopes = self.names.entry(name.to_owned()).or_default();
+            *scopes.entry(scope.clone()).or_default() += 1;
+            return Way::Bounded;
+        }
+        let gate = self.scopes.entry(scope.clone()).or_insert_with(|| Gate {
+            semaphore: Arc::new(Semaphore::new(self.share)),
+            jobs: 0,
+        });
+        gate.jobs += 1;
+        Way::Gate(gate.semaphore.clone())
+    }
+
+    /// What entered by a bound leaves by it.
+    pub(super) fn leave(&mut self, scope: &Scope, name: &str, was_bounded: bool) {
+        if !was_bounded {
+            if let Some(gate) = self.scopes.get_mut(scope) {
+                gate.jobs -= 1;
+                if gate.jobs == 0 {
+                    self.scopes.remove(scope);
+                }
+            }
+            return;
+        }
+        let Some(scopes) = self.names.get_mut(name) else { return };
+        match scopes.get_mut(scope) {
+            Some(more @ 2..) => *more -= 1,
+            _ => drop(scopes.remove(scope)),
+        }
+        if scopes.is_empty() {
+            self.names.remove(name);
+        }
+    }
+
+    /// Nothing passes a gate from now on.
+    pub(super) fn close(&self) {
+        for gate in self.scopes.values() {
+            gate.semaphore.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g16_a_scope_has_half_of_a_names_bound_and_its_own_gate() {
+        let [one, other] = ["one", "other"].map(|name| Scope::new(name).unwrap());
+        let mut gates = Gates::new(8);
+        let most = Some(3);
+        for scope in [&one, &one, &other] {
+            assert!(gates.has_room(scope, "mail", most));
+            assert!(matches!(gates.enter(scope, "mail", most), Way::Bounded));
+        }
+        assert!(!gates.has_room(&one, "mail", most) && !gates.has_room(&other, "mail", most));
+        assert!(gates.has_room(&one, "print", most));
+        gates.leave(&one, "mail", true);
+        assert!(gates.has_room(&one, "mail", most));
+
+        let permits = |way| match way {
+            Way::Gate(gate) => gate,
+            Way::Bounded => unreachable!("it has no bound"),
+        };
+        let ones = permits(gates.enter(&one, "any", None));
+        assert_eq!(ones.available_permits(), 4);
+        let taken = ones.try_acquire_many(4).unwrap();
+        assert!(permits(gates.enter(&one, "any", None)).try_acquire().is_err());
+        assert!(permits(gates.enter(&other, "any", None)).try_acquire().is_ok());
+        gates.close();
+        drop(taken);
+        assert!(ones.try_acquire().is_err(), "closed");
+        for scope in [&one, &one, &other] {
+            gates.leave(scope, "any", false);
+        }
+        assert!(gates.scopes.is_empty());
+    }
+}
