@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
+use super::slots::share;
 use crate::key::Scope;
 
 /// What a search found.
@@ -20,6 +21,12 @@ pub(super) trait Candidate: Send {
     /// Whether it may begin ahead of its turn, where its worker allows that.
     fn may_go_ahead(&self) -> bool {
         true
+    }
+
+    /// What kind of work it is: one that [must wait](super::dispatcher::Source::may_wait_long) for others of its
+    /// kind has half of its scope's queue.
+    fn kind(&self) -> &str {
+        ""
     }
 }
 
@@ -62,6 +69,13 @@ impl<C: Candidate> Backlog<C> {
 
     pub(super) fn holds(&self, id: &C::Id) -> bool {
         self.ids.contains(id)
+    }
+
+    /// Whether those of this kind have half of its scope's queue.
+    pub(super) fn has_half(&self, candidate: &C) -> bool {
+        let Some(queue) = self.queues.get(candidate.scope()) else { return false };
+        let alike = queue.iter().filter(|(_, other)| other.kind() == candidate.kind());
+        alike.count() >= share(self.per_scope)
     }
 
     /// Queues it, if its scope's queue is not full. Where `most` wait already, a scope that has more in its queue

@@ -46,8 +46,7 @@ impl Claims {
     pub(super) fn send<S: Store>(&mut self, settlements: &Settlements<S>, lease: Duration) {
         while !self.0.is_empty() {
             let rest = self.0.split_off(self.0.len().min(MOST));
-            let (asked, settlements) =
-                (std::mem::replace(&mut self.0, rest), settlements.clone());
+            let (asked, settlements) = (std::mem::replace(&mut self.0, rest), settlements.clone());
             crate::task::spawn(async move { claim(&settlements, lease, asked).await });
         }
     }

@@ -57,9 +57,11 @@ impl WorkerConfig {
     /// How many requests or jobs a worker has under way at once; 8, of which one scope holds half at
     /// most. Each local phase among them takes a connection.
     ///
-    /// Jobs are claimed and deleted in bulk: of a scope whose jobs end quickly, up to a
-    /// [`batch`](Self::batch) more wait for their turn in this process. A sink may have bounds of its own for
-    /// the names of jobs ([`JobSink::at_once`]).
+    /// Jobs are claimed and deleted in bulk: of a scope whose jobs end within a second, up to a
+    /// [`batch`](Self::batch) more are claimed, and wait for their turn in this process. What waits for a sixth
+    /// of [`delivery`](Self::delivery), or when the worker stops, goes back uncounted; the claims of a process that
+    /// is killed run out, and count as attempts. A sink may have bounds of its own for the names of jobs
+    /// ([`JobSink::at_once`]).
     ///
     /// What takes longer than a second does not count, up to four times this number in all: it most
     /// likely waits for a foreign system and holds no connection. See
@@ -97,7 +99,8 @@ impl WorkerConfig {
         self
     }
 
-    /// How long a delivery may take; 60 s. Past it the job is due again, for any node.
+    /// How long a job is claimed for; 60 s. A delivery may take two thirds of it, from the claim on, or half where the
+    /// job waited for its turn; past the claim's end the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
         self.delivery = delivery;
         self

@@ -65,6 +65,12 @@ pub(super) trait Source: Send {
         true
     }
 
+    /// Whether it may come to wait for others of its [kind](Candidate::kind), however many slots are free.
+    fn may_wait_long(&self, found: &Self::Found) -> bool {
+        let _ = found;
+        false
+    }
+
     fn begin(&mut self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;
 
     /// All that may begin at this moment has.
@@ -229,7 +235,7 @@ impl<T: Source> Dispatcher<T> {
                 continue;
             }
             let may_stall = is_one_pass && self.backlog.len() > 0 && stalls > Instant::now();
-            let free_at = self.slots.free_at().filter(|_| !is_free);
+            let free_at = self.slots.free_at();
             tokio::select! {
                 biased;
                 () = &mut stop => break,
@@ -309,6 +315,11 @@ impl<T: Source> Dispatcher<T> {
             let is_known = self.slots.holds(&id) || self.backlog.holds(&id);
             let is_resting = self.rests.is_resting(&(&id, row.state()));
             if is_known || is_resting || !self.source.admits(&row) {
+                continue;
+            }
+            // It keeps none of another kind out of the queue.
+            if self.source.may_wait_long(&row) && self.backlog.has_half(&row) {
+                pace.passed_over = true;
                 continue;
             }
             let is_startable = self.slots.has_share_left(row.scope());

@@ -155,6 +155,10 @@ impl Candidate for DueJob {
     fn may_go_ahead(&self) -> bool {
         self.at.attempts == 0
     }
+
+    fn kind(&self) -> &str {
+        &self.name
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
@@ -194,6 +198,10 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     fn may_begin(&self, found: &DueJob) -> bool {
         let most = self.delivery.most_at_once(&found.name);
         self.gates.has_room(&found.at.scope, &found.name, most)
+    }
+
+    fn may_wait_long(&self, found: &DueJob) -> bool {
+        self.delivery.most_at_once(&found.name).is_some_and(|most| most < usize::MAX)
     }
 
     fn begin(&mut self, found: DueJob) -> impl Future<Output = Self::Ended> + Send + 'static {

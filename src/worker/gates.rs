@@ -49,10 +49,10 @@ impl Gates {
             *scopes.entry(scope.clone()).or_default() += 1;
             return Way::Bounded;
         }
-        let gate = self.scopes.entry(scope.clone()).or_insert_with(|| Gate {
-            semaphore: Arc::new(Semaphore::new(self.share)),
-            jobs: 0,
-        });
+        let gate = self
+            .scopes
+            .entry(scope.clone())
+            .or_insert_with(|| Gate { semaphore: Arc::new(Semaphore::new(self.share)), jobs: 0 });
         gate.jobs += 1;
         Way::Gate(gate.semaphore.clone())
     }

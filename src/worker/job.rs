@@ -99,10 +99,14 @@ pub trait JobSink: Send + Sync + 'static {
     /// [`DeliveryError`] says whether and when to try again.
     fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 
-    /// How many jobs of that name this process delivers at the same time. By default as many as the worker
-    /// has [slots](crate::worker::WorkerConfig::concurrency), together with all other names; a bound of its own
-    /// keeps a slow name from the others, or lets one that only waits for a network have more under way. Jobs
-    /// beyond the bound are not claimed. A panic means 1.
+    /// How many jobs of that name this process delivers at the same time, of which one scope has half at most
+    /// (rounded up); jobs beyond it are not claimed. By default names have no bound of their own: a scope has as
+    /// many jobs at a time as its share of the worker's
+    /// [slots](crate::worker::WorkerConfig::concurrency).
+    ///
+    /// A bound below that keeps a slow name from the others. One above it is for a sink that takes many at a time
+    /// (a connection that pipelines): of a scope whose deliveries end within a second, up to that many are under
+    /// way, and a [batch](crate::worker::WorkerConfig::batch) more than its share at most. A panic means 1.
     fn at_once(&self, name: &str) -> Option<usize> {
         let _ = name;
         None

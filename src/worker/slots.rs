@@ -137,9 +137,9 @@ where
         self.concurrency.saturating_mul(STRETCH)
     }
 
-    /// When a slot becomes free by the passage of time.
+    /// Where no slot is free: when one becomes free by the passage of time.
     pub(super) fn free_at(&self) -> Option<Instant> {
-        match self.occupied < self.most() {
+        match !self.has_slot() && self.occupied < self.most() {
             true => self.recent().min().map(|since| since + LONG),
             false => None,
         }

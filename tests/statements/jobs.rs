@@ -22,11 +22,7 @@ impl JobSink for Nothing {
 async fn stage<S: TestDb>(db: &S, jobs: usize) {
     let (id, now, args) = match is_postgres::<S>() {
         true => ("gen_random_uuid()", "clock_timestamp()", "'\\x31'::bytea"),
-        false => (
-            "randomblob(16)",
-            "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)",
-            "x'31'",
-        ),
+        false => ("randomblob(16)", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "x'31'"),
     };
     db.sql(&format!(
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
@@ -73,7 +69,8 @@ async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_d
     let before = db.number(transactions).await;
     let sent = one_look(&db).await;
     let written = (db.number(transactions).await - before) as usize;
-    let claims = count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1");
+    let claims =
+        count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1");
     let deletions = count(&sent, "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING");
     assert_eq!(claims, 1);
     assert!(DELETIONS.contains(&deletions), "{deletions} deletions");
