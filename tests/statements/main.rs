@@ -4,6 +4,7 @@ mod recorded;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accepted;
 mod counts;
 mod hot;
 mod idle_workers;

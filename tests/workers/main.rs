@@ -5,6 +5,7 @@ mod support;
 
 mod bulk_jobs;
 mod fair_workers;
+mod groups;
 mod jobs;
 mod no_connection;
 mod partitions;

@@ -6,6 +6,8 @@
 mod commit_statements;
 mod connection;
 mod error;
+mod group;
+mod group_statements;
 mod ops;
 mod ops_statements;
 #[cfg(test)]
@@ -15,6 +17,7 @@ mod pool;
 mod single_statement;
 mod statement;
 mod statements;
+mod together;
 mod twin;
 
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use self::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
     is_refused_by_server,
 };
+use self::group::Groups;
 use self::ops::Operators;
 use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
 pub use self::pool::{DeadpoolPool, Pool};
@@ -127,6 +131,7 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
     /// Whether the pool's connections begin with what a joined statement cannot set for itself.
     is_ours: bool,
     operators: Operators<P>,
+    groups: Groups,
 }
 
 impl Postgres {
@@ -168,6 +173,8 @@ macro_rules! ask {
     }};
 }
 
+use ask;
+
 /// As `ask!` for a statement that is safe to send twice: after a restart of the server, each idle
 /// connection of the pool is dead, and the first to use one finds out.
 macro_rules! ask_again {
@@ -181,6 +188,8 @@ macro_rules! ask_again {
         }
     };
 }
+
+use ask_again;
 
 /// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
 macro_rules! ask_within {
@@ -232,6 +241,8 @@ macro_rules! ask_for_many {
     }};
 }
 
+use ask_for_many;
+
 /// How long a statement about many rows waits for the lock of one: the others wait with it.
 const MANY_WAIT: Duration = Duration::from_millis(100);
 
@@ -252,7 +263,7 @@ impl<P: Pool> Postgres<P> {
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
         let (texts, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
-        Self { pool, texts, waits, shares, is_ours: false, operators }
+        Self { pool, texts, waits, shares, is_ours: false, operators, groups: Groups::new() }
     }
 
     /// Tells how many connections the pool opens at most, 1 to 100,000, where it does not tell by itself:
@@ -633,10 +644,7 @@ impl<P: Pool> Store for Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let rows = ask_again!(self, "read the key", |conn| {
-            sql::Read { scope: scope.as_str(), key: key.as_str() }.load::<Row>(&mut conn)
-        })?;
-        rows.into_iter().next().map(key_row).transpose()
+        self.read_in_group(scope, key).await?.map(key_row).transpose()
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
@@ -760,7 +768,7 @@ impl<P: Pool> Store for Postgres<P> {
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
-            match self.try_take_over(claim, hold).await {
+            match self.take_over_in_group(claim, hold).await {
                 Err(StoreError::Locked) if patience.pause().await => {}
                 taken => return taken?.map(key_row).transpose(),
             }

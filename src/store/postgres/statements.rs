@@ -41,6 +41,7 @@ bind! {
     Vec<Uuid> => Array<SqlUuid>,
     Vec<i64> => Array<BigInt>,
     Vec<i32> => Array<Integer>,
+    Vec<Option<String>> => Array<Nullable<Text>>,
     Option<Uuid> => Nullable<SqlUuid>,
     bool => Bool,
     i64 => BigInt,

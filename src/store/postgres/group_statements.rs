@@ -1,0 +1,124 @@
+//! Statements about many rows of keys: each finds its own, and none waits for another's lock.
+
+use diesel::pg::Pg;
+use diesel::sql_types::BigInt;
+use uuid::Uuid;
+
+use super::statements::{COLUMNS, RowSql};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::row::millis;
+use crate::store::statement::statement;
+use crate::store::{Claim, Hold, Right, Status};
+
+statement! {
+    /// Rows of keys, with their numbers counted from one.
+    ReadMany for Pg, rows (BigInt, RowSql), { scopes: Vec<String>, keys: Vec<String> },
+    "SELECT given.number, k.* FROM unnest(", scopes, ", ", keys,
+    ") WITH ORDINALITY AS given (of_scope, of_key, number), LATERAL (SELECT ", [COLUMNS],
+    " FROM atomic_phases_keys WHERE scope = given.of_scope AND idempotency_key = given.of_key OFFSET 0) AS k"
+}
+
+impl ReadMany {
+    pub(super) fn new(of: &[(Scope, IdempotencyKey)]) -> Self {
+        let text = |(scope, key): &(Scope, IdempotencyKey)| {
+            (scope.as_str().to_owned(), key.as_str().to_owned())
+        };
+        let (scopes, keys) = of.iter().map(text).unzip();
+        Self { scopes, keys }
+    }
+}
+
+/// A [`Claim`] of a free row, to travel with others.
+pub(super) struct FreeClaim {
+    scope: Scope,
+    key: IdempotencyKey,
+    request_id: Uuid,
+    lease_token: i64,
+    status: Status,
+    recovery_point: Option<String>,
+    phases: Option<String>,
+    pub(super) hold: Hold,
+}
+
+impl FreeClaim {
+    pub(super) fn new(claim: &Claim<'_>, hold: Hold) -> Self {
+        Self {
+            scope: claim.scope.clone(),
+            key: claim.key.clone(),
+            request_id: claim.request_id,
+            lease_token: claim.lease_token,
+            status: claim.status,
+            recovery_point: claim.recovery_point.map(str::to_owned),
+            phases: claim.phases.map(str::to_owned),
+            hold,
+        }
+    }
+
+    /// To travel alone.
+    pub(super) fn alone(&self) -> Claim<'_> {
+        Claim {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            lease_token: self.lease_token,
+            status: self.status,
+            recovery_point: self.recovery_point.as_deref(),
+            phases: self.phases.as_deref(),
+            right: Right::Free,
+        }
+    }
+}
+
+statement! {
+    /// [`TakeOver`](super::statements::TakeOver) of many free rows, each guarded as it is alone (G10). A row
+    /// that is locked is passed over. Of two that name one row, one wins.
+    TakeOverMany for Pg, rows (BigInt, RowSql),
+    {
+        scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64>,
+        statuses: Vec<String>, points: Vec<Option<String>>, phases: Vec<Option<String>>,
+        leases_ms: Vec<i64>, retentions_ms: Vec<i64>,
+    },
+    "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
+     locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
+     run_after = clock.now + given.lease_ms * interval '1 millisecond', \
+     expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
+     attempts = attempts + 1, phases = coalesce(given.of_phases, phases), waiting_since = NULL \
+     FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens, ", ", statuses, ", ", points, ", ",
+    phases, ", ", leases_ms, ", ", retentions_ms, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
+     token, of_status, stands_at, of_phases, lease_ms, retention_ms, number), \
+     (SELECT clock_timestamp() AS now OFFSET 0) AS clock \
+     WHERE scope = given.of_scope AND idempotency_key = given.of_key AND request_id = given.of_request \
+     AND lease_token = given.token AND status::text = given.of_status \
+     AND recovery_point = coalesce(given.stands_at, recovery_point) \
+     AND (status <> 'in_progress' OR coalesce(locked_until <= clock.now, true)) \
+     AND EXISTS (SELECT 1 FROM atomic_phases_keys AS free WHERE free.scope = given.of_scope \
+     AND free.idempotency_key = given.of_key FOR NO KEY UPDATE SKIP LOCKED) RETURNING given.number, ", [COLUMNS]
+}
+
+impl TakeOverMany {
+    pub(super) fn new(claims: Vec<FreeClaim>) -> Self {
+        let mut all = Self {
+            scopes: Vec::new(),
+            keys: Vec::new(),
+            requests: Vec::new(),
+            tokens: Vec::new(),
+            statuses: Vec::new(),
+            points: Vec::new(),
+            phases: Vec::new(),
+            leases_ms: Vec::new(),
+            retentions_ms: Vec::new(),
+        };
+        for claim in claims {
+            all.scopes.push(claim.scope.as_str().to_owned());
+            all.keys.push(claim.key.as_str().to_owned());
+            all.requests.push(claim.request_id);
+            all.tokens.push(claim.lease_token);
+            all.statuses.push(claim.status.as_str().to_owned());
+            all.points.push(claim.recovery_point);
+            all.phases.push(claim.phases);
+            all.leases_ms.push(millis(claim.hold.lease));
+            all.retentions_ms.push(millis(claim.hold.retention));
+        }
+        all
+    }
+}

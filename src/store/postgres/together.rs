@@ -1,0 +1,162 @@
+//! [`Together`]: what many ask for at one moment, asked of the database as one statement.
+//!
+//! What comes while a statement is under way goes together with the next: nothing waits for company, and the
+//! busier the process, the fewer statements and commits each of those who ask takes.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::oneshot;
+
+/// How many go together at most: about as many as a worker has under way.
+const MOST: usize = 64;
+
+pub(super) struct Together<Q, A>(Arc<Mutex<Waiting<Q, A>>>);
+
+impl<Q, A> Clone for Together<Q, A> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<Q, A> std::fmt::Debug for Together<Q, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Together").finish_non_exhaustive()
+    }
+}
+
+struct Waiting<Q, A> {
+    asked: Vec<(Q, oneshot::Sender<A>)>,
+    is_under_way: bool,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Waiting { asked: Vec::new(), is_under_way: false })))
+    }
+
+    /// The answer, if the statement that this one went with has one for it; else it is to be asked alone.
+    /// `send` asks for all that wait, and says what it was told of each.
+    pub(super) async fn ask<F>(
+        &self,
+        asked: Q,
+        send: impl Fn(Vec<Q>) -> F + Send + 'static,
+    ) -> Option<A>
+    where
+        F: Future<Output = Vec<Option<A>>> + Send,
+    {
+        let (tell, told) = oneshot::channel();
+        let is_first = {
+            let mut waiting = self.waiting();
+            waiting.asked.push((asked, tell));
+            !std::mem::replace(&mut waiting.is_under_way, true)
+        };
+        if is_first {
+            // On a task of its own: the first of them may be dropped, and the others are not.
+            let sender = Sender { together: self.clone(), has_ended: false };
+            crate::task::spawn(async move { sender.send_all(send).await });
+        }
+        told.await.ok()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<Q, A>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The task that sends, for as long as any wait.
+struct Sender<Q: Send + 'static, A: Send + 'static> {
+    together: Together<Q, A>,
+    has_ended: bool,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
+    async fn send_all<F>(mut self, send: impl Fn(Vec<Q>) -> F)
+    where
+        F: Future<Output = Vec<Option<A>>> + Send,
+    {
+        loop {
+            let next: Vec<_> = {
+                let mut waiting = self.together.waiting();
+                // They gave up.
+                waiting.asked.retain(|(_, tell)| !tell.is_closed());
+                let most = waiting.asked.len().min(MOST);
+                waiting.asked.drain(..most).collect()
+            };
+            let (asked, tell): (Vec<_>, Vec<_>) = next.into_iter().unzip();
+            if !asked.is_empty() {
+                for (tell, told) in tell.into_iter().zip(send(asked).await) {
+                    if let Some(told) = told {
+                        let _ = tell.send(told);
+                    }
+                }
+            }
+            let mut waiting = self.together.waiting();
+            if waiting.asked.is_empty() {
+                waiting.is_under_way = false;
+                drop(waiting);
+                self.has_ended = true;
+                return;
+            }
+        }
+    }
+}
+
+/// Where it comes to no end, those who wait ask alone.
+impl<Q: Send + 'static, A: Send + 'static> Drop for Sender<Q, A> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let mut waiting = self.together.waiting();
+            waiting.asked.clear();
+            waiting.is_under_way = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::join_all;
+
+    type Sent = Arc<Mutex<Vec<Vec<u32>>>>;
+
+    fn twice(
+        sent: &Sent,
+    ) -> impl Fn(Vec<u32>) -> std::pin::Pin<Box<dyn Future<Output = Vec<Option<u32>>> + Send>>
+    + Send
+    + use<> {
+        let sent = sent.clone();
+        move |asked| {
+            sent.lock().unwrap().push(asked.clone());
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                assert!(!asked.contains(&13), "asked for");
+                asked.into_iter().map(|number| (number != 7).then_some(2 * number)).collect()
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_a_statement_is_under_way_goes_together_with_the_next() {
+        let (together, sent) = (Together::new(), Sent::default());
+        let first = together.ask(1, twice(&sent));
+        let others = async {
+            while sent.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            join_all([2, 7, 3].map(|number| together.ask(number, twice(&sent)))).await
+        };
+        let (first, others) = futures_util::join!(first, others);
+        assert_eq!((first, others), (Some(2), vec![Some(4), None, Some(6)]));
+        assert_eq!(*sent.lock().unwrap(), [vec![1], vec![2, 7, 3]]);
+    }
+
+    #[tokio::test]
+    async fn where_the_statement_comes_to_no_end_each_asks_alone() {
+        let (together, sent) = (Together::new(), Sent::default());
+        let both =
+            futures_util::join!(together.ask(13, twice(&sent)), together.ask(2, twice(&sent)));
+        assert_eq!(both, (None, None));
+        assert_eq!(together.ask(3, twice(&sent)).await, Some(6));
+    }
+}

@@ -1,0 +1,41 @@
+//! What an accepted request costs beside one in the foreground: counted, not timed.
+
+use crate::recorded::{self, alone};
+use crate::support::work::config;
+use crate::support::*;
+use atomic_phases::worker::Completer;
+use atomic_phases::{Postgres, Scope};
+
+const REQUESTS: usize = 40;
+
+/// Whatever of them begins while others do goes together with them: the fewer statements, the busier it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_requests_that_begin_together_are_read_and_taken_over_in_groups() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    let engine = engine(&db.another().await, &App::default());
+    for number in 0..REQUESTS {
+        let scope = Scope::new(format!("tenant-{}", number % 4)).unwrap();
+        engine.call(&scope, &key(&format!("k{number}")), book(20)).accept().await.unwrap();
+    }
+    let mut completer = Completer::new(&engine, config().concurrency(REQUESTS));
+    let transactions = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let before = db.number(transactions).await;
+    recorded::sent();
+    assert_eq!(completer.run_once().await.unwrap().finished as usize, REQUESTS);
+    let sent = recorded::sent();
+    let written = (db.number(transactions).await - before) as usize;
+    let count = |is_one: fn(&str) -> bool| sent.iter().filter(|sql| is_one(sql)).count();
+    let reads = count(|sql| {
+        sql.contains("request_id, definition, definition_version") && sql.starts_with("SELECT")
+    });
+    let claims = count(|sql| sql.contains("lease_token = lease_token + 1"));
+    println!(
+        "{REQUESTS} requests: {reads} reads, {claims} claims, {written} transactions that wrote"
+    );
+    assert!(reads <= REQUESTS / 2, "{reads} reads");
+    assert!(claims <= REQUESTS / 2, "{claims} claims");
+    assert!(written <= claims + 2 * REQUESTS, "{written} transactions, {claims} of them claims");
+    let once = "SELECT count(*) FROM atomic_phases_keys WHERE attempts = 1 AND lease_token = 1 AND status = 'completed'";
+    assert_eq!(db.number(once).await as usize, REQUESTS);
+}

@@ -1,0 +1,74 @@
+//! G10, G16: requests that are taken over by one statement are each taken over as alone. On PostgreSQL, where they
+//! are.
+
+use std::time::Duration;
+
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::worker::Completer;
+use atomic_phases::{Outcome, Postgres, Scope};
+use diesel_async::SimpleAsyncConnection;
+
+fn tenant(number: usize) -> Scope {
+    Scope::new(format!("tenant-{}", number % 5)).unwrap()
+}
+
+/// Two nodes, and their clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_of_all_who_take_the_same_requests_over_in_groups_one_has_each() {
+    const REQUESTS: usize = 60;
+    let db = Postgres::fresh().await;
+    let apps = [App::default(), App::default()];
+    let nodes = [engine(&db, &apps[0]), engine(&db.another().await, &apps[1])];
+    for number in 0..REQUESTS {
+        let name = format!("k{number}");
+        nodes[0].call(&tenant(number), &key(&name), book(20)).accept().await.unwrap();
+    }
+    let looks = nodes.clone().map(|node| {
+        tokio::spawn(async move {
+            let mut completer = Completer::new(&node, config().concurrency(40));
+            completer.run_once().await.unwrap().finished as usize
+        })
+    });
+    let calls = (0..REQUESTS).map(|number| {
+        let node = nodes[number % 2].clone();
+        tokio::spawn(async move {
+            node.call(&tenant(number), &key(&format!("k{number}")), book(20)).await
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let told = call.await.unwrap();
+        assert!(matches!(told, Ok(Outcome::Finished(_) | Outcome::InProgress { .. })), "{told:?}");
+    }
+    for look in looks {
+        look.await.unwrap();
+    }
+    let finished =
+        "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed' AND attempts = 1";
+    until(async || db.number(finished).await == REQUESTS as i64).await;
+    let effects = apps[0].provider.effects() + apps[1].provider.effects();
+    assert_eq!(effects, REQUESTS, "each once, by one of them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_request_whose_row_is_locked_keeps_none_that_is_taken_over_with_it_from_its_end() {
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for number in 0..20 {
+        let name = if number == 7 { "locked".to_owned() } else { format!("k{number}") };
+        engine.call(&tenant(number), &key(&name), book(20)).accept().await.unwrap();
+    }
+    let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
+    let lock =
+        "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'locked' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let workers = engine.spawn_workers(config().concurrency(20)).unwrap();
+    until(async || app.provider.effects() == 19).await;
+    let finished = "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed'";
+    until(async || db.number(finished).await == 19).await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    until(async || db.number(finished).await == 20).await;
+    assert_eq!(app.provider.effects(), 20);
+    workers.shutdown(Duration::from_secs(30)).await.unwrap();
+}
