@@ -5,6 +5,7 @@
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod abandoned;
+mod background;
 mod beside;
 mod by_hand;
 mod chains;
@@ -64,6 +65,10 @@ async fn main() {
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
+    if options.smoke {
+        smoke(&server, plan.pool).await;
+        return;
+    }
     if let Some(name) = &options.profile {
         let field = Field::open(&server, plan.pool).await;
         if let Some(sql) = &options.before {
@@ -84,6 +89,19 @@ async fn main() {
     }
     if let Some(other) = &options.beside {
         println!("{}", beside::measure(&server, other, &plan).await);
+        return;
+    }
+    if options.background {
+        let work = background::Work { rounds: plan.rounds, jobs: plan.jobs, requests: plan.jobs };
+        let text = background::measure(&server, work, plan.pool).await;
+        let text = format!(
+            "# What runs behind the request\n\nWritten by `sh benches/run --background`: {} jobs and as many \
+             requests, medians of {} rounds, each contestant once in each.\n{text}",
+            plan.jobs, plan.rounds
+        );
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("background.md"), &text).unwrap();
+        println!("{text}");
         return;
     }
     if options.workers {
@@ -121,6 +139,30 @@ async fn main() {
     let (flat, plans) = on_large_tables(&server, &plan, &mut samples).await;
     text += &flat;
     write(&server, &plan, &samples, &text, &plans).await;
+}
+
+/// Every path for a moment, so that none rots: its figures say nothing.
+async fn smoke(server: &Server, pool: usize) {
+    const MOMENT: Duration = Duration::from_millis(50);
+    const SCRIPTS: [&str; 4] = ["limit2", "limit2_pipe", "limit2_one", "select1"];
+    let field = Field::open(server, pool).await;
+    for name in Field::NAMES {
+        match SCRIPTS.contains(&name) {
+            true => yardstick::exactly(server.port(), name, 20),
+            false => println!("{name}: {:?}", field.run(name, 2, MOMENT).await),
+        }
+    }
+    let embedded = Embedded::open().await;
+    for name in Embedded::NAMES {
+        println!("{name}: {:?}", embedded.run(name, 2, MOMENT).await);
+    }
+    let engine = open(server.port(), pool).await;
+    println!(
+        "abandoned: {:.0}/s",
+        abandoned::measure(server, &engine, 20).await.completed.per_second
+    );
+    let work = background::Work { rounds: 1, jobs: 300, requests: 50 };
+    println!("{}", background::measure(server, work, pool).await);
 }
 
 /// Every contestant once in each round, one after the other.

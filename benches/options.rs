@@ -11,6 +11,9 @@ pub struct Options {
     /// About two minutes: three rounds of one second, up to 64 at once.
     #[arg(long)]
     pub quick: bool,
+    /// Each path for a moment, to see that it runs; writes no file.
+    #[arg(long)]
+    pub smoke: bool,
     /// Only fresh requests and replays; writes no file.
     #[arg(long)]
     pub only_main: bool,
@@ -26,6 +29,12 @@ pub struct Options {
     /// Only the workers, on a large table; writes docs/bench/workers.md.
     #[arg(long)]
     pub workers: bool,
+    /// Only what runs behind the request: staged jobs and accepted requests; writes docs/bench/background.md.
+    #[arg(long)]
+    pub background: bool,
+    /// How many jobs and accepted requests each contestant of that has.
+    #[arg(long)]
+    pub jobs: Option<u64>,
     /// SQL to run before that: to try another schema.
     #[arg(long)]
     pub before: Option<String>,
@@ -65,6 +74,7 @@ pub struct Plan {
     pub seconds: u64,
     pub at_once: Vec<usize>,
     pub abandoned: u64,
+    pub jobs: u64,
     pub large: u64,
     pub pool: usize,
 }
@@ -72,15 +82,16 @@ pub struct Plan {
 impl Plan {
     pub fn of(options: &Options) -> Self {
         let full: &[usize] = &[1, 8, 32, 64, 256];
-        let (at_once, rounds, seconds, abandoned, large) = match options.quick {
-            true => (&full[..4], 3, 1, 1_000, 100_000),
-            false => (full, 5, 3, 10_000, 1_000_000),
+        let (at_once, rounds, seconds, abandoned, jobs, large) = match options.quick {
+            true => (&full[..4], 3, 1, 1_000, 5_000, 100_000),
+            false => (full, 5, 3, 10_000, 20_000, 1_000_000),
         };
         Self {
             rounds: options.rounds.unwrap_or(rounds),
             seconds: options.seconds.unwrap_or(seconds),
             at_once: options.at_once.clone().unwrap_or(at_once.to_vec()),
             abandoned: options.abandoned.unwrap_or(abandoned),
+            jobs: options.jobs.unwrap_or(jobs),
             large: options.large.unwrap_or(large),
             pool: options.pool,
         }

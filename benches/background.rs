@@ -1,0 +1,256 @@
+//! What runs behind the request: staged jobs beside the same by hand, and accepted requests beside those in the
+//! foreground. Each contestant has the same amount of work, and runs until it is done.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use atomic_phases::definition::RequestDefinition;
+use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
+use atomic_phases::{Outcome, Scope};
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, NoTls};
+
+use crate::contestants::{PgEngine, batch_ride, new_key, open, ride, scope_of};
+use crate::load::{Figures, figures, own_cpu};
+use crate::requests::App;
+use crate::samples::Samples;
+use crate::server::Server;
+
+/// How many jobs one statement by hand claims or deletes: as many as a batch of the worker's.
+const TOGETHER: usize = 100;
+
+/// Requests in the foreground, and of the completer, at once.
+const AT_ONCE: usize = 16;
+
+/// How much one contestant has to do.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub rounds: usize,
+    pub jobs: u64,
+    pub requests: u64,
+}
+
+/// Every contestant once in each round, one after the other: the section of the report.
+pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
+    let engine = open(server.port(), pool).await;
+    server.sql("CREATE TABLE hand_jobs (LIKE atomic_phases_staged_jobs INCLUDING ALL)").await;
+    let (mut samples, mut commits) = (Samples::default(), Samples::default());
+    for round in 0..work.rounds {
+        for name in JOBS {
+            let (table, at_once) = match name {
+                ENGINE => ("atomic_phases_staged_jobs", 1),
+                ONE_BY_ONE => ("hand_jobs", 8),
+                _ => ("hand_jobs", 1),
+            };
+            stage(server, table, work.jobs).await;
+            let done = async || match name {
+                ENGINE => delivered(&engine, work.jobs).await,
+                ONE_BY_ONE => by_hand(server, at_once, 1, work.jobs).await,
+                _ => by_hand(server, at_once, TOGETHER as i64, work.jobs).await,
+            };
+            let (figures, each) = timed(server, work.jobs, done).await;
+            samples.add(name, 1, round, figures);
+            commits.add(name, 1, round, Figures { per_second: each, ..figures });
+        }
+        for (names, is_batch) in [(TX, false), (BATCH, true)] {
+            for name in names {
+                let [foreground, accepting, _] = names;
+                if name == names[2] {
+                    server.sql("VACUUM ANALYZE atomic_phases_keys").await;
+                }
+                let done = async || match name {
+                    name if name == foreground => {
+                        call(&engine, work.requests, is_batch, false).await
+                    }
+                    name if name == accepting => call(&engine, work.requests, is_batch, true).await,
+                    _ => completed(server, &engine).await,
+                };
+                let (figures, each) = timed(server, work.requests, done).await;
+                samples.add(name, 1, round, figures);
+                commits.add(name, 1, round, Figures { per_second: each, ..figures });
+            }
+        }
+        server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs").await;
+    }
+    let mut out = table("Staged jobs", ["jobs/s", "job"], &JOBS, MANY, &samples, &commits);
+    out += &table(
+        "Accepted requests, `Tx`",
+        ["requests/s", "request"],
+        &TX,
+        TX[0],
+        &samples,
+        &commits,
+    );
+    out +=
+        &table("Accepted, batch", ["requests/s", "request"], &BATCH, BATCH[0], &samples, &commits);
+    out
+}
+
+const ENGINE: &str = "enqueuer";
+const ONE_BY_ONE: &str = "by hand, one by one, 8 at once";
+const MANY: &str = "by hand, 100 together";
+const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
+const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
+const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
+
+/// What it came to, and transactions that wrote for each.
+async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {
+    let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let before = server.number(xid).await;
+    let (began, client, on_server) = (Instant::now(), own_cpu(), server.cpu());
+    work().await;
+    let (seconds, client) = (began.elapsed().as_secs_f64(), own_cpu() - client);
+    let on_server = server.cpu() - on_server;
+    let commits = (server.number(xid).await - before) as f64 / count as f64;
+    (figures(vec![f64::NAN; count as usize], seconds, client, on_server), commits)
+}
+
+fn table(
+    title: &str,
+    [rate, each]: [&str; 2],
+    names: &[&'static str],
+    beside: &str,
+    samples: &Samples,
+    commits: &Samples,
+) -> String {
+    let mut out = format!(
+        "\n## {title}\n\n| | {rate} | x {beside} | client CPU µs | server CPU µs | x {beside} | commits a {each} |\n\
+         |---|---|---|---|---|---|---|\n"
+    );
+    for name in names {
+        let median = |samples: &Samples, figure: fn(&Figures) -> f64| {
+            samples.spread(name, 1, figure).map_or(f64::NAN, |spread| spread.median)
+        };
+        let ratio = |figure: fn(&Figures) -> f64| {
+            let ratio = samples.ratio(name, beside, 1, figure).filter(|_| *name != beside);
+            ratio.map_or(String::new(), |ratio| ratio.to_string())
+        };
+        let _ = writeln!(
+            out,
+            "| {name} | {:.0} | {} | {:.0} | {:.0} | {} | {:.2} |",
+            median(samples, |f| f.per_second),
+            ratio(|f| f.per_second),
+            median(samples, |f| f.client_cpu),
+            median(samples, |f| f.server_cpu),
+            ratio(|f| f.server_cpu),
+            median(commits, |f| f.per_second),
+        );
+    }
+    out
+}
+
+/// As phases would have, of as many requests, in a hundred scopes.
+async fn stage(server: &Server, table: &str, jobs: u64) {
+    server
+        .sql(&format!(
+            "TRUNCATE {table}; INSERT INTO {table} (scope, request_id, position, job_id, idempotency_key, \
+             name, args, staged_at, run_after) SELECT 'tenant-' || n % 100, gen_random_uuid(), 0, \
+             gen_random_uuid(), 'key-' || n, 'receipt', '2000', now(), now() FROM generate_series(1, {jobs}) AS n"
+        ))
+        .await;
+    server.sql(&format!("VACUUM ANALYZE {table}")).await;
+}
+
+#[derive(Clone, Default)]
+struct Nothing(Arc<AtomicU64>);
+
+impl JobSink for Nothing {
+    async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Until each was delivered, and what was begun has ended.
+async fn delivered(engine: &PgEngine, jobs: u64) {
+    let sink = Nothing::default();
+    let enqueuer = Enqueuer::new(engine, sink.clone(), WorkerConfig::default());
+    let done = async move {
+        while sink.0.load(Ordering::Relaxed) < jobs {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    enqueuer.run(done).await;
+}
+
+/// What the engine's statements have to do, in the fewest and simplest.
+async fn by_hand(server: &Server, at_once: usize, together: i64, jobs: u64) {
+    let left = Arc::new(AtomicU64::new(jobs));
+    let mut running = JoinSet::new();
+    for _ in 0..at_once {
+        let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let left = left.clone();
+        running.spawn(async move { work_off(&client, together, &left).await });
+    }
+    running.join_all().await;
+}
+
+async fn work_off(client: &Client, together: i64, left: &AtomicU64) {
+    let claim = "UPDATE hand_jobs SET attempts = attempts + 1, run_after = clock_timestamp() + interval '60 s' \
+        WHERE (scope, request_id, position) IN (SELECT scope, request_id, position FROM hand_jobs \
+        WHERE run_after <= clock_timestamp() ORDER BY run_after LIMIT $1 FOR UPDATE SKIP LOCKED) \
+        RETURNING scope, request_id::text, position, name, args";
+    let delete = "DELETE FROM hand_jobs USING unnest($1::text[], $2::text[]::uuid[], $3::bigint[]) \
+        AS ended (scope, request_id, position) WHERE hand_jobs.scope = ended.scope \
+        AND hand_jobs.request_id = ended.request_id AND hand_jobs.position = ended.position";
+    let (claim, delete) =
+        (client.prepare(claim).await.unwrap(), client.prepare(delete).await.unwrap());
+    while left.load(Ordering::Relaxed) > 0 {
+        let rows = client.query(&claim, &[&together]).await.unwrap();
+        let scopes: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let requests: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
+        let positions: Vec<i64> = rows.iter().map(|row| row.get(2)).collect();
+        let deleted = client.execute(&delete, &[&scopes, &requests, &positions]).await.unwrap();
+        left.fetch_sub(deleted, Ordering::Relaxed);
+    }
+}
+
+/// So many new requests, finished or accepted.
+async fn call(engine: &PgEngine, requests: u64, is_batch: bool, accepts: bool) {
+    match is_batch {
+        true => call_each(engine, requests, batch_ride(true), accepts).await,
+        false => call_each(engine, requests, ride(), accepts).await,
+    }
+}
+
+async fn call_each<R>(engine: &PgEngine, requests: u64, request: R, accepts: bool)
+where
+    R: RequestDefinition<atomic_phases::Postgres, App> + Clone + Sync,
+{
+    let next = Arc::new(AtomicU64::new(0));
+    let mut running = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (engine, next, request) = (engine.clone(), next.clone(), request.clone());
+        running.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= requests {
+                    return;
+                }
+                let scope: Scope = scope_of(number);
+                let call = engine.call(&scope, &new_key(), request.clone()).expect_new();
+                let outcome = if accepts { call.accept().await } else { call.await };
+                assert!(
+                    matches!(outcome, Ok(Outcome::Finished(_) | Outcome::Accepted)),
+                    "{outcome:?}"
+                );
+            }
+        });
+    }
+    running.join_all().await;
+}
+
+/// Until none is left that is due.
+async fn completed(server: &Server, engine: &PgEngine) {
+    let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(AT_ONCE);
+    let left = "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE run_after IS NOT NULL LIMIT 1) AS due";
+    let done = async {
+        while server.number(left).await > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    Completer::new(engine, config).run(done).await;
+}
