@@ -15,7 +15,8 @@ use diesel_async::SimpleAsyncConnection;
 on_every_store! {
     g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their_order,
     g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it,
-    g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope_and_is_left_uncounted,
+    g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope,
+    g18_what_waits_too_long_for_its_turn_goes_back_uncounted,
     g18_a_node_that_stops_gives_back_what_it_claimed_ahead,
     g18_what_a_killed_node_had_claimed_is_delivered_by_another,
     g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery,
@@ -162,7 +163,7 @@ async fn g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it<
 #[derive(Clone, Default)]
 struct Turns {
     log: Log,
-    under_way: Arc<AtomicUsize>,
+    hanging: Arc<AtomicUsize>,
     is_open: Arc<AtomicBool>,
 }
 
@@ -172,51 +173,72 @@ const QUICK: usize = 30;
 /// Of one scope, by default.
 const SHARE: usize = 4;
 
+/// Counted until it is dropped.
+struct Hangs(Arc<AtomicUsize>);
+
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl JobSink for Turns {
     async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
-        if job.scope.as_str() == "one" {
-            self.under_way.fetch_add(1, Ordering::SeqCst);
-            while self.log.len() >= QUICK && !self.is_open.load(Ordering::SeqCst) {
+        let is_quick = job.scope.as_str() != "one" || self.log.len() < QUICK;
+        if !is_quick && !self.is_open.load(Ordering::SeqCst) {
+            self.hanging.fetch_add(1, Ordering::SeqCst);
+            let _hangs = Hangs(self.hanging.clone());
+            while !self.is_open.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            self.under_way.fetch_sub(1, Ordering::SeqCst);
         }
         self.log.deliver(job).await
     }
 }
 
 impl Turns {
-    /// They hang, and others were claimed ahead of their turn.
+    /// As many as may be, and others were claimed ahead of their turn.
     async fn hang<S: TestDb>(&self, db: &S) {
-        until(async || self.under_way.load(Ordering::SeqCst) == SHARE).await;
+        until(async || self.hanging.load(Ordering::SeqCst) == SHARE).await;
         let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts > 0";
         until(async || db.number(claimed).await > SHARE as i64).await;
     }
 }
 
-async fn g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope_and_is_left_uncounted<
-    S: TestDb,
->(
-    db: S,
-) {
+async fn g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope<S: TestDb>(db: S) {
     let requests = if is_memory::<S>() { 40 } else { 100 };
     stage(&db, "one", "job", requests).await;
     let sink = Turns::default();
     let engine = engine(&db, &App::default());
-    // A sixth of it is how long a claimed job waits for its turn.
-    let config = config().delivery(Duration::from_secs(12)).sink(sink.clone());
+    // They wait for their turn for ten minutes.
+    let config = config().delivery(Duration::from_secs(3600)).sink(sink.clone());
     let workers = engine.spawn_workers(config).unwrap();
     sink.hang(&db).await;
     let before = sink.log.len();
     stage(&db, "other", "job", 10).await;
     until(async || sink.log.len() == before + 20).await;
-    assert_eq!(sink.under_way.load(Ordering::SeqCst), SHARE);
-    assert_eq!(db.number(GIVEN_BACK).await, 0, "they still wait for their turn");
-    until(async || db.number(GIVEN_BACK).await > 0).await;
+    assert_eq!(sink.hanging.load(Ordering::SeqCst), SHARE);
+    assert_eq!(db.number(GIVEN_BACK).await, 0, "they still wait");
     sink.is_open.store(true, Ordering::SeqCst);
     until(async || db.number(LEFT).await == 0).await;
     drop(workers);
     assert_eq!(sink.log.len(), 2 * requests as usize + 20, "each once");
+    assert!(sink.log.is_in_order());
+}
+
+async fn g18_what_waits_too_long_for_its_turn_goes_back_uncounted<S: TestDb>(db: S) {
+    stage(&db, "one", "job", 40).await;
+    let sink = Turns::default();
+    let engine = engine(&db, &App::default());
+    // A sixth of it is how long they wait.
+    let config = config().delivery(Duration::from_secs(6)).sink(sink.clone());
+    let workers = engine.spawn_workers(config).unwrap();
+    sink.hang(&db).await;
+    until(async || db.number(GIVEN_BACK).await > 0).await;
+    sink.is_open.store(true, Ordering::SeqCst);
+    until(async || db.number(LEFT).await == 0).await;
+    drop(workers);
+    assert_eq!(sink.log.len(), 80, "each once");
     assert!(sink.log.is_in_order());
 }
 
