@@ -38,17 +38,18 @@ pub async fn stage<S: TestDb>(db: &S, scope: &str, name: &str, requests: u32) {
             ["x'31'", "x'32'"],
         ),
     };
+    // The second first, which waits for it: workers may be under way.
     db.sql(&format!(
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
          idempotency_key, name, args, staged_at, run_after) \
          WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {requests}) \
-         SELECT '{scope}', {id}, 0, {id}, concat('{name}-', n), '{name}', {first}, {now}, {now} FROM numbers"
+         SELECT '{scope}', {id}, 1, {id}, concat('{name}-', n), '{name}', {second}, {now}, {waits} FROM numbers"
     ))
     .await;
     db.sql(&format!(
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
          idempotency_key, name, args, staged_at, run_after) \
-         SELECT scope, request_id, 1, {id}, idempotency_key, name, {second}, staged_at, {waits} \
+         SELECT scope, request_id, 0, {id}, idempotency_key, name, {first}, staged_at, staged_at \
          FROM atomic_phases_staged_jobs WHERE name = '{name}' AND scope = '{scope}'"
     ))
     .await;
