@@ -78,6 +78,7 @@ impl<'a> Maker<'a> {
             Shape::Enum(variants) => {
                 variants.iter().flat_map(|variant| self.variant(variant)).collect()
             }
+            Shape::Union { written, .. } => written.iter().flat_map(|form| self.of(form)).collect(),
             Shape::Named(name) => self.named(name),
         };
         examples.truncate(MOST);
@@ -247,6 +248,7 @@ mod tests {
         assert_eq!(of("(bool, null)"), ["[true,null]", "[false,null]"]);
         assert_eq!(of("map<bool, null>"), [r#"{"true":null}"#, r#"{"false":null}"#, "{}"]);
         assert_eq!(of("enum {A, B: u8, \"*\"}"), [r#""A""#, r#"{"B":255}"#, r#"{"B":0}"#]);
+        assert_eq!(of("union {bool, null; u8}"), ["true", "false", "null"], "as it is written");
         let rest = r#""b":"ab"}"#;
         assert_eq!(
             of("{a|z: u8, b?: str}"),

@@ -91,6 +91,9 @@ impl Reader<'_> {
                 return self.members(shape, members, fields, *closed);
             }
             (Shape::Enum(variants), _) => return self.variant(shape, value, variants),
+            (Shape::Union { written, read }, _) => {
+                return self.union(shape, value, written.iter().chain(read));
+            }
             (Shape::Named(name), _) => match self.types.get(name) {
                 Some(named) => return self.reads(value, named),
                 None => true,
@@ -147,6 +150,28 @@ impl Reader<'_> {
         }
     }
 
+    /// Where the value has the tag of a form, what is told is why that one does not read it.
+    fn union<'s>(
+        &mut self,
+        shape: &Shape,
+        value: &Value,
+        forms: impl Iterator<Item = &'s Shape>,
+    ) -> Result<(), Misfit> {
+        let length = self.path.len();
+        let mut of_its_form = None;
+        for form in forms {
+            let Err(misfit) = self.reads(value, form) else { return Ok(()) };
+            self.path.truncate(length);
+            if has_tag(form, value) {
+                of_its_form = Some(misfit);
+            }
+        }
+        match of_its_form {
+            Some(misfit) => Err(misfit),
+            None => self.misfit(shape, kind(value)),
+        }
+    }
+
     fn variant(
         &mut self,
         shape: &Shape,
@@ -178,6 +203,34 @@ impl Reader<'_> {
     }
 }
 
+/// Whether an object has each of the fixed words that the objects of a form have, and there is one.
+fn has_tag(form: &Shape, value: &Value) -> bool {
+    let mut tags = tags(form).peekable();
+    tags.peek().is_some()
+        && tags.all(|(name, variants)| {
+            let word = value.get(name).and_then(Value::as_str);
+            word.is_some_and(|word| variants.iter().any(|variant| variant.name == word))
+        })
+}
+
+/// The members of a form that are one of some words.
+pub(crate) fn tags(form: &Shape) -> impl Iterator<Item = (&str, &[Variant])> {
+    let fields = match form {
+        Shape::Struct { fields, .. } => fields.as_slice(),
+        _ => &[],
+    };
+    fields.iter().filter_map(|field| match &field.shape {
+        Shape::Enum(variants) if is_set_of_words(variants) && !field.optional => {
+            Some((field.name.as_str(), variants.as_slice()))
+        }
+        _ => None,
+    })
+}
+
+fn is_set_of_words(variants: &[Variant]) -> bool {
+    !variants.is_empty() && variants.iter().all(|v| v.content.is_none() && v.name != OTHER)
+}
+
 const BYTE: Shape = Shape::Int(Integer::of(false, 8));
 
 /// Keys of JSON objects are strings; serde_json reads numbers, truth values and variants from them.
@@ -193,6 +246,9 @@ fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
         },
         Shape::Enum(variants) => {
             variants.iter().any(|variant| variant.name == name || variant.name == OTHER)
+        }
+        Shape::Union { written, read } => {
+            written.iter().chain(read).any(|shape| is_key(name, shape, types))
         }
         Shape::Named(named) => types.get(named).is_none_or(|shape| is_key(name, shape, types)),
         _ => true,
@@ -249,6 +305,11 @@ mod tests {
             ("enum {A, B: u8}", "\"A\""),
             ("enum {A, B: u8}", "{\"B\": 1}"),
             ("Point", "{\"lat\": 1, \"lon\": 0.5}"),
+            ("union {u8, str}", "1"),
+            ("union {u8, str}", "\"\""),
+            ("union {str; u8}", "1"),
+            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"B\", \"c\": 1}"),
+            ("union {{is: enum {A}, a: u8}, {}}", "{\"is\": \"C\"}"),
         ] {
             assert_eq!(misfit(shape, json), None, "{json} as {shape}");
         }
@@ -280,6 +341,10 @@ mod tests {
             ("enum {A, B: u8}", "{\"B\": \"1\"}", ".B"),
             ("enum {A, B: u8}", "\"B\"", ""),
             ("{at: Point}", "{\"at\": {\"lat\": 1}}", ".at.lon"),
+            ("union {u8, str}", "true", ""),
+            ("{a: union {u8, [str]}}", "{\"a\": [1]}", ".a"),
+            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"C\"}", ""),
+            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"A\", \"a\": \"\"}", ".a"),
         ] {
             assert_eq!(misfit(shape, json).as_deref(), Some(path), "{json} as {shape}");
         }

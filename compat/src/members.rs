@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::examples::examples;
-use crate::fits::fits;
+use crate::fits::{fits, tags};
 use crate::shape::{Field, OTHER, Shape, Types, Variant};
 
 /// A shape with the types that it names.
@@ -77,7 +77,27 @@ impl<'a> Walk<'a> {
                 self.members(old, new, *closed, path);
             }
             (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
+            (Shape::Union { written: old, .. }, _) => {
+                old.iter().for_each(|old| self.form(old, new, path));
+            }
+            (_, Shape::Union { .. }) => self.form(old, new, path),
             _ => {}
+        }
+    }
+
+    /// Of a form of the old type, the form of the new one that reads it: the same, or that with its tag, or the
+    /// first that takes its values.
+    fn form(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
+        let forms: Vec<&Shape> = match new {
+            Shape::Union { written, read } => written.iter().chain(read).collect(),
+            only => vec![only],
+        };
+        let has_its_tag = |new: &Shape| tags(old).next().is_some() && tags(old).eq(tags(new));
+        let same = forms.iter().position(|new| *new == old);
+        let tagged = || forms.iter().position(|new| has_its_tag(new));
+        let reading = || forms.iter().position(|new| self.reads_the_same(old, new));
+        if let Some(index) = same.or_else(tagged).or_else(reading) {
+            self.shapes(old, forms[index], path);
         }
     }
 
@@ -178,5 +198,10 @@ mod tests {
         assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
         assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);
         assert_eq!(of("enum {A, B}", "enum {A, \"*\"}"), [Dropped(".B".into())]);
+        let tagged = "union {{is: enum {A}, x: u8}, {is: enum {B}}}";
+        assert_eq!(of(tagged, tagged), []);
+        let without = "union {{is: enum {A}}, {is: enum {B}, y?: u8?}}";
+        assert_eq!(of(tagged, without), [Dropped(".x".into()), Added(".y".into())]);
+        assert_eq!(of("{x: u8}", "union {[u8], {x: u8, y?: u8}}"), [Added(".y".into())]);
     }
 }

@@ -11,6 +11,7 @@
 //! | `[T]` `(A, B)` `map<K, V>` | arrays, and an object with any keys |
 //! | `{a: T, b\|c?: U}` | an object; `b` may be called `c`, or be absent; with a `!` at its end, other members are refused |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `"*"` at its end, any other name is read, too |
+//! | `union {A, B; C}` | what looks like one of these; behind the `;` stands what is read, too, and never written |
 //! | `Name` | the type of that name in `[types]` |
 //! | `any` | anything |
 //! | `opaque` | a type that could not be probed: only its samples tell |
@@ -67,6 +68,13 @@ pub enum Shape {
     },
     /// One of these.
     Enum(Vec<Variant>),
+    /// What looks like one of these: a type with a tag, or with none.
+    Union {
+        /// The forms that it writes, and reads.
+        written: Vec<Shape>,
+        /// Those that it only reads.
+        read: Vec<Shape>,
+    },
     /// A type by name.
     Named(String),
 }
@@ -142,6 +150,15 @@ impl fmt::Display for Shape {
                         None => Ok(()),
                     }
                 })?;
+                f.write_char('}')
+            }
+            Self::Union { written, read } => {
+                f.write_str("union {")?;
+                separated(f, written, |f, form| write!(f, "{form}"))?;
+                if !read.is_empty() {
+                    f.write_str("; ")?;
+                    separated(f, read, |f, form| write!(f, "{form}"))?;
+                }
                 f.write_char('}')
             }
             Self::Named(type_name) => f.write_str(type_name),

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::fits::fits;
 use crate::shape::{Shape, StrFormat, Types};
 
 /// Their places: `.currency`, `.items[].code`; `the value` where nothing of it is known.
@@ -77,6 +78,13 @@ impl<'a> Walk<'a> {
                     self.shape(content, &there, &format!("{path}.{}", variant.name));
                 }
             }
+            Shape::Union { written, .. } => {
+                for form in written {
+                    let of_form = |value: &&&Value| fits(value, form, self.types).is_ok();
+                    let there: Vec<&Value> = values.iter().filter(of_form).copied().collect();
+                    self.shape(form, &there, path);
+                }
+            }
             Shape::Named(name) => {
                 if let Some(shape) = self.types.get(name)
                     && !self.within.contains(&name.as_str())
@@ -109,5 +117,7 @@ mod tests {
         assert_eq!(of("{a: opaque, b: [str(own)]}", &[r#"{"a":1,"b":[]}"#]), [".b[]"]);
         assert_eq!(of("enum {A: opaque, B: opaque}", &[r#"{"A":1}"#]), [".B"]);
         assert_eq!(of("enum {A: opaque}", &["\"A\""]), Vec::<String>::new());
+        let union = "union {{is: enum {A}, a: opaque}, {is: enum {B}, b: opaque}}";
+        assert_eq!(of(union, &[r#"{"is":"A","a":1}"#]), [".b"]);
     }
 }

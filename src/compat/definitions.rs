@@ -88,8 +88,8 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         self
     }
 
-    /// Gives a sample of parameters, for a type that cannot be probed: one with a `flatten`, or with an
-    /// enum that is tagged inside.
+    /// Gives a sample of parameters, for a type of which a part is `opaque` in its lock file: the note
+    /// `not_probed` names such a part.
     #[must_use]
     pub fn sample<R: RequestDefinition<S, A>>(self, parameters: &R) -> Self {
         self.with_sample::<R>(None, parameters)

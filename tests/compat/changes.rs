@@ -182,8 +182,9 @@ fn leaves(value: &Value) -> Vec<Value> {
         Value::Array(elements) => elements.iter().flat_map(leaves).collect(),
         Value::Object(members) => members.values().flat_map(leaves).collect(),
         Value::Null => Vec::new(),
-        // An integer that is read as a float is the same number.
+        // An integer that is read as a float is the same number, and so is one in a string.
         Value::Number(number) => vec![number.as_f64().unwrap_or_default().into()],
+        Value::String(text) => vec![text.parse().map_or_else(|_| value.clone(), f64::into)],
         other => vec![other.clone()],
     }
 }
@@ -253,6 +254,35 @@ impl Change {
             false => "does not read all new rows",
         };
         format!("| {} | {verdict} | {lints} | {row} | {back} |", self.what)
+    }
+}
+
+/// As libraries of decimals do it: read from a number or a string, and written as a string.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "NumberOrText", into = "String")]
+struct Decimal(String);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Integer(u64),
+    Fraction(f64),
+    Text(String),
+}
+
+impl From<NumberOrText> for Decimal {
+    fn from(read: NumberOrText) -> Self {
+        Self(match read {
+            NumberOrText::Integer(number) => number.to_string(),
+            NumberOrText::Fraction(number) => number.to_string(),
+            NumberOrText::Text(text) => text,
+        })
+    }
+}
+
+impl From<Decimal> for String {
+    fn from(Decimal(text): Decimal) -> Self {
+        text
     }
 }
 

@@ -47,7 +47,7 @@ pub trait Member: Sized {
     fn stopping(at: &str) -> Self;
 }
 
-/// A definition from its phases: `local a`, `idempotent b`, `window b`, `once b asked_b`, each with the name
+/// A definition from its phases: `local a`, `serializable a`, `idempotent b`, `window b`, `timed b`, `once b asked_b`, each with the name
 /// that it had; and the last.
 macro_rules! member {
     (@ $name:ident { $($done:tt)* } local $phase:ident $(was $was:literal)?, $($rest:tt)*) => {
@@ -72,6 +72,23 @@ macro_rules! member {
             #[phase(foreign(idempotent, window = "24h"))]
             async fn $phase(&self, c: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<u8> {
                 call(c, app, &self.stop, stringify!($phase), ctx).await
+            }
+        } $($rest)* }
+    };
+    (@ $name:ident { $($done:tt)* } timed $phase:ident, $($rest:tt)*) => {
+        member! { @ $name { $($done)*
+            #[phase(foreign(idempotent), timeout = "5s")]
+            async fn $phase(&self, c: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<u8> {
+                call(c, app, &self.stop, stringify!($phase), ctx).await
+            }
+        } $($rest)* }
+    };
+    (@ $name:ident { $($done:tt)* } serializable $phase:ident, $($rest:tt)*) => {
+        member! { @ $name { $($done)*
+            #[phase(isolation = "serializable", commit)]
+            async fn $phase(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<u8> {
+                Db::insert_step(tx, &ctx.uuid(0).to_string(), stringify!($phase)).await?;
+                stopped(&self.stop, stringify!($phase), ctx).await.map(|()| 1)
             }
         } $($rest)* }
     };
@@ -123,6 +140,8 @@ member!(Inserted: local a, local n, idempotent b, local c, last z);
 member!(InsertedLast: local a, idempotent b, local c, local n, last z);
 member!(Removed: local a, idempotent b, last z);
 member!(Reordered: local a, local c, idempotent b, last z);
+member!(ReorderedAndRenamed: local a, local c, idempotent bb was "b", last z);
+member!(InOtherTransactions: serializable a, timed b, local c, last z);
 member!(Once: local a, once b asked_b, local c, last z);
 member!(Local: local a, local b, local c, last z);
 member!(Windowed: local a, window b, last z);
@@ -180,6 +199,8 @@ async fn g14_what_compare_says_of_a_change_is_what_happens_to_the_rows<S: TestDb
         InsertedLast,
         Removed,
         Reordered,
+        ReorderedAndRenamed,
+        InOtherTransactions,
         Once,
         Local,
         Windowed,
@@ -204,6 +225,8 @@ async fn g14_what_compare_says_of_a_change_is_what_happens_to_the_rows<S: TestDb
         let worst = judged(&app, &unknown, old, new).await;
         *verdicts.entry(worst).or_default() += 1;
     }
+    let lock = |name| family.iter().find(|build| build.name == name).unwrap().lock.clone();
+    assert_eq!(lock("Plain"), lock("InOtherTransactions"), "no row can see it");
     // It has to have seen pairs of each kind.
     assert!(verdicts[&Level::Allow] > 13 && verdicts[&Level::Never] > 10, "{verdicts:?}");
 }

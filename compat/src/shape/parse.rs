@@ -144,6 +144,21 @@ impl Parser<'_> {
                     Ok(Variant { name, content })
                 })?)
             }
+            "union" => {
+                self.need("{")?;
+                let (mut written, mut read) = (Vec::new(), Vec::new());
+                let mut forms = &mut written;
+                while !self.take("}") {
+                    if self.take(";") {
+                        forms = &mut read;
+                    }
+                    forms.push(self.shape()?);
+                    if !self.take(",") && !self.rest.trim_start().starts_with([';', '}']) {
+                        return Err(self.expected("`,`, `;` or `}`"));
+                    }
+                }
+                Shape::Union { written, read }
+            }
             _ => match Integer::named(&name) {
                 Some(integer) => Shape::Int(self.limits(integer)?),
                 None => Shape::Named(name),

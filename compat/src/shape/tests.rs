@@ -57,6 +57,11 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
         prop_oneof![
             boxed.clone().prop_map(Shape::Option),
             boxed.clone().prop_map(Shape::List),
+            (
+                prop::collection::vec(inner.clone(), 0..3),
+                prop::collection::vec(inner.clone(), 0..2)
+            )
+                .prop_map(|(written, read)| Shape::Union { written, read }),
             prop::collection::vec(inner, 0..3).prop_map(Shape::Tuple),
             (boxed.clone(), boxed).prop_map(|(key, value)| Shape::Map(key, value)),
             (prop::collection::vec(field, 0..3), any::<bool>())

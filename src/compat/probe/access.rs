@@ -6,7 +6,9 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
-use super::answer::{Answers, Question, Refused};
+use super::answer::Answers;
+use super::hints::Refused;
+use super::question::Question;
 use crate::compat::{Field, Shape};
 
 pub(super) struct Elements<'a, 'c> {

@@ -3,13 +3,15 @@
 //! What counts is whether the type refuses it at that place; what a type says of several members together
 //! is not tried out.
 
-use std::mem::discriminant;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::answer::{Answers, Forced, Leaf, LeafKind, widest};
-use crate::compat::{Integer, StrFormat};
+use super::answer::Answers;
+use super::asked::{Forced, INTEGERS, Leaf, LeafKind, widest};
+use super::forms::Forms;
+use super::search::Attempt;
+use crate::compat::{Integer, Shape, StrFormat};
 
 /// Where a question belongs to: the innermost named type, and the way from there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +35,10 @@ pub(super) enum Fact {
     Text(StrFormat),
     /// `None`: it refuses all that were tried.
     Integer(Option<Integer>),
-    /// Whether it takes all kinds of values, and which of the candidates.
-    Kinds {
-        all: bool,
-        taken: Vec<usize>,
+    /// What it looks like that is asked as a whole, and a value of each of its forms.
+    Whole {
+        shape: Shape,
+        values: Vec<Value>,
     },
     /// Whether it takes variants that it does not know.
     Open(bool),
@@ -50,14 +52,15 @@ impl Answers<'_> {
             }
             let fact = match leaf.kind {
                 LeafKind::Text => Fact::Text(self.format::<T>(&leaf)),
-                LeafKind::Integer(integer) => Fact::Integer(self.limits::<T>(&leaf, integer)),
-                LeafKind::Any => {
-                    let count = self.kinds().len();
-                    let taken: Vec<usize> = (0..count)
-                        .filter(|nth| self.takes::<T>(&leaf, Forced::Candidate(*nth)))
-                        .collect();
-                    Fact::Kinds { all: taken.len() == count, taken }
+                LeafKind::Integer(integer) => {
+                    let takes = |number| self.takes::<T>(&leaf, Forced::Integer(number));
+                    Fact::Integer(limits(integer, takes))
                 }
+                LeafKind::Any => match self.forms::<T>(&leaf) {
+                    Some(Forms { shape, values }) => Fact::Whole { shape, values },
+                    // As long as there is no value of the type around it.
+                    None => continue,
+                },
                 LeafKind::Enum => Fact::Open(self.takes::<T>(&leaf, Forced::UnknownVariant)),
             };
             self.catalogue().facts.insert(leaf.id, fact);
@@ -65,13 +68,26 @@ impl Answers<'_> {
     }
 
     /// Whether the type does not refuse this answer at its own place.
-    fn takes<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf, forced: Forced) -> bool {
-        self.forced = Some((leaf.key.clone(), forced));
-        self.was_forced = false;
-        let is_taken = self.attempt::<T>().is_taken;
-        self.forced = None;
+    pub(super) fn takes<T: Serialize + DeserializeOwned>(
+        &mut self,
+        leaf: &Leaf,
+        forced: Forced,
+    ) -> bool {
+        let is_taken = self.with_forced::<T>(leaf, forced).is_taken;
         let refused_here = self.failed.first().is_some_and(|frame| frame.path == leaf.key.0);
         self.was_forced && (is_taken || !refused_here)
+    }
+
+    pub(super) fn with_forced<T: Serialize + DeserializeOwned>(
+        &mut self,
+        leaf: &Leaf,
+        forced: Forced,
+    ) -> Attempt {
+        self.forced = Some((leaf.key.clone(), forced));
+        self.was_forced = false;
+        let attempt = self.attempt::<T>();
+        self.forced = None;
+        attempt
     }
 
     fn format<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> StrFormat {
@@ -81,60 +97,57 @@ impl Answers<'_> {
                 taken.push(*format);
             }
         }
-        let all = StrFormat::ALL.len();
-        match taken[..] {
-            [format] => format,
-            [StrFormat::Any, ..] if taken.len() == all => StrFormat::Any,
-            [StrFormat::NotEmpty, ..] if taken.len() == all - 1 => StrFormat::NotEmpty,
-            _ => StrFormat::Own,
-        }
-    }
-
-    fn limits<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        integer: Integer,
-    ) -> Option<Integer> {
-        let (least, most) = (integer.width_least(), widest(integer));
-        let mut takes = |number: i128| self.takes::<T>(leaf, Forced::Integer(number));
-        if takes(least) && takes(most) {
-            return Some(Integer { zero: takes(0), ..integer });
-        }
-        let inner = super::answer::INTEGERS.into_iter().filter(|n| (least..=most).contains(n));
-        let taken = [most, least].into_iter().chain(inner).find(|number| takes(*number))?;
-        let mut limit = |mut refused: i128| {
-            if takes(refused) {
-                return None;
-            }
-            let mut taken = taken;
-            while taken.abs_diff(refused) > 1 {
-                let middle = taken / 2 + refused / 2 + (taken % 2 + refused % 2) / 2;
-                match takes(middle) {
-                    true => taken = middle,
-                    false => refused = middle,
-                }
-            }
-            Some(taken)
-        };
-        Some(Integer { least: limit(least), most: limit(most), ..integer })
+        format_of(&taken)
     }
 
     /// Values with one of each kind that a place takes, where it takes several and not all.
     pub(super) fn others<T: Serialize + DeserializeOwned>(&mut self) -> Vec<String> {
-        let (mut others, kinds) = (Vec::new(), self.kinds());
+        let mut others = Vec::new();
         for leaf in std::mem::take(&mut self.leaves) {
-            let Some(Fact::Kinds { all: false, taken }) = self.known().facts.get(&leaf.id) else {
+            let Some(Fact::Whole { values, .. }) = self.known().facts.get(&leaf.id) else {
                 continue;
             };
-            let mut first_of_kinds = taken.clone();
-            first_of_kinds.dedup_by_key(|nth| discriminant(&kinds[*nth]));
-            for nth in first_of_kinds {
-                self.forced = Some((leaf.key.clone(), Forced::Candidate(nth)));
-                let built = self.attempt::<T>().built;
-                self.forced = None;
+            for value in values.clone() {
+                let built = self.with_forced::<T>(&leaf, Forced::Given(value)).built;
                 others.extend(built.map(|(_, sample)| sample));
             }
         }
         others
     }
+}
+
+/// The form of strings of which these are taken.
+pub(super) fn format_of(taken: &[StrFormat]) -> StrFormat {
+    let all = StrFormat::ALL.len();
+    match taken {
+        [format] => *format,
+        [StrFormat::Any, ..] if taken.len() == all => StrFormat::Any,
+        [StrFormat::NotEmpty, ..] if taken.len() == all - 1 => StrFormat::NotEmpty,
+        _ => StrFormat::Own,
+    }
+}
+
+/// The integers that are taken; `None` where none of those is that were tried.
+pub(super) fn limits(integer: Integer, mut takes: impl FnMut(i128) -> bool) -> Option<Integer> {
+    let (least, most) = (integer.width_least(), widest(integer));
+    if takes(least) && takes(most) {
+        return Some(Integer { zero: takes(0), ..integer });
+    }
+    let inner = INTEGERS.into_iter().filter(|n| (least..=most).contains(n));
+    let taken = [most, least].into_iter().chain(inner).find(|number| takes(*number))?;
+    let mut limit = |mut refused: i128| {
+        if takes(refused) {
+            return None;
+        }
+        let mut taken = taken;
+        while taken.abs_diff(refused) > 1 {
+            let middle = taken / 2 + refused / 2 + (taken % 2 + refused % 2) / 2;
+            match takes(middle) {
+                true => taken = middle,
+                false => refused = middle,
+            }
+        }
+        Some(taken)
+    };
+    Some(Integer { least: limit(least), most: limit(most), ..integer })
 }

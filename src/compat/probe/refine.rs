@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::answer::UNKNOWN;
+use super::asked::UNKNOWN;
 use super::{Built, Catalogue, Place};
 use crate::compat::{Field, Shape};
 
@@ -101,7 +101,8 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
     }
 }
 
-fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+/// What stands at a place of a value.
+pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match value {
         Value::Array(elements) => elements.get(step.parse::<usize>().ok()?),
         Value::Object(members) => members.get(step),

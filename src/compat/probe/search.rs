@@ -7,7 +7,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::{Answers, Frame, Refused, Ways, is_inside};
+use super::answer::Answers;
+use super::asked::{Frame, Ways, is_inside};
+use super::hints::Refused;
 use super::{Built, Pass};
 use crate::compat::Shape;
 
@@ -31,7 +33,14 @@ impl Answers<'_> {
     pub(super) fn settle<T: Serialize + DeserializeOwned>(&mut self) -> Pass {
         self.begin_pass();
         for _ in 0..MAX_ATTEMPTS {
-            if self.attempt::<T>().built.is_some() || !self.step::<T>() {
+            if self.attempt::<T>().built.is_some() {
+                break;
+            }
+            // What was failed at is asked again afterwards.
+            if self.converse::<T>() {
+                continue;
+            }
+            if !self.step::<T>() {
                 break;
             }
         }
@@ -48,8 +57,8 @@ impl Answers<'_> {
     /// Changes an answer after a failure: `false` where there is nothing left to change.
     fn step<T: Serialize + DeserializeOwned>(&mut self) -> bool {
         let why = self.why.take();
-        if why == Some(Refused::Duplicate) {
-            // One of the two is left out from now on.
+        if matches!(why, Some(Refused::Duplicate | Refused::Flattened)) {
+            // One of the two is left out from now on; the type is asked as a whole.
             return true;
         }
         if why == Some(Refused::NotYet) {
@@ -131,7 +140,7 @@ impl Answers<'_> {
 
     /// How many variants are known, of all types.
     pub(super) fn built(&mut self) -> usize {
-        let built = |named: &super::NamedType| named.built.len();
+        let built = |named: &super::catalogue::NamedType| named.built.len();
         self.catalogue().types.iter().map(built).sum()
     }
 

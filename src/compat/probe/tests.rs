@@ -168,27 +168,6 @@ fn two_types_of_one_name_are_told_apart() {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(tag = "is")]
-enum Tagged {
-    A { a: u8 },
-}
-
-#[derive(Serialize, Deserialize)]
-struct Flat {
-    #[serde(flatten)]
-    point: Point,
-}
-
-#[test]
-fn what_cannot_be_probed_is_opaque_and_has_the_samples_that_are_given() {
-    assert_eq!(shape::<Tagged>(), "opaque");
-    assert_eq!(shape::<Flat>(), "opaque");
-    let given = [r#"{"is":"A","a":1}"#.to_owned()];
-    let probed = probe::<Tagged>(&mut Catalogue::default(), &given);
-    assert_eq!(probed, Probed { shape: Shape::Opaque, samples: given.to_vec() });
-}
-
-#[derive(Serialize, Deserialize)]
 enum Card {
     Debit,
     Credit,
@@ -353,24 +332,4 @@ fn a_type_that_holds_itself_ends() {
     );
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Amount {
-    Cents(u32),
-    Text(String),
-}
-
-#[derive(Serialize, Deserialize)]
-struct Due {
-    amount: Amount,
-    tagged: Option<Tagged>,
-    any: serde_json::Value,
-}
-
-#[test]
-fn what_takes_several_kinds_is_opaque_and_has_a_sample_of_each() {
-    assert_eq!(shape::<Due>(), "{amount: opaque, tagged?: opaque?, any: any}");
-    let samples = samples::<Due>();
-    assert!(samples.iter().any(|sample| sample.contains(r#""amount":0"#)), "{samples:#?}");
-    assert!(samples.iter().any(|sample| sample.contains(r##""amount":"""##)), "{samples:#?}");
-}
+mod wholes;

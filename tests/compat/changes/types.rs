@@ -124,6 +124,35 @@ builds! {
         pub enum By { Card { last: u16 }, Cash }
         pub struct Pay { pub by: By }
     }
+    by_tag_with_brand {
+        #[serde(tag = "kind")]
+        pub enum By { Card { last: u16, brand: Option<String> }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    by_tag_more {
+        #[serde(tag = "kind")]
+        pub enum By { Card { last: u16 }, Cash, Bank { iban: String } }
+        pub struct Pay { pub by: By }
+    }
+    by_content_narrow {
+        #[serde(tag = "kind", content = "of")]
+        pub enum By { Card { last: u8 }, Cash }
+        pub struct Pay { pub by: By }
+    }
+    flat_with_height {
+        pub struct Point { pub lat: u8, pub lon: u8, pub height: Option<u8> }
+        pub struct Pay { #[serde(flatten)] pub at: Point, pub by: u8 }
+    }
+    flat_with_level {
+        pub struct Point { pub lat: u8, pub lon: u8, pub level: Option<u8> }
+        pub struct Pay { #[serde(flatten)] pub at: Point, pub by: u8 }
+    }
+    not_flat { pub struct Pay { pub lat: u8, pub lon: u8, pub by: u8 } }
+    either_or_more {
+        #[serde(untagged)]
+        pub enum Cents { Number(u32), Text(String), Parts(Vec<u32>) }
+        pub struct Pay { pub cents: Cents, pub tip: Option<u32> }
+    }
     nested {
         pub enum Card { Debit, Credit }
         pub enum Bank { Sepa, Swift }
@@ -141,6 +170,7 @@ builds! {
         pub enum Cents { Number(u32), Text(String) }
         pub struct Pay { pub cents: Cents, pub tip: Option<u32> }
     }
+    decimal { pub struct Pay { pub cents: super::super::Decimal, pub tip: Option<u32> } }
     text { pub struct Pay { pub cents: String, pub tip: Option<u32> } }
     tree { pub struct Pay { pub cents: u32, pub parts: Vec<Pay> } }
     tree_with_note { pub struct Pay { pub cents: u32, pub parts: Vec<Pay>, pub note: Option<u8> } }
@@ -243,10 +273,16 @@ changes! {
         BTreeMap<String, u8> => BTreeMap<u16, u8>, r#"{"1":1}"#, r#"{"a":1}"#;
     "keys of a map become strings": BTreeMap<u16, u8> => BTreeMap<String, u8>, r#"{"1":1}"#;
     "a struct is flattened": point::Pay => flat::Pay, r#"{"at":{"lat":1,"lon":2},"by":3}"#;
-    "a member of a flattened struct is widened" by sample:
+    "a member of a flattened struct is widened":
         flat::Pay => flat_twice::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
-    "a member of a flattened struct has another type" by sample:
+    "a member of a flattened struct has another type":
         flat::Pay => flat_narrow::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
+    "an optional member of a flattened struct comes":
+        flat::Pay => flat_with_height::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
+    "an optional member of a flattened struct has another name":
+        flat_with_height::Pay => flat_with_level::Pay, r#"{"lat":1,"lon":2,"height":9,"by":3}"#;
+    "a struct is not flattened any more, but written out":
+        flat::Pay => not_flat::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
     "a variant comes": by_two::Pay => by_three::Pay, r#"{"by":"Card"}"#;
     "a variant goes": by_three::Pay => by_two::Pay, r#"{"by":"Card"}"#, r#"{"by":"Bank"}"#;
     "a variant has another name": by_two::Pay => by_renamed::Pay, r#"{"by":"Cash"}"#;
@@ -261,10 +297,26 @@ changes! {
     "a variant inside of a variant goes":
         nested::Pay => nested_without::Pay, r#"{"by":{"Bank":"Swift"}}"#;
     "`tag` comes": by_data::Pay => by_tag::Pay, r#"{"by":{"Card":{"last":9}}}"#, r#"{"by":"Cash"}"#;
-    "`content` comes to a `tag`" by sample:
+    "`content` comes to a `tag`":
         by_tag::Pay => by_content::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
-    "a member of a tagged variant has another type" by sample:
+    "a member of a tagged variant has another type":
         by_tag::Pay => by_tag_narrow::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
+    "a variant with a tag comes": by_tag::Pay => by_tag_more::Pay, r#"{"by":{"kind":"Cash"}}"#;
+    "a variant with a tag goes":
+        by_tag_more::Pay => by_tag::Pay, r#"{"by":{"kind":"Cash"}}"#,
+        r#"{"by":{"kind":"Bank","iban":"x"}}"#;
+    "a member of a tagged variant comes: `Option<T>`":
+        by_tag::Pay => by_tag_with_brand::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
+    "a member of a tagged variant goes":
+        by_tag_with_brand::Pay => by_tag::Pay,
+        r#"{"by":{"kind":"Card","last":9,"brand":"b"}}"#;
+    "a content beside its tag is narrowed":
+        by_content::Pay => by_content_narrow::Pay, r#"{"by":{"kind":"Card","of":{"last":999}}}"#;
+    "an untagged enum gets another form":
+        either::Pay => either_or_more::Pay, r#"{"cents":1,"tip":2}"#;
+    "an integer becomes a decimal": plain::Pay => decimal::Pay, r#"{"cents":1,"tip":2}"#;
+    "a decimal becomes an integer": decimal::Pay => plain::Pay, r#"{"cents":1.5,"tip":2}"#;
+    "a decimal becomes `String`": decimal::Pay => text::Pay, r#"{"cents":"1.5","tip":2}"#;
     "a recursive type gets an optional member":
         tree::Pay => tree_with_note::Pay, r#"{"cents":1,"parts":[{"cents":2,"parts":[]}]}"#;
     "a recursive type gets a member that has to be there":

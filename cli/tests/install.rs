@@ -1,0 +1,120 @@
+//! `cargo atomic-phases` as a user has it: a program in a folder of PATH, called by cargo, in a package outside of
+//! this repository.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A folder of its own, with a git repository and the program in `bin/`.
+struct Folder {
+    dir: tempfile::TempDir,
+    /// Where what it builds is kept.
+    target: PathBuf,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        let it = Self { dir, target };
+        it.write("app/.gitignore", "target\n");
+        it.run("git", &["init", "-q"]);
+        it
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(file)).unwrap()
+    }
+
+    fn commit(&self, tag: &str) {
+        self.run("git", &["add", "."]);
+        let names = ["-c", "user.name=a", "-c", "user.email=a@a.example"];
+        self.run("git", &[&names[..], &["commit", "-qm", tag]].concat());
+        self.run("git", &["tag", tag]);
+    }
+
+    /// In `app/`; the exit code and what is printed.
+    fn run(&self, program: &str, arguments: &[&str]) -> (i32, String) {
+        let before = std::env::var_os("PATH").unwrap_or_default();
+        let folders =
+            std::iter::once(self.dir.path().join("bin")).chain(std::env::split_paths(&before));
+        let path: OsString = std::env::join_paths(folders).unwrap();
+        let mut command = Command::new(program);
+        command.current_dir(self.dir.path().join("app")).args(arguments);
+        command.env("PATH", path).env("CARGO_TARGET_DIR", &self.target).env("CI", "true");
+        for (name, _) in std::env::vars_os() {
+            // What cargo tells a test is of another package.
+            let is_of_cargo = |name: &str| name.starts_with("CARGO_") || name.contains("_LOCK");
+            let is_kept = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_TARGET_DIR"];
+            if name.to_str().is_some_and(|name| is_of_cargo(name) && !is_kept.contains(&name)) {
+                command.env_remove(name);
+            }
+        }
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    }
+
+    fn atomic_phases(&self, arguments: &[&str]) -> (i32, String) {
+        self.run(env!("CARGO"), &[&["atomic-phases"], arguments].concat())
+    }
+}
+
+const MANIFEST: &str =
+    "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n";
+
+/// A test that does as `locked!` does: it writes what it is asked for.
+const WRITES: &str = r#"
+#[test]
+fn requests_are_locked() {
+    assert_eq!(std::env::var("ATOMIC_PHASES_LOCK").as_deref(), Ok("update"));
+    assert!(std::env::var_os("CI").is_none());
+    std::fs::write("phases/rides.create@1.toml", include_str!("lock.toml")).unwrap();
+}
+"#;
+
+#[test]
+fn cargo_calls_the_commands_in_a_package_of_its_own() {
+    let it = Folder::new();
+    std::fs::create_dir(it.dir.path().join("bin")).unwrap();
+    let program = it.dir.path().join("bin/cargo-atomic-phases");
+    std::fs::copy(env!("CARGO_BIN_EXE_cargo-atomic-phases"), program).unwrap();
+    let lock = include_str!("../../examples/rocket_rides/phases/rides.create@1.toml");
+    it.write("app/Cargo.toml", MANIFEST);
+    it.write("app/src/lib.rs", WRITES);
+    it.write("app/src/lock.toml", lock);
+    it.write("app/phases/README", "what rows can see");
+    let (code, told) = it.atomic_phases(&["lock", "--", "--offline"]);
+    assert_eq!(code, 0, "{told}");
+    the_commands_work(&it, "rides.create");
+}
+
+/// On the lock files of a definition that was locked a moment ago.
+fn the_commands_work(it: &Folder, definition: &str) {
+    let file = format!("app/phases/{definition}@1.toml");
+    let locked = it.read(&file);
+    it.commit("v1");
+    let diff = || it.atomic_phases(&["diff", "--against", "v1"]);
+    assert_eq!(diff(), (0, "no change that a stored row can see\n".to_owned()));
+    let first = locked.split("[[phase]]\nname = \"").nth(1).unwrap().split('"').next().unwrap();
+    it.write(&file, &locked.replace(&format!("\"{first}\""), "\"renamed\""));
+    let (code, told) = diff();
+    assert_eq!(code, 6, "{told}");
+    assert!(told.starts_with("error (never)[phase_renamed]"), "{told}");
+    it.write(&file, &locked);
+    let (code, told) = it.atomic_phases(&["explain", "phase_renamed"]);
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains("was = \"old_name\""), "{told}");
+    let (code, told) = it.atomic_phases(&["retire", definition, "1"]);
+    assert_eq!(code, 0, "{told}");
+    assert!(it.read(&file).contains("state = \"retired\""));
+    let (code, told) = it.atomic_phases(&["--help"]);
+    assert_eq!(code, 0, "{told}");
+}

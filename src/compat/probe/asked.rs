@@ -1,0 +1,86 @@
+//! What a type was asked at a place, and what was tried there.
+
+use serde_json::Value;
+
+use super::explore::LeafId;
+use crate::compat::Integer;
+
+/// What a type is offered in place of the outermost integer.
+pub(super) const INTEGERS: [i128; 9] = [1, 0, 2, 10, 100, 1000, 2000, -1, 50];
+
+/// No type has a member or a variant of that name.
+pub(super) const UNKNOWN: &str = "$atomic_phases::private::Unknown";
+
+/// Between the steps of a path.
+pub(super) const STEP: char = '\u{1}';
+
+/// A question: the place where it was asked, and how many were asked there before it.
+pub(super) type Key = (String, u32);
+
+/// Whether `path` is inside of the place `outer`.
+pub(super) fn is_inside(path: &str, outer: &str) -> bool {
+    match outer {
+        "" => !path.is_empty(),
+        _ => path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(STEP)),
+    }
+}
+
+/// The greatest integer of a width that JSON of serde_json has, and 128 bits of a sign.
+pub(super) fn widest(integer: Integer) -> i128 {
+    match (integer.signed, integer.bits) {
+        (_, 128) => i128::MAX,
+        (true, bits) => (1 << (bits - 1)) - 1,
+        (false, bits) => (1 << bits) - 1,
+    }
+}
+
+/// An answer that was given.
+pub(super) struct Asked {
+    pub(super) key: Key,
+    /// Which of how many candidates.
+    pub(super) taken: usize,
+    pub(super) of: usize,
+    pub(super) ways: Ways,
+}
+
+/// What another answer to a question changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ways {
+    /// A value.
+    All,
+    /// Whether something is there.
+    Around,
+    /// Which variant it is.
+    Variants,
+}
+
+/// A place at which the type refused what it had been answered, and what had been asked for it.
+pub(super) struct Frame {
+    pub(super) path: String,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A place at which several values can be tried out.
+pub(super) struct Leaf {
+    pub(super) key: Key,
+    pub(super) id: LeafId,
+    pub(super) kind: LeafKind,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum LeafKind {
+    Text,
+    Integer(Integer),
+    Any,
+    Enum,
+}
+
+/// An answer that is tried out.
+#[derive(Clone)]
+pub(super) enum Forced {
+    Candidate(usize),
+    Given(Value),
+    Integer(i128),
+    UnknownVariant,
+}

@@ -1,0 +1,269 @@
+//! What a place looks like that keeps to itself what it is made of: told by the [values](super::talk) that it
+//! takes, changed member by member, and by what its type [writes](Written) of them.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::answer::Answers;
+use super::asked::{Forced, Leaf};
+use super::join::add;
+use super::refine::at;
+use super::talk::{Talked, Trial, kinds};
+use super::written::Written;
+use crate::compat::{Field, Shape};
+
+/// More forms are not told apart.
+const MOST_FORMS: usize = 64;
+
+/// So many members of one value are filled at most.
+const MOST_FILLED: usize = 32;
+
+pub(super) type Path = Vec<String>;
+
+/// What values of a form look like, and one of them.
+pub(super) type Form = (Shape, Value);
+
+/// What a place looks like, and a value of each of its forms.
+pub(super) struct Forms {
+    pub(super) shape: Shape,
+    pub(super) values: Vec<Value>,
+}
+
+/// A value as its type writes it.
+pub(super) struct Echo {
+    pub(super) json: Value,
+    written: Written,
+}
+
+/// One place of a type, as far as it is known.
+pub(super) struct Asking<'a, 'c> {
+    pub(super) answers: &'a mut Answers<'c>,
+    pub(super) leaf: &'a Leaf,
+    path: Path,
+    /// Members that take everything.
+    pub(super) any: BTreeSet<Path>,
+    /// The value whose shape is asked for, as it is written.
+    pub(super) whole: Option<Written>,
+}
+
+impl Answers<'_> {
+    /// `None` where a value that the place takes is not written as it was read, or there is none.
+    pub(super) fn forms<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Option<Forms> {
+        let Talked::Takes(values) = self.talk_with::<T>(leaf) else {
+            return Some(Forms { shape: Shape::Any, values: Vec::new() });
+        };
+        let path = self.path_of(&leaf.key.0);
+        let mut asking = Asking { answers: self, leaf, path, any: BTreeSet::new(), whole: None };
+        let (mut forms, mut read): (Vec<Form>, Vec<Form>) = Default::default();
+        for value in values {
+            let (written, only_read) = asking.forms_of::<T>(&value)?;
+            written.into_iter().for_each(|form| add(&mut forms, form));
+            only_read.into_iter().for_each(|form| add(&mut read, form));
+        }
+        read.retain(|(shape, _)| !forms.iter().any(|(written, _)| written == shape));
+        if forms.is_empty() || forms.len() + read.len() > MOST_FORMS {
+            return None;
+        }
+        asking.in_order::<T>(&mut forms);
+        let values = forms.iter().chain(&read).map(|(_, value)| value.clone()).collect();
+        let shapes = |forms: Vec<Form>| forms.into_iter().map(|(shape, _)| shape);
+        let (mut written, read): (Vec<_>, Vec<_>) =
+            (shapes(forms).collect(), shapes(read).collect());
+        let shape = match written.len() {
+            1 if read.is_empty() => written.remove(0),
+            _ => Shape::Union { written, read },
+        };
+        Some(Forms { shape, values })
+    }
+}
+
+impl Asking<'_, '_> {
+    pub(super) fn takes<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> bool {
+        self.answers.gives::<T>(self.leaf, value)
+    }
+
+    pub(super) fn echo<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> Option<Echo> {
+        let attempt = self.answers.with_forced::<T>(self.leaf, Forced::Given(value.clone()));
+        let written: Value = serde_json::from_str(&attempt.built?.1).ok()?;
+        let json = at(&written, &self.path)?.clone();
+        let written = self.answers.written.take()?.at(&self.path)?.clone();
+        Some(Echo { json, written })
+    }
+
+    /// The forms of which this value is one, and those that are read and never written. `None`: they cannot be
+    /// told.
+    fn forms_of<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &Value,
+    ) -> Option<(Vec<Form>, Vec<Form>)> {
+        let Echo { json, written } = self.echo::<T>(value)?;
+        let is_scalar = |value: &Value| !value.is_object() && !value.is_array();
+        if is_scalar(value) {
+            if json == *value {
+                let shape = self.scalar::<T>(value, &[], value, Some(written))?;
+                return Some((vec![(shape, json)], Vec::new()));
+            }
+            let shape = self.scalar::<T>(value, &[], value, None)?;
+            let written = match self.echo::<T>(&json)?.json == json && is_scalar(&json) {
+                true => self.forms_of::<T>(&json)?.0,
+                false => Vec::new(),
+            };
+            return Some((written, vec![(shape, value.clone())]));
+        }
+        let base = self.filled::<T>(json)?;
+        let mut values = vec![base.clone()];
+        let written = self.echo::<T>(&base)?.written;
+        for place in places(&base).into_iter().filter(|place| !written.holds_itself(place)) {
+            if !matches!(at(&base, &place), Some(Value::String(_) | Value::Object(_))) {
+                continue;
+            }
+            let here = self.answers.variants_at::<T>(self.leaf, &base, &place);
+            for name in here.into_iter().flatten() {
+                values.extend(self.with_variant::<T>(&base, &place, name));
+            }
+        }
+        let mut forms: Vec<Form> = Vec::new();
+        for value in values {
+            let Echo { json, written } = self.echo::<T>(&value)?;
+            self.whole = Some(written.clone());
+            let shape = self.shape::<T>(&json, &mut Vec::new(), &written)?;
+            add(&mut forms, (shape, json));
+        }
+        Some((forms, Vec::new()))
+    }
+
+    /// By their tag, as it was declared.
+    fn in_order<T: Serialize + DeserializeOwned>(&mut self, forms: &mut [Form]) {
+        let Some((Shape::Struct { fields, .. }, value)) = forms.first().cloned() else { return };
+        for Field { name, .. } in fields {
+            let word = |form: &Shape| {
+                let Shape::Struct { fields, .. } = form else { return None };
+                let tag = fields.iter().find(|field| field.name == name)?;
+                let Shape::Enum(variants) = &tag.shape else { return None };
+                variants.first().map(|variant| variant.name.clone())
+            };
+            if forms.iter().all(|(form, _)| word(form).is_some())
+                && let Some(names) =
+                    self.answers.variants_at::<T>(self.leaf, &value, &[name.clone()])
+            {
+                forms.sort_by_key(|(form, _)| {
+                    names.iter().position(|n| word(form).as_deref() == Some(*n))
+                });
+                return;
+            }
+        }
+    }
+
+    /// The value with another variant at a place, as it is written.
+    fn with_variant<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        place: &[String],
+        name: &str,
+    ) -> Option<Value> {
+        let bare = Trial::with(base, place, name.into())?;
+        let mut holding = Trial::with(base, place, json!({ name: null }))?;
+        holding.cursor.as_mut()?.push(name.to_owned());
+        let leaf = self.leaf;
+        let found = self.answers.first::<T>(leaf, vec![bare, holding], |_, _| true)?;
+        let json = self.echo::<T>(&found)?.json;
+        self.filled::<T>(json)
+    }
+
+    /// The value with something in each of its members that is empty; `None` where it is not read as written.
+    fn filled<T: Serialize + DeserializeOwned>(&mut self, mut base: Value) -> Option<Value> {
+        if self.echo::<T>(&base)?.json != base {
+            return None;
+        }
+        let mut seen: BTreeSet<Path> = BTreeSet::new();
+        for _ in 0..MOST_FILLED {
+            let written = self.echo::<T>(&base)?.written;
+            let is_empty = |place: &Path| {
+                at(&base, place).is_some_and(is_empty) && !written.holds_itself(place)
+            };
+            let mut empty = places(&base).into_iter().filter(is_empty);
+            let Some(place) = empty.find(|place| !seen.contains(place)) else { break };
+            if let Some(filled) = self.filled_at::<T>(&base, &place) {
+                base = filled;
+            }
+            seen.insert(place);
+        }
+        Some(base)
+    }
+
+    fn filled_at<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        place: &Path,
+    ) -> Option<Value> {
+        let (wrap, step): (fn(Value) -> Value, _) = match at(base, place)? {
+            Value::Array(_) => (|inner| json!([inner]), Some("0")),
+            Value::Object(_) => (|inner| json!({ "a": inner }), Some("a")),
+            _ => (|inner| inner, None),
+        };
+        let inner: Path = place.iter().cloned().chain(step.map(str::to_owned)).collect();
+        let trials: Vec<Trial> = kinds()
+            .into_iter()
+            .filter_map(|kind| {
+                let trial = Trial::with(base, place, wrap(kind))?;
+                Some(Trial { cursor: Some(inner.clone()), ..trial })
+            })
+            .collect();
+        // What takes each kind, and gives it back, is of no form.
+        let is_kept = |asking: &mut Self, trial: &Trial| {
+            asking.takes::<T>(&trial.value)
+                && asking.echo::<T>(&trial.value).is_some_and(|echo| echo.json == trial.value)
+        };
+        if trials.iter().all(|trial| is_kept(self, trial)) {
+            self.any.insert(inner);
+            return None;
+        }
+        let mut echoes = Vec::new();
+        let (leaf, path) = (self.leaf, self.path.clone());
+        self.answers.first::<T>(leaf, trials, |answers, value| {
+            let mut asking =
+                Asking { answers, leaf, path: path.clone(), any: BTreeSet::new(), whole: None };
+            let echo = asking.echo::<T>(value).map(|echo| echo.json);
+            let is_filled = |json: &Value| at(json, &inner).is_some_and(|part| !part.is_null());
+            echoes = echo.into_iter().filter(is_filled).collect();
+            echoes.first().is_some_and(|json| asking.takes::<T>(json))
+        })?;
+        echoes.pop()
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+/// The places in a value, the outer ones first.
+fn places(value: &Value) -> Vec<Path> {
+    fn walk(value: &Value, path: &mut Path, found: &mut Vec<Path>) {
+        found.push(path.clone());
+        let parts: Vec<(String, &Value)> = match value {
+            Value::Array(elements) => {
+                elements.iter().enumerate().map(|(index, part)| (index.to_string(), part)).collect()
+            }
+            Value::Object(members) => {
+                members.iter().map(|(name, part)| (name.clone(), part)).collect()
+            }
+            _ => Vec::new(),
+        };
+        for (step, part) in parts {
+            path.push(step);
+            walk(part, path, found);
+            path.pop();
+        }
+    }
+    let mut found = Vec::new();
+    walk(value, &mut Vec::new(), &mut found);
+    found
+}

@@ -1,0 +1,219 @@
+//! The shape of one value that a place takes: told by what its type writes of it, and by what is taken instead of
+//! each of its parts.
+
+use std::mem::discriminant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::asked::UNKNOWN;
+use super::explore::{format_of, limits};
+use super::forms::{Asking, Path};
+use super::refine::at;
+use super::talk::{Trial, at_mut, kinds};
+use super::written::Written;
+use crate::compat::{Field, Integer, Shape, StrFormat, Variant};
+
+impl Asking<'_, '_> {
+    /// What is at a place of a value, told by what the type writes there and by what it takes in its place.
+    pub(super) fn shape<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &mut Path,
+        written: &Written,
+    ) -> Option<Shape> {
+        if self.any.contains(path) {
+            return Some(Shape::Any);
+        }
+        if let Written::Some(inner) = written {
+            return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+        }
+        // A type that holds itself, and a place with several kinds of values, would need a name for what is there.
+        let holds_itself = self.whole.as_ref().is_some_and(|whole| whole.holds_itself(path));
+        if holds_itself || !self.is_of_one_kind::<T>(base, path)? {
+            return Some(Shape::Opaque);
+        }
+        Some(match written {
+            Written::None | Written::Some(_) => Shape::Option(Box::new(Shape::Opaque)),
+            Written::Leaf(_) => {
+                let value = at(base, path)?.clone();
+                self.scalar::<T>(base, &path.clone(), &value, Some(written.clone()))?
+            }
+            Written::List(elements) => {
+                let element = match elements.first() {
+                    Some(first) => self.inner::<T>(base, path, "0", first)?,
+                    None => Shape::Opaque,
+                };
+                Shape::List(Box::new(element))
+            }
+            Written::Tuple(elements) => {
+                let elements = elements.iter().enumerate();
+                let shapes: Option<Vec<Shape>> = elements
+                    .map(|(index, part)| self.inner::<T>(base, path, &index.to_string(), part))
+                    .collect();
+                Shape::Tuple(shapes?)
+            }
+            Written::Map(members) => {
+                let value = match members.first() {
+                    Some((name, first)) => self.inner::<T>(base, path, name, first)?,
+                    None => Shape::Opaque,
+                };
+                let key = match members.first().is_some_and(|(name, _)| name == "a") {
+                    true => Shape::Str(StrFormat::Any),
+                    false => Shape::Opaque,
+                };
+                Shape::Map(Box::new(key), Box::new(value))
+            }
+            Written::Struct(_, members) => self.members::<T>(base, path, members)?,
+            Written::Variant(name, content) => {
+                let content = match content {
+                    Some(content) => Some(self.inner::<T>(base, path, name, content)?),
+                    None => None,
+                };
+                Shape::Enum(vec![Variant { name: (*name).to_owned(), content }])
+            }
+        })
+    }
+
+    /// Whether a part of a value can be nothing of another kind.
+    fn is_of_one_kind<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+    ) -> Option<bool> {
+        let here = at(base, path)?;
+        for kind in kinds() {
+            if path.is_empty() || kind.is_null() || discriminant(&kind) == discriminant(here) {
+                continue;
+            }
+            let trial = Trial::with(base, path, kind.clone())?;
+            if self.takes::<T>(&trial.value)
+                && self
+                    .echo::<T>(&trial.value)
+                    .is_some_and(|echo| at(&echo.json, path) == Some(&kind))
+            {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    fn inner<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &mut Path,
+        step: &str,
+        written: &Written,
+    ) -> Option<Shape> {
+        path.push(step.to_owned());
+        let shape = self.shape::<T>(base, path, written);
+        path.pop();
+        shape
+    }
+
+    fn members<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &mut Path,
+        members: &[(String, Written)],
+    ) -> Option<Shape> {
+        let mut fields = Vec::new();
+        for (name, written) in members {
+            let shape = self.inner::<T>(base, path, name, written)?;
+            let mut without = base.clone();
+            at_mut(&mut without, path)?.as_object_mut()?.remove(name);
+            let optional = self.takes::<T>(&without);
+            fields.push(Field { name: name.clone(), aliases: Vec::new(), optional, shape });
+        }
+        let mut closed = true;
+        for unknown in kinds() {
+            let mut with_unknown = base.clone();
+            let object = at_mut(&mut with_unknown, path)?.as_object_mut()?;
+            object.insert(UNKNOWN.to_owned(), unknown);
+            closed &= !self.takes::<T>(&with_unknown);
+        }
+        Some(Shape::Struct { fields, closed })
+    }
+
+    /// `written` where the type writes what it reads.
+    pub(super) fn scalar<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+        value: &Value,
+        written: Option<Written>,
+    ) -> Option<Shape> {
+        let written = match written {
+            Some(Written::Some(inner)) => Some(*inner),
+            written => written,
+        };
+        Some(match (value, written) {
+            (Value::Null, _) => Shape::Null,
+            (Value::Bool(_), _) => Shape::Bool,
+            (Value::String(name), Some(Written::Variant(..))) => {
+                Shape::Enum(vec![Variant { name: name.clone(), content: None }])
+            }
+            (Value::String(name), written) => {
+                if let Some(Written::Leaf(Shape::Char)) = written {
+                    return Some(Shape::Char);
+                }
+                if self.answers.variants_at::<T>(self.leaf, base, path).is_some() {
+                    return Some(Shape::Enum(vec![Variant { name: name.clone(), content: None }]));
+                }
+                let unknown = Trial::with(base, path, UNKNOWN.into())?;
+                if written.is_some() && self.takes::<T>(&unknown.value) {
+                    // It is read as another: a tag with `#[serde(other)]`, whose variants are not told.
+                    let echo = self.echo::<T>(&unknown.value)?;
+                    if at(&echo.json, path)?.as_str() != Some(UNKNOWN) {
+                        return None;
+                    }
+                }
+                let is_taken = |(format, _, example): &(StrFormat, &str, &str)| {
+                    let trial = Trial::with(base, path, (*example).into())?;
+                    self.takes::<T>(&trial.value).then_some(*format)
+                };
+                Shape::Str(format_of(
+                    &StrFormat::ALL.iter().filter_map(is_taken).collect::<Vec<_>>(),
+                ))
+            }
+            (Value::Number(_), Some(Written::Leaf(Shape::Int(integer)))) => {
+                self.limited::<T>(base, path, integer)
+            }
+            (Value::Number(_), Some(Written::Leaf(shape @ Shape::Float(_)))) => shape,
+            (Value::Number(number), _) if number.is_f64() => Shape::Float(64),
+            (Value::Number(_), _) => self.limited::<T>(base, path, Integer::of(true, 128)),
+            (Value::Array(_) | Value::Object(_), _) => return None,
+        })
+    }
+
+    fn limited<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+        integer: Integer,
+    ) -> Shape {
+        let takes = |number: i128| {
+            let number = match (i64::try_from(number), u64::try_from(number)) {
+                (Ok(number), _) => Value::from(number),
+                (_, Ok(number)) => Value::from(number),
+                // JSON that is kept as a value ends there.
+                _ => return false,
+            };
+            let trial = Trial::with(base, path, number);
+            trial.is_some_and(|trial| self.takes::<T>(&trial.value))
+        };
+        let wide = integer.bits > 64;
+        let limited = limits(integer, takes);
+        match limited {
+            Some(limited) if wide => {
+                let kept = Integer::of(integer.signed, 64);
+                let is_whole = limited.most == Some(i128::from(u64::MAX))
+                    && limited.least == integer.signed.then(|| kept.width_least());
+                Shape::Int(if is_whole && !integer.signed { integer } else { limited })
+            }
+            Some(limited) => Shape::Int(limited),
+            None => Shape::Opaque,
+        }
+    }
+}

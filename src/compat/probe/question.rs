@@ -1,0 +1,212 @@
+//! [`Question`]: one question of a type, and the answers to those that have no parts of their own.
+
+use serde::de::{Deserializer, Visitor};
+use serde_json::{Map, Value};
+
+use super::access::{Elements, Members};
+use super::answer::Answers;
+use super::asked::{Forced, Frame, INTEGERS, LeafKind, Ways, widest};
+use super::explore::Fact;
+use super::given::Given;
+use super::hints::{self, Refused};
+use crate::compat::{Integer, Shape, StrFormat};
+
+/// Types that are nested deeper are not gone into.
+const MAX_DEPTH: usize = 64;
+
+/// More questions are not answered in one attempt.
+const MAX_QUESTIONS: usize = 10_000;
+
+/// One question of a type: what it wants is in `shape` then, what it was given in `input`.
+pub(super) struct Question<'a, 'c> {
+    pub(super) answers: &'a mut Answers<'c>,
+    pub(super) shape: &'a mut Shape,
+    pub(super) input: &'a mut Value,
+}
+
+impl<'a, 'c> Question<'a, 'c> {
+    /// Asks at a place inside of this one.
+    pub(super) fn inner<T>(
+        answers: &mut Answers<'_>,
+        step: impl Into<String>,
+        ask: impl FnOnce(Question<'_, '_>) -> Result<T, Refused>,
+    ) -> (Result<T, Refused>, Shape, Value) {
+        answers.path.push(step.into());
+        let is_too_much = answers.path.len() > MAX_DEPTH || answers.log.len() > MAX_QUESTIONS;
+        let asked = match is_too_much {
+            true => Question::framed(answers, |_| Err(Refused::Other)),
+            false => Question::framed(answers, ask),
+        };
+        answers.path.pop();
+        asked
+    }
+
+    pub(super) fn framed<T>(
+        answers: &mut Answers<'_>,
+        ask: impl FnOnce(Question<'_, '_>) -> Result<T, Refused>,
+    ) -> (Result<T, Refused>, Shape, Value) {
+        let (mut shape, mut input) = (Shape::Opaque, Value::Null);
+        let (start, depth) = (answers.log.len(), answers.within.len());
+        let result = ask(Question { answers: &mut *answers, shape: &mut shape, input: &mut input });
+        if answers.listens_at.as_ref() == Some(&answers.here()) {
+            answers.listens_at = None;
+            answers.heard = hints::heard();
+        }
+        match &result {
+            // It got over what was refused inside of it.
+            Ok(_) => {
+                answers.failed.clear();
+                answers.why = None;
+            }
+            Err(why) => {
+                answers.why.get_or_insert(*why);
+                let (path, end) = (answers.here(), answers.log.len());
+                answers.failed.push(Frame { path, start, end });
+            }
+        }
+        answers.within.truncate(depth);
+        (result, shape, input)
+    }
+
+    pub(super) fn integer<'de, V: Visitor<'de>>(
+        self,
+        signed: bool,
+        bits: u8,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        let Self { answers, shape, input } = self;
+        let integer = Integer::of(signed, bits);
+        let key = answers.key();
+        *shape = match answers.leaf(&key, LeafKind::Integer(integer)) {
+            Some(Fact::Integer(None)) => Shape::Opaque,
+            Some(Fact::Integer(Some(limited))) => Shape::Int(limited),
+            _ => Shape::Int(integer),
+        };
+        // JSON that is kept as a value ends at 64 bits.
+        let kept = Integer::of(signed, bits.min(64));
+        let (least, most) = (kept.width_least(), widest(kept));
+        let number = match answers.forced(&key) {
+            Some(Forced::Integer(number)) => number,
+            _ => {
+                let outermost = if answers.least { [least, most] } else { [most, least] };
+                let inner = INTEGERS.into_iter().filter(|number| (least..=most).contains(number));
+                let mut candidates = vec![outermost[0]];
+                candidates.extend(inner);
+                candidates.push(outermost[1]);
+                candidates[answers.choose(key, candidates.len(), Ways::All)]
+            }
+        };
+        *input = match (i64::try_from(number), u64::try_from(number)) {
+            (Ok(number), _) => number.into(),
+            (_, Ok(number)) => number.into(),
+            _ => Value::Null,
+        };
+        match (i64::try_from(number), u64::try_from(number)) {
+            (Ok(number), _) if signed => visitor.visit_i64(number),
+            (_, Ok(number)) => visitor.visit_u64(number),
+            _ if signed => visitor.visit_i128(number),
+            _ => visitor.visit_u128(number.unsigned_abs()),
+        }
+    }
+
+    pub(super) fn float<'de, V: Visitor<'de>>(
+        self,
+        bits: u8,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        *self.shape = Shape::Float(bits);
+        let key = self.answers.key();
+        let candidates = if self.answers.least {
+            [-0.5, 0.0, 1.0, 0.5, 100.0]
+        } else {
+            [0.5, 1.0, 0.0, -0.5, 100.0]
+        };
+        let number = candidates[self.answers.choose(key, candidates.len(), Ways::All)];
+        *self.input = number.into();
+        visitor.visit_f64(number)
+    }
+
+    pub(super) fn string<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let Self { answers, shape, input } = self;
+        let key = answers.key();
+        *shape = match answers.leaf(&key, LeafKind::Text) {
+            Some(Fact::Text(format)) => Shape::Str(format),
+            _ => Shape::Str(StrFormat::Own),
+        };
+        let nth = match answers.forced(&key) {
+            Some(Forced::Candidate(nth)) => nth,
+            _ => answers.choose(key, StrFormat::ALL.len() + answers.words.len(), Ways::All),
+        };
+        let example = match StrFormat::ALL.get(nth) {
+            Some((_, _, example)) => example,
+            None => answers.words[nth - StrFormat::ALL.len()].as_str(),
+        };
+        *input = example.into();
+        visitor.visit_str(example)
+    }
+
+    pub(super) fn elements<'de, V: Visitor<'de>>(
+        answers: &mut Answers<'_>,
+        length: usize,
+        visitor: V,
+    ) -> (Result<V::Value, Refused>, Vec<Shape>, Value) {
+        let mut elements =
+            Elements { answers, left: length, shapes: Vec::new(), inputs: Vec::new() };
+        let value = visitor.visit_seq(&mut elements);
+        let Elements { shapes, inputs, .. } = elements;
+        (value, shapes, Value::from(inputs))
+    }
+
+    pub(super) fn members<'de, V: Visitor<'de>>(
+        answers: &mut Answers<'_>,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> (Result<V::Value, Refused>, Shape, Value) {
+        let left = fields.iter();
+        let mut members =
+            Members { answers, left, next: None, fields: Vec::new(), inputs: Map::new() };
+        let value = visitor.visit_map(&mut members);
+        if let (Err(Refused::Duplicate), Some(name)) = (&value, members.next) {
+            let member = members.answers.inside(name);
+            members.answers.left_out.insert(member);
+        }
+        let Members { fields, inputs, .. } = members;
+        (value, Shape::Struct { fields, closed: false }, Value::Object(inputs))
+    }
+
+    /// Of a type that takes what comes and does not tell its members: one that is flattened, tagged or
+    /// untagged, or any value.
+    pub(super) fn whole<'de, V: Visitor<'de>>(
+        self,
+        visitor: V,
+        ask: fn(Given<'_>, V) -> Result<V::Value, Refused>,
+    ) -> Result<V::Value, Refused> {
+        let Self { answers, shape, input } = self;
+        let key = answers.key();
+        *shape = match answers.leaf(&key, LeafKind::Any) {
+            Some(Fact::Whole { shape, .. }) => shape,
+            _ => Shape::Opaque,
+        };
+        let forced = answers.forced(&key);
+        let is_forced = forced.is_some();
+        let value = match forced {
+            Some(Forced::Given(value)) => value,
+            _ => {
+                let mut candidates = answers.candidates(&answers.id_of(&key));
+                candidates.swap_remove(answers.choose(key, candidates.len(), Ways::All))
+            }
+        };
+        if is_forced {
+            // Until the type at this place has come to its end, which is not here: it has got the parts only.
+            answers.listens_at = Some(answers.here());
+            hints::listen();
+        }
+        let read = ask(Given(&value), visitor);
+        *input = value;
+        read
+    }
+
+    pub(super) fn any<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.whole(visitor, |given, visitor| given.deserialize_any(visitor))
+    }
+}
