@@ -214,6 +214,7 @@ fn no_statement_is_made_of_values() {
         let constant = [
             "batch_execute(PRAGMAS)",
             "batch_execute(RELEASE)",
+            "batch_execute(SAY)",
             "batch_execute(\"",
             "batch_execute(query)",
             // A constant of the store: `Terms::bounds` is `&'static`.

@@ -13,4 +13,5 @@ mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod races;
+mod sessions;
 mod shared_commit;

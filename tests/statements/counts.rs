@@ -51,17 +51,13 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         [
             "SELECT request_id, definition,",
             "BEGIN ISOLATION LEVEL",
-            "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
-            "WITH made AS",
-            "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'),",
+            "WITH begun AS",
             "INSERT INTO \"rides\"",
             "WITH advanced AS",
             "COMMIT -- binds:",
             "BEGIN ISOLATION LEVEL",
-            "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+            KNOW,
             "INSERT INTO \"steps\"",
-            "WITH staged AS",
-            "WITH staged AS",
             "WITH advanced AS",
             "COMMIT -- binds:",
         ]
@@ -80,6 +76,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     // an update in plain diesel, too.
     let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+    let with_tx = crate::support::engine(&store, &app);
     let engine =
         Engine::builder(store).app(app).register::<Hop>().register::<Touch>().build().unwrap();
     let head = ["SELECT request_id, definition,"];
@@ -127,6 +124,49 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let turns = proxy.turns();
     finished(engine.call(&scope(), &key("touch"), Touch).await);
     assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
+
+    // And a request of three phases, with a statement in each `Tx`.
+    finished(with_tx.call(&scope(), &key("warm-tx"), book(20)).await);
+    let turns = proxy.turns();
+    finished(with_tx.call(&scope(), &key("with-tx"), book(20)).await);
+    assert_eq!(
+        proxy.turns() - turns,
+        7,
+        "look, reservation, insert, commit, begin, insert, commit"
+    );
+}
+
+/// By what a transaction is known, and whether its session is set up: one statement behind `BEGIN`.
+const KNOW: &str = "SELECT pg_current_xact_id()::text, coalesce(to_regclass('atomic_phases_staged_jobs')::oid::text,";
+
+/// What the engine counts on is said to an application's session in each transaction: one statement more, and no
+/// round trip.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_in_an_applications_session_is_one_statement_more() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let store = Postgres::with_pool(db.another().await.pool().clone());
+    let engine = crate::support::engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("warm"), book(20)).await);
+    sent();
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    assert_eq!(
+        sent(),
+        [
+            "SELECT request_id, definition,",
+            "BEGIN ISOLATION LEVEL",
+            "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
+            "WITH begun AS",
+            "INSERT INTO \"rides\"",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+            "BEGIN ISOLATION LEVEL",
+            KNOW,
+            "INSERT INTO \"steps\"",
+            "WITH advanced AS",
+            "COMMIT -- binds:",
+        ]
+    );
 }
 
 fn port_of(url: &str) -> u16 {

@@ -7,7 +7,7 @@ use crate::support::*;
 use atomic_phases::Postgres;
 
 /// The words and signs of a statement, without the values behind it.
-fn words(sql: &str) -> Vec<String> {
+pub fn words(sql: &str) -> Vec<String> {
     let text = sql.split("-- binds:").next().unwrap_or(sql);
     let mut words = vec![String::new()];
     for letter in text.chars() {
@@ -46,10 +46,18 @@ fn tables(words: &[String]) -> Vec<&str> {
     tables
 }
 
+/// Whether a statement writes the key's row and a job: they are of one scope.
+fn is_joined(sql: &str) -> bool {
+    let tables = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
+    tables.iter().all(|table| {
+        ["INTO", "UPDATE"].iter().any(|verb| sql.contains(&format!("{verb} {table} ")))
+    })
+}
+
 /// The parts of a joined statement that are for tables of ours, each as if it were sent by itself; or
 /// the statement.
 fn parts(sql: &str) -> Vec<String> {
-    if !sql.starts_with("WITH atomic_phases_") {
+    if !sql.starts_with("WITH atomic_phases_") && !is_joined(sql) {
         return vec![sql.to_owned()];
     }
     let behind = sql.match_indices(" AS (").map(|(start, _)| &sql[start + 5..]);
@@ -159,6 +167,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let ours: Vec<&String> = sent.iter().filter(names_a_table).collect();
     for kind in [
         "SELECT request_id",
+        "WITH begun",
         "WITH made",
         "WITH staged",
         "UPDATE",
@@ -178,7 +187,12 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     }
     assert!(created > 0 && found > 0, "created by the primary key {created}, found {found}");
     let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
-    assert_eq!(parts.len(), ours.len() + 2, "two joined statements, a job in each");
+    let joined = ours.iter().filter(|sql| is_joined(sql)).count();
+    assert_eq!(
+        joined, 5,
+        "the last phases that stage jobs, of a Tx and of a batch that goes as one"
+    );
+    assert_eq!(parts.len(), ours.len() + joined);
     for sql in parts {
         assert_eq!(routed(&sql), Ok(()), "{sql}");
     }

@@ -16,9 +16,9 @@ use diesel::sql_types::{self, HasSqlType, Integer, Nullable, Timestamptz};
 use uuid::Uuid;
 
 use super::error::Mark;
+use super::session::{JOBS, Known, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::single_statement::JoinedWrites;
-use super::statements::{Guarded, NotLocked, OURS, SAME_JOBS, WAITS};
-use super::twin::ROW_LOCK_WAIT;
+use super::statements::{Guarded, NotLocked, WAITS};
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
@@ -215,13 +215,9 @@ impl Query for CreateJoined<'_> {
 
 impl QueryFragment<Pg> for CreateJoined<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql(
-            "WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, \
-             set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
-             set_config('lock_timeout', '",
-        );
-        out.push_sql(&ROW_LOCK_WAIT.as_millis().to_string());
-        out.push_sql("', true)), atomic_phases_key AS (");
+        out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ");
+        out.push_sql(WAIT_BRIEFLY);
+        out.push_sql("), atomic_phases_key AS (");
         self.row.walk_ast(out.reborrow())?;
         out.push_sql(
             " FROM atomic_phases_begun ON CONFLICT (scope, idempotency_key) DO NOTHING \
@@ -232,13 +228,28 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
         push_left_open(&mut out, self.is_ours);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Exists.sql());
-        out.push_sql(
-            " ELSE length(set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), \
-             true))::text END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
-        );
+        out.push_sql(" WHEN ");
+        out.push_sql(WAIT_AS_BEFORE);
+        out.push_sql(" IS NOT NULL");
+        push_committed(&mut out, self.is_ours);
+        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }
+
+/// What a joined statement answers: 1; or, in a session that has lost what the engine said to it,
+/// [`COMMITTED_AND_LOST`].
+fn push_committed(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
+    if is_ours {
+        out.push_sql(" AND ");
+        out.push_sql(SET_UP);
+        out.push_sql(" IS TRUE");
+    }
+    out.push_sql(" THEN '1' ELSE '2' END::integer");
+}
+
+/// See [`push_committed`].
+pub(super) const COMMITTED_AND_LOST: i32 = 2;
 
 /// On a session of an application's: the mark of [`Ready`] is an error where the statement would not
 /// commit.
@@ -289,7 +300,14 @@ impl QueryFragment<Pg> for NextState<'_> {
         }
         match &self.lease {
             None => out.push_sql(", locked_until = NULL"),
-            lease => push_next(&mut out, ", locked_until = clock_timestamp() + ", lease.as_ref())?,
+            lease => {
+                push_next(
+                    &mut out,
+                    ", locked_until = (SELECT clock_timestamp() + ",
+                    lease.as_ref(),
+                )?;
+                out.push_sql(")");
+            }
         }
         match &self.due {
             None => out.push_sql(", run_after = NULL"),
@@ -297,12 +315,15 @@ impl QueryFragment<Pg> for NextState<'_> {
             due if self.lease.is_some() => {
                 out.push_sql(
                     ", run_after = CASE WHEN run_after IS NOT NULL \
-                     OR created_at < clock_timestamp() - interval '5 seconds'",
+                     OR created_at < (SELECT clock_timestamp() - interval '5 seconds')",
                 );
-                push_next(&mut out, " THEN clock_timestamp() + ", due.as_ref())?;
-                out.push_sql(" END");
+                push_next(&mut out, " THEN (SELECT clock_timestamp() + ", due.as_ref())?;
+                out.push_sql(") END");
             }
-            due => push_next(&mut out, ", run_after = clock_timestamp() + ", due.as_ref())?,
+            due => {
+                push_next(&mut out, ", run_after = (SELECT clock_timestamp() + ", due.as_ref())?;
+                out.push_sql(")");
+            }
         }
         if let Some(response) = &self.response {
             push_next(&mut out, ", response_status = ", Some(&response.status))?;
@@ -323,12 +344,12 @@ statement! {
         not_locked: NotLocked<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
-    " THEN advanced_at ELSE clock_timestamp() END, resolution = coalesce(", resolution,
+    " THEN advanced_at ELSE (SELECT clock_timestamp()) END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", outcome,
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", attempts,
     " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven, ") END, reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
-    " THEN coalesce(waiting_since, clock_timestamp()) END", {guarded}, " AND ", {not_locked}
+    " THEN coalesce(waiting_since, (SELECT clock_timestamp())) END", {guarded}, " AND ", {not_locked}
 }
 
 impl<'a> Write<'a> {
@@ -352,7 +373,7 @@ impl<'a> Write<'a> {
 statement! {
     /// The commit of a phase, which always moves the recovery point.
     Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
-    {next}, ", advanced_at = clock_timestamp()", {guarded}
+    {next}, ", advanced_at = (SELECT clock_timestamp())", {guarded}
 }
 
 impl<'a> Moved<'a> {
@@ -365,11 +386,76 @@ statement! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
     /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
     /// our mark through a server of any language.
-    Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
-    "WITH advanced AS (", {moved}, " AND ", [OURS], " RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
-    " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE ", (Mark::Fenced.sql()),
+    Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
+    "WITH advanced AS (", {moved}, {ours}, " RETURNING scope) \
+     SELECT CASE WHEN scope IS NOT NULL THEN '1'", {not_ours}, " ELSE ", (Mark::Fenced.sql()),
     " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+}
+
+impl<'a> Advance<'a> {
+    pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>, known: &'a Known) -> Self {
+        let (ours, not_ours) = (Ours { number: &known.number }, NotOurs::of(known));
+        Self { moved: Moved::new(guard, change), ours, not_ours }
+    }
+}
+
+statement! {
+    /// [`Advance`], and the jobs that the phase staged, in the same transaction and in no other: after a raw
+    /// COMMIT of the phase they would be committed by themselves (G18). In the table that stands beside the
+    /// keys', and in no other: no enqueuer would find them there. That one of them was not inserted is an error
+    /// too.
+    AdvanceAndStage<'a> for Pg as varying, rows Integer,
+    {
+        moved: Moved<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
+        args: Vec<&'a [u8]>, waits: Vec<bool>, count: i32, not_ours: NotOurs<'a>, count_again: i32,
+    },
+    "WITH advanced AS (", {moved}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
+     staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
+     args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, (", ids, "::uuid[])[n], (", positions,
+    "::bigint[])[n], (", names, "::text[])[n], (", args, "::bytea[])[n], advanced_at, CASE WHEN (", waits,
+    "::boolean[])[n] THEN ", [WAITS],
+    " ELSE advanced_at END FROM advanced, generate_series(1, ", count, ") AS n RETURNING job_id) SELECT CASE", {not_ours},
+    " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count_again, " THEN ",
+    (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+}
+
+impl<'a> AdvanceAndStage<'a> {
+    pub(super) fn new(advance: Advance<'a>, guard: &Guard<'a>, jobs: &'a [StagedJob]) -> Self {
+        let Advance { moved, ours, not_ours } = advance;
+        let count = i32::try_from(jobs.len()).unwrap_or(i32::MAX);
+        Self {
+            moved,
+            ours,
+            not_ours,
+            scope: guard.scope.as_str(),
+            ids: jobs.iter().map(|job| job.id).collect(),
+            positions: jobs.iter().map(|job| job.position).collect(),
+            names: jobs.iter().map(|job| job.name.as_str()).collect(),
+            args: jobs.iter().map(|job| job.args.as_slice()).collect(),
+            waits: jobs.iter().map(StagedJob::is_behind_another).collect(),
+            count,
+            count_again: count,
+        }
+    }
+}
+
+statement! {
+    /// Whether this is the transaction that the engine began (H7).
+    Ours<'a> for Pg, rows sql_types::Untyped, { number: &'a str }, " AND ", [NUMBER], " = ", number
+}
+
+statement! {
+    /// What an [`Advance`] raises in another transaction than the engine's, or where the phase has put another
+    /// table of staged jobs in reach.
+    NotOurs<'a> for Pg, rows sql_types::Untyped, { number: &'a str, jobs: &'a str },
+    " WHEN ", [NUMBER], " <> ", number, " THEN ", (Mark::Left.sql()), " WHEN ", [JOBS], " <> ", jobs, " THEN ",
+    (Mark::Strayed.sql())
+}
+
+impl<'a> NotOurs<'a> {
+    fn of(known: &'a Known) -> Self {
+        Self { number: &known.number, jobs: &known.jobs }
+    }
 }
 
 statement! {
@@ -405,18 +491,16 @@ impl QueryFragment<Pg> for AdvanceJoined<'_> {
         push_left_open(&mut out, self.is_ours);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Fenced.sql());
-        out.push_sql(
-            " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true",
-        );
+        out.push_sql(" WHEN true");
+        push_committed(&mut out, self.is_ours);
+        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }
 
 statement! {
-    /// A staged job, in the transaction of the phase that stages it, and in no other: after a raw
-    /// COMMIT of the phase it would be committed by itself (G18). In the table that stands beside the
-    /// keys', and in no other: no enqueuer would find it there. As in [`Advance`], that there is no
-    /// row is an error, which also undoes a row that is in the wrong transaction.
+    /// A staged job of a batch. As in [`AdvanceAndStage`], that there is no row is an error, which also undoes a
+    /// row that is in the wrong transaction.
     InsertJob<'a> for Pg, rows Integer,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,

@@ -88,9 +88,9 @@ statement! {
      token, of_status, stands_at, of_phases, lease_ms, retention_ms, number), \
      (SELECT clock_timestamp() AS now OFFSET 0) AS clock \
      WHERE scope = given.of_scope AND idempotency_key = given.of_key AND request_id = given.of_request \
-     AND lease_token = given.token AND status::text = given.of_status \
+     AND lease_token = given.token AND status = given.of_status::atomic_phases_status \
      AND recovery_point = coalesce(given.stands_at, recovery_point) \
-     AND (status <> 'in_progress' OR coalesce(locked_until <= clock.now, true)) \
+     AND (status <> 'in_progress' OR locked_until IS NULL OR locked_until <= clock.now) \
      AND EXISTS (SELECT 1 FROM atomic_phases_keys AS free WHERE free.scope = given.of_scope \
      AND free.idempotency_key = given.of_key FOR NO KEY UPDATE SKIP LOCKED) RETURNING given.number, ", [COLUMNS]
 }

@@ -14,6 +14,7 @@ mod ops_statements;
 mod own_transaction;
 mod pipelined;
 mod pool;
+mod session;
 mod single_statement;
 mod statement;
 mod statements;
@@ -44,6 +45,7 @@ use self::group::Groups;
 use self::ops::Operators;
 use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
 pub use self::pool::{DeadpoolPool, Pool};
+use self::session::{Known, KnownRow};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
@@ -200,7 +202,7 @@ macro_rules! ask_within {
             let mut $conn = &*conn;
             let (begun, set, answer, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some($bound)).execute(&mut &*conn),
+                $crate::store::postgres::session::Settings::new(Some($bound)).execute(&mut &*conn),
                 $query,
                 sql::CommitTx {}.execute(&mut &*conn),
             )
@@ -226,7 +228,8 @@ macro_rules! ask_for_many {
             let mut $conn = &*conn;
             let (begun, set, by_key, answer, committed) = join5(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(MANY_WAIT)).execute(&mut &*conn),
+                $crate::store::postgres::session::Settings::new(Some(MANY_WAIT))
+                    .execute(&mut &*conn),
                 sql::ByKey {}.execute(&mut &*conn),
                 $query,
                 sql::CommitTx {}.execute(&mut &*conn),
@@ -255,8 +258,10 @@ impl<P: Pool> Postgres<P> {
     /// bb8's does not tell its size: say it with [`pool_size`](Self::pool_size).
     ///
     /// The engine trusts such a connection less than one that it opened: it may come with a transaction
-    /// that somebody left open, and without the server's look after its client. That costs a small
-    /// statement in front of some of the engine's, in the same round trip.
+    /// that somebody left open, and without the bounds for a client that is gone. So those are said in each
+    /// transaction, and end with it. That costs one small statement for a request whose first phase takes a `Tx`
+    /// (12 in place of 11, with a statement in each of two), two for each statement of a
+    /// [`Batch`](crate::Batch) that is a transaction by itself, and no round trip.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
         let size = pool.max_size();
@@ -330,18 +335,23 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
-            let settings = sql::Settings::new(None);
-            let sent = both(begin, settings.load::<sql::SettingsRow>(&mut &*conn));
-            let set = answered(sent).await.and_then(|(begun, set)| begun.and(set));
-            let (tx, set) = tx.unless_refused("begin a transaction", set).await?;
-            return Ok(Some(tx.known_by(set)));
+            let sent = match self.is_ours {
+                true => answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await,
+                false => {
+                    answered(both(begin, session::KnowAndSay {}.load::<KnownRow>(&mut &*conn)))
+                        .await
+                }
+            };
+            let known = sent.and_then(|(begun, known)| begun.and(known));
+            let (tx, known) = tx.unless_refused("begin a transaction", known).await?;
+            return tx.known_by(known).await.map(Some);
         }
-        let pin = sql::Pin::new(guard);
-        let sent = both(begin, pin.load::<(bool, bool, sql::SettingsRow)>(&mut &*conn));
+        let pin = session::Pin::new(guard);
+        let sent = both(begin, pin.load::<(bool, bool, KnownRow)>(&mut &*conn));
         let pinned = answered(sent).await.and_then(|(begun, rows)| begun.and(rows));
         let (tx, mut rows) = tx.unless_refused("lock the key", pinned).await?;
         match rows.pop() {
-            Some((true, _, set)) => Ok(Some(tx.known_by([set]))),
+            Some((true, _, known)) => tx.known_by([known]).await.map(Some),
             Some((false, stands, _)) => {
                 tx.rollback().await;
                 if stands { Err(StoreError::Locked) } else { Ok(None) }
@@ -350,9 +360,9 @@ impl<P: Pool> Postgres<P> {
         }
     }
 
-    /// `BEGIN`, settings, the row, and the session's own lock timeout again, in one round trip. Each
-    /// travels as a prepared statement, polled, and so sent, in this order: a `COMMIT` or `BEGIN`
-    /// by `batch_execute` would overtake the others.
+    /// `BEGIN` and the row, in one round trip. Each travels as a prepared statement, polled, and so sent,
+    /// in this order: a `COMMIT` or `BEGIN` by `batch_execute` would overtake the others. In between what an
+    /// application's session has to be told, and what makes room for a key that is used again.
     async fn try_reserve(
         &self,
         row: &NewRow<'_>,
@@ -360,35 +370,36 @@ impl<P: Pool> Postgres<P> {
         let place = self.shares.for_a_phase(row.scope).await?;
         let tx = PgTransaction::begin(&self.pool).await?.at(place);
         let conn = tx.lent.shared()?;
+        let settings = match row.replaces {
+            Some(_) => Some(session::Settings::new(Some(ROW_LOCK_WAIT))),
+            None => (!self.is_ours).then(|| session::Settings::new(None)),
+        };
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let sent = join5(
+        let sent = join4(
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-            sql::Settings::new(Some(ROW_LOCK_WAIT)).load::<sql::SettingsRow>(&mut &*conn),
+            OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
             OptionFuture::from(make_room),
-            sql::Reserve::new(row).load::<(bool, KeySummaryRow)>(&mut &*conn),
-            // The bound is for the reservation only: the phase keeps the session's own.
-            sql::RestoreLockTimeout {}.execute(&mut &*conn),
+            sql::Reserve::new(row).load::<(bool, KnownRow, KeySummaryRow)>(&mut &*conn),
         );
         let inserted = answered(async {
-            let (begun, set, room, inserted, restored) = sent.await;
-            let set = begun.and(set)?;
-            room.unwrap_or(Ok(0))?;
-            let inserted = inserted?;
-            restored.map(|_| (set, inserted))
+            let (begun, set, room, inserted) = sent.await;
+            begun.and(set.unwrap_or(Ok(0))).and(room.unwrap_or(Ok(0)))?;
+            inserted
         })
         .await;
-        let (tx, (set, rows)) = tx.unless_refused("reserve the key", inserted).await?;
-        let tx = tx.known_by(set);
+        let (tx, rows) = tx.unless_refused("reserve the key", inserted).await?;
         let told = rows.into_iter().next();
-        if let Some((true, row)) = told {
+        if let Some((true, (number, jobs, is_set_up), row)) = told {
             let (_, (_, _, created_at, _, _, expires_at), _) = row;
+            let known = (number, jobs, is_set_up || !self.is_ours);
+            let tx = tx.known_by([known]).await?;
             return Ok(Reserved::Fresh { tx, created_at, expires_at });
         }
         tx.rollback().await;
-        Ok(Reserved::Exists(told.map(|(_, row)| key_summary(row)).transpose()?))
+        Ok(Reserved::Exists(told.map(|(.., row)| key_summary(row)).transpose()?))
     }
 
     /// One guarded update, in a transaction that says its isolation level.
@@ -398,7 +409,7 @@ impl<P: Pool> Postgres<P> {
         let answer = answered(async {
             let (begun, set, rows, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(None).execute(&mut &*conn),
+                session::Settings::new(None).execute(&mut &*conn),
                 sql::TakeOver::new(claim, hold).load::<Row>(&mut &*conn),
                 sql::CommitTx {}.execute(&mut &*conn),
             )
@@ -1137,7 +1148,7 @@ impl<P: Pool> Store for Postgres<P> {
 pub struct PgTransaction<P: Pool> {
     lent: Lent<P>,
     /// Of one that a phase is given.
-    id: Option<TransactionId>,
+    known: Option<Known>,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     turn: Option<KeyTurn>,
     /// Behind the connection, and so free only when that has gone back.
@@ -1150,7 +1161,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     }
 
     fn id(&self) -> Option<TransactionId> {
-        self.id.clone()
+        self.known.as_ref().map(Known::id)
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
@@ -1189,7 +1200,7 @@ impl<P: Pool> PgTransaction<P> {
     async fn begin(pool: &P) -> Result<Self, StoreError> {
         Ok(Self {
             lent: Lent::of(pool).await?.in_transaction()?,
-            id: None,
+            known: None,
             turn: None,
             _place: None,
         })
@@ -1197,7 +1208,7 @@ impl<P: Pool> PgTransaction<P> {
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.
     async fn single(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?, id: None, turn: None, _place: None })
+        Ok(Self { lent: Lent::of(pool).await?, known: None, turn: None, _place: None })
     }
 
     /// One that holds its phase's place until it ends.
@@ -1205,10 +1216,19 @@ impl<P: Pool> PgTransaction<P> {
         Self { _place: Some(place), ..self }
     }
 
-    /// Known by what its settings answered.
-    fn known_by(self, set: impl IntoIterator<Item = sql::SettingsRow>) -> Self {
-        let id = set.into_iter().next().map(|(.., number)| TransactionId(number));
-        Self { id, ..self }
+    /// Known by what its first statement answered. A session that has lost what was said to it is told again.
+    async fn known_by(self, told: impl IntoIterator<Item = KnownRow>) -> Result<Self, StoreError> {
+        let told = told.into_iter().next();
+        let lost = || StoreError::database("begin a transaction", Error::NotFound);
+        let (number, jobs, is_set_up) = told.ok_or_else(lost)?;
+        let known = Some(Known { number, jobs });
+        if is_set_up {
+            return Ok(Self { known, ..self });
+        }
+        let conn = self.lent.shared()?;
+        let said = answered(session::SetUp {}.execute(&mut &*conn)).await;
+        let (tx, _) = self.unless_refused("set up the session", said).await?;
+        Ok(Self { known, ..tx })
     }
 
     /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its
@@ -1235,8 +1255,8 @@ impl<P: Pool> PgTransaction<P> {
         }
     }
 
-    /// Jobs, guarded update and `COMMIT` in one round trip. That is safe because the update raises an
-    /// error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
+    /// Guarded update, with the jobs, and `COMMIT` in one round trip. That is safe because the update raises
+    /// an error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
     async fn try_commit(
         mut self,
         guard: &Guard<'_>,
@@ -1248,26 +1268,24 @@ impl<P: Pool> PgTransaction<P> {
             return Ok(Commit::Refused(Refusal::OpenSavepoint));
         }
         let conn = self.lent.shared()?;
-        let jobs = join_all(
-            jobs.iter()
-                .map(|job| commit_statements::InsertJob::new(guard, job))
-                .map(|insert| insert.load::<i32>(&mut &*conn)),
-        );
-        let advance =
-            commit_statements::Advance { moved: commit_statements::Moved::new(guard, change) }
-                .load::<i32>(&mut &*conn);
-        let commit = sql::CommitTx {}.execute(&mut &*conn);
-        let sent = answered(async {
-            let (jobs, (advanced, committed)) = join(jobs, join(advance, commit)).await;
-            Ok((jobs.into_iter().collect::<Result<Vec<_>, _>>(), advanced, committed))
-        })
-        .await;
-        let (jobs, advanced, committed) = match sent {
-            Ok(answers) => answers,
-            Err(error) => return Ok(Commit::Unknown(StoreError::database("commit", error))),
+        let gone = || StoreError::database("commit", Error::BrokenTransactionManager);
+        let known = self.known.as_ref().ok_or_else(gone)?;
+        let advance = commit_statements::Advance::new(guard, change, known);
+        let sent = match jobs {
+            [] => {
+                let advance = advance.load::<i32>(&mut &*conn);
+                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+            }
+            jobs => {
+                let advance = commit_statements::AdvanceAndStage::new(advance, guard, jobs);
+                let advance = advance.load::<i32>(&mut &*conn);
+                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+            }
         };
-        // The first error is the cause: what follows it fails for being in a failed transaction.
-        Ok(self.concluded(jobs.and(advanced), committed))
+        match sent {
+            Ok((advanced, committed)) => Ok(self.concluded(advanced, committed)),
+            Err(error) => Ok(Commit::Unknown(StoreError::database("commit", error))),
+        }
     }
 
     /// What became of a transaction by the answer of the engine's statement, or the first error, and

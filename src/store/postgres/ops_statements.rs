@@ -320,9 +320,9 @@ statement! {
         retention_ms: i64, scope: &'a str, key: &'a str, request_id: Uuid, token: i64,
         status: &'a str, not_locked: NotLocked<'a>, audit: InsertAudit<'a>,
     },
-    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
     " AND k.idempotency_key = ", key, " AND k.request_id = ", request_id, " AND k.lease_token = ", token,
-    " AND k.status::text = ", status, " AND ", {not_locked}, [SETTLED],
+    " AND k.status = ", status, "::atomic_phases_status AND ", {not_locked}, [SETTLED],
     "idempotency_key = k.idempotency_key", [ERASED_JOBS], ", audited AS (", {audit},
     " FROM erased) SELECT count(*) FROM erased"
 }
@@ -351,7 +351,7 @@ statement! {
     /// A dead letter is delivered again, and the audit row.
     RetryJob<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, job_id: Uuid, attempts: i32, audit: InsertAudit<'a> },
-    "WITH settled AS (UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp(), \
+    "WITH settled AS (UPDATE atomic_phases_staged_jobs SET run_after = (SELECT clock_timestamp()), \
      attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL AND scope = ",
     scope, " AND job_id = ", job_id, " AND attempts = ", attempts, " RETURNING 1) ", {audit},
     " FROM settled"

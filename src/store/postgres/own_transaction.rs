@@ -8,12 +8,16 @@ use chrono::Utc;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use uuid::Uuid;
 
-use super::commit_statements::{Advance, AdvanceFirst, BornRow, Create, Made, Moved};
+use super::commit_statements::{
+    Advance, AdvanceAndStage, AdvanceFirst, BornRow, Create, Made, Moved,
+};
 use super::error::{Mark, is_of_the_server};
+use super::session::{self, Known, KnownRow};
 use super::{is_lost, sql};
 use crate::caller::Caller;
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
 use crate::store::{Birth, Change, Guard, NewRow, Settles, Status, Store};
 
 struct Bench {
@@ -92,15 +96,19 @@ fn to(recovery_point: &str) -> Change<'_> {
     }
 }
 
-async fn begun_by_the_engine(conn: &mut AsyncPgConnection) {
+async fn begun_by_the_engine(conn: &mut AsyncPgConnection) -> Known {
     sql::Begin(Isolation::ReadCommitted).execute(conn).await.unwrap();
-    sql::Settings::new(None).load::<sql::SettingsRow>(conn).await.unwrap();
+    session::Settings::new(None).execute(conn).await.unwrap();
+    let rows = session::Know {}.load::<KnownRow>(conn).await.unwrap();
+    let (number, jobs, _) = rows.into_iter().next().unwrap();
+    Known { number, jobs }
 }
 
 /// A transaction that somebody else began behind the engine's, which is over.
-async fn begun_by_another(conn: &mut AsyncPgConnection) {
-    begun_by_the_engine(conn).await;
+async fn begun_by_another(conn: &mut AsyncPgConnection) -> Known {
+    let known = begun_by_the_engine(conn).await;
     conn.batch_execute("COMMIT; BEGIN").await.unwrap();
+    known
 }
 
 #[tokio::test]
@@ -108,14 +116,14 @@ async fn g4_what_ends_a_batch_is_an_error_in_another_transaction_than_the_engine
     let bench = Bench::new().await;
     let mut conn = bench.connect().await;
     begun_by_the_engine(&mut conn).await;
-    assert_eq!(sql::StillOurs {}.load::<i32>(&mut conn).await.unwrap(), [1]);
+    assert_eq!(session::StillOurs {}.load::<i32>(&mut conn).await.unwrap(), [1]);
     conn.batch_execute("ROLLBACK").await.unwrap();
     begun_by_another(&mut conn).await;
-    let error = sql::StillOurs {}.load::<i32>(&mut conn).await.unwrap_err();
+    let error = session::StillOurs {}.load::<i32>(&mut conn).await.unwrap_err();
     assert_eq!(Mark::of(&error), Some(Mark::Left), "{error:?}");
     conn.batch_execute("ROLLBACK").await.unwrap();
     // Nor is there one at all.
-    let error = sql::StillOurs {}.load::<i32>(&mut conn).await.unwrap_err();
+    let error = session::StillOurs {}.load::<i32>(&mut conn).await.unwrap_err();
     assert_eq!(Mark::of(&error), Some(Mark::Left), "{error:?}");
 }
 
@@ -127,11 +135,22 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     let change = to("b");
     let moved = || Moved::new(&bench.guard(id), &change);
 
-    begun_by_another(&mut conn).await;
-    let error = Advance { moved: moved() }.load::<i32>(&mut conn).await.unwrap_err();
-    assert_eq!(Mark::of(&error), Some(Mark::Left), "{error:?}");
-    conn.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(bench.point(&mut conn).await, "a");
+    let jobs = [StagedJob { id: Uuid::new_v4(), name: "n".to_owned(), position: 1, args: vec![] }];
+    for stages in [false, true] {
+        let known = begun_by_another(&mut conn).await;
+        let guard = bench.guard(id);
+        let advance = Advance::new(&guard, &change, &known);
+        let error = match stages {
+            false => advance.load::<i32>(&mut conn).await.unwrap_err(),
+            true => {
+                let advance = AdvanceAndStage::new(advance, &guard, &jobs);
+                advance.load::<i32>(&mut conn).await.unwrap_err()
+            }
+        };
+        assert_eq!(Mark::of(&error), Some(Mark::Left), "{error:?}");
+        conn.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(bench.point(&mut conn).await, "a");
+    }
 
     // In front of the phase's statements: they must not come to run by themselves, so that the connection ends.
     let mut other = bench.connect().await;

@@ -24,7 +24,10 @@ use futures_util::{FutureExt, TryStreamExt};
 use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
 use super::single_statement::{self, JoinedWrites};
 use super::twin::ROW_LOCK_WAIT;
-use super::{PgTransaction, Pool, Postgres, answered_within, commit_statements, refused, sql};
+use super::{
+    PgTransaction, Pool, Postgres, answered, answered_within, commit_statements, refused, session,
+    sql,
+};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
@@ -75,7 +78,11 @@ impl<P: Pool> Postgres<P> {
             .await
             {
                 self.texts.joined(trial, true);
-                return Ok(tx.created(answer));
+                let has_lost = matches!(
+                    &answer,
+                    Answer::Commit((.., commit_statements::COMMITTED_AND_LOST), Ok(_))
+                );
+                return Ok(tx.set_up_if(has_lost).await.created(answer));
             }
             tx.lent.give_back();
         }
@@ -96,7 +103,7 @@ impl<P: Pool> Postgres<P> {
         let tx = PgTransaction::begin(&self.pool).await?;
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
-        let set = sql::Settings::new(Some(ROW_LOCK_WAIT));
+        let set = session::Settings::new(Some(ROW_LOCK_WAIT));
         let set = set.execute(&mut &*conn);
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
@@ -107,7 +114,7 @@ impl<P: Pool> Postgres<P> {
         };
         let create = create.load::<commit_statements::Made>(&mut &*conn);
         // The bound is for the row only: the phase's statements keep the session's own.
-        let reset = sql::RestoreLockTimeout {}.execute(&mut &*conn);
+        let reset = session::RestoreLockTimeout {}.execute(&mut &*conn);
         let head = async {
             let room = OptionFuture::from(make_room);
             let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
@@ -142,7 +149,9 @@ impl<P: Pool> Postgres<P> {
                 single_statement::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
             {
                 self.texts.joined(trial, true);
-                return Ok(tx.advanced(answer));
+                let has_lost =
+                    matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
+                return Ok(tx.set_up_if(has_lost).await.advanced(answer));
             }
             tx.lent.give_back();
         }
@@ -163,7 +172,7 @@ impl<P: Pool> Postgres<P> {
         let tx = PgTransaction::begin(&self.pool).await?;
         let conn = tx.lent.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
-        let set = sql::Settings::new(None).execute(&mut &*conn);
+        let set = session::Settings::new(None).execute(&mut &*conn);
         let advance =
             commit_statements::AdvanceFirst { moved: commit_statements::Moved::new(guard, change) };
         let advance = advance.load::<i32>(&mut &*conn);
@@ -194,7 +203,7 @@ impl<P: Pool> Postgres<P> {
         let jobs =
             writes.jobs.iter().map(|job| told(commit_statements::InsertJob::new(guard, job), conn));
         // Made in this order, too: that is the one in which diesel's instrumentation sees them.
-        let proof = writes.jobs.is_empty().then_some(sql::StillOurs {});
+        let proof = writes.jobs.is_empty().then_some(session::StillOurs {});
         let proof = proof.into_iter().map(|proof| told(proof, conn));
         let mut written: Vec<MaybeDone<Executed<'_>>> =
             statements.chain(jobs).chain(proof).map(maybe_done).collect();
@@ -262,6 +271,15 @@ where
 }
 
 impl<P: Pool> PgTransaction<P> {
+    /// Says again to a session what it has lost, for the statements that it is used for next. Where that fails,
+    /// the next transaction finds it out.
+    async fn set_up_if(self, has_lost: bool) -> Self {
+        if has_lost && let Ok(conn) = self.lent.shared() {
+            let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
+        }
+        self
+    }
+
     fn created(self, answer: Answer<commit_statements::Made>) -> Commit<RowTimes> {
         let failed = |error| StoreError::database("create the key", error);
         match answer {

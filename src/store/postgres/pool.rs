@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls};
 
+use super::session::SAY;
 use crate::error::POOLER;
 use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
@@ -134,14 +135,12 @@ fn not_connected(error: tokio_postgres::Error) -> ConnectionError {
     ConnectionError::BadConnection(told.unwrap_or_else(|| error.to_string()))
 }
 
-/// A connection that notices when its server is gone, and whose server looks twice a second whether its
-/// client is still there, also while it executes a statement (H13). A phase's statements that go as one
-/// cannot set that for themselves.
+/// A connection that notices when its server is gone, and whose server notices when its client is (H13).
 async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
     let (client, connection) = with_bounds(url)?.connect(NoTls).await.map_err(not_connected)?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
-    let look = conn.batch_execute("SET client_connection_check_interval = 500").await;
-    look.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
+    let said = conn.batch_execute(SAY).await;
+    said.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
 }
 
 impl Pool for DeadpoolPool {

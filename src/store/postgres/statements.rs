@@ -1,7 +1,10 @@
-//! Every statement that the engine sends to PostgreSQL, but for what a phase's commit writes: `moves`.
+//! Every statement that the engine sends to PostgreSQL, but for what a phase's commit writes
+//! (`commit_statements`), and for what is said of sessions and transactions (`session`).
 //!
 //! Each names the distribution column `scope`, touches one row of one table, and is prepared once
-//! for each connection. Times are `clock_timestamp()`: `now()` is the transaction's start (H12).
+//! for each connection. Times are `clock_timestamp()`: `now()` is the transaction's start (H12). What a statement
+//! changes, and its `RETURNING`, asks for it in a query of its own, `(SELECT clock_timestamp() + $1)`, and casts no
+//! column: a distributed table (docs/scaling.md) takes no other form.
 
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use diesel::sql_types::{
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
-use super::error::Mark;
+use super::session::{JOBS, KnownSql, NUMBER, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
@@ -52,6 +55,9 @@ bind! {
     Option<i16> => Nullable<SmallInt>,
     Uuid => SqlUuid,
     &[u8] => Binary,
+    Vec<&str> => Array<Text>,
+    Vec<&[u8]> => Array<Binary>,
+    Vec<bool> => Array<Bool>,
     Option<&[u8]> => Nullable<Binary>,
 }
 
@@ -89,59 +95,6 @@ statement! {
     Rollback for Pg, rows sql_types::Untyped, {}, "ROLLBACK"
 }
 
-/// Whether a statement runs in the transaction that the engine began: [`Settings`] wrote that
-/// transaction's number down, in a place that ends with it (H7).
-pub(super) const OURS: &str =
-    "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
-
-/// Settings of this transaction only, so that they pass through any pooler: a bound for row locks, two
-/// bounds for a client that is gone (H13), and what [`OURS`] and [`SAME_JOBS`] compare. A shorter bound of the session's
-/// own for a client that is idle stays, and its bound for locks is kept for [`RestoreLockTimeout`].
-const SETTINGS: &str = "set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), \
-    set_config('idle_in_transaction_session_timeout', CASE WHEN \
-    current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
-    THEN current_setting('idle_in_transaction_session_timeout') ELSE '60s' END, true), \
-    set_config('client_connection_check_interval', '500', true), \
-    set_config('atomic_phases.jobs', coalesce(to_regclass('atomic_phases_staged_jobs')::oid::text, ''), true), \
-    set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)";
-
-/// Whether the table of staged jobs is the one that it was when the transaction began: a phase may have
-/// changed the `search_path` since, also for those who use the connection next, and to a schema that has
-/// such a table, too.
-pub(super) const SAME_JOBS: &str = "to_regclass('atomic_phases_staged_jobs')::oid::text \
-    = current_setting('atomic_phases.jobs', true)";
-
-/// The columns of [`SETTINGS`]: the last one is the transaction's number.
-pub(super) type SettingsRow = (String, String, String, String, String);
-
-statement! {
-    /// [`SETTINGS`], and a bound for row locks.
-    Settings for Pg, rows (Text, Text, Text, Text, Text), { lock_timeout: Option<String> },
-    "SELECT ", [SETTINGS], ", set_config('lock_timeout', coalesce(", lock_timeout,
-    ", current_setting('lock_timeout')), true)"
-}
-
-statement! {
-    /// Gives the phase the lock timeout that its session had.
-    RestoreLockTimeout for Pg, rows sql_types::Untyped, {},
-    "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), true)"
-}
-
-statement! {
-    /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
-    /// where they left the transaction, or put the engine's tables out of reach, which turns that `COMMIT`
-    /// into a rollback. A staged job says the same, so this is for phases without one.
-    StillOurs for Pg, rows Integer, {},
-    "SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()), " WHEN (", [SAME_JOBS],
-    ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE '1' END::integer"
-}
-
-impl Settings {
-    pub(super) fn new(lock_wait: Option<Duration>) -> Self {
-        Self { lock_timeout: lock_wait.map(|wait| wait.as_millis().max(1).to_string()) }
-    }
-}
-
 statement! {
     /// Lease token and recovery point guard the row (G3, G6).
     Guarded<'a> for Pg, rows sql_types::Untyped,
@@ -174,22 +127,6 @@ statement! {
 impl<'a> NotLocked<'a> {
     pub(super) fn new(scope: &'a Scope, key: &'a IdempotencyKey) -> Self {
         Self { scope: scope.as_str(), key: key.as_str() }
-    }
-}
-
-statement! {
-    /// [`Settings`] of a transaction that keeps what it saw at its beginning, as its first statement: it
-    /// locks the key's row, so that nobody changes it from then on, the heartbeat neither. The lock is
-    /// the better lease while it lasts. Does not wait for it: says whether it has it, and whether the
-    /// row is there.
-    Pin<'a> for Pg, rows (Bool, Bool, (Text, Text, Text, Text, Text)), { locked: NotLocked<'a>, guarded: Guarded<'a> },
-    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, "), ", [SETTINGS]
-}
-
-impl<'a> Pin<'a> {
-    pub(super) fn new(guard: &Guard<'a>) -> Self {
-        let locked = NotLocked::new(guard.scope, guard.key);
-        Self { locked, guarded: Guarded::new(guard) }
     }
 }
 
@@ -245,7 +182,7 @@ statement! {
 pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, phases, reason, \
-    clock_timestamp(), locked_until, run_after, waiting_since, advanced_at, created_at, expires_at, \
+    (SELECT clock_timestamp()), locked_until, run_after, waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
     CASE WHEN status <> 'completed' THEN outputs END, \
@@ -297,30 +234,36 @@ statement! {
     DeleteExpired<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, key: &'a str, request_id: Uuid },
     "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= clock_timestamp()"
+    " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= (SELECT clock_timestamp())"
 }
 
 statement! {
     /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a
-    /// transaction that is about to create it; a row that was committed meanwhile is too young for
-    /// this statement to see, and then it returns none (H19, H20).
-    Reserve<'a> for Pg, rows (Bool, GlanceSql),
+    /// transaction that is about to create it, [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most; a row that was committed meanwhile
+    /// is too young for this statement to see, and then it returns none (H19, H20). Tells by what the
+    /// transaction is known, too.
+    ///
+    /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
+    /// had.
+    Reserve<'a> for Pg, rows (Bool, KnownSql, GlanceSql),
     {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
         context: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
     },
-    "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+    "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
+    " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), \
+     made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
      locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
-    " * interval '1 millisecond', ", params, ", ", context, " FROM clock_timestamp() AS t \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, ", [MADE],
-    " FROM made UNION ALL SELECT false, ", [SEEN], " FROM atomic_phases_keys WHERE scope = ",
+    " * interval '1 millisecond', ", params, ", ", context, " FROM begun \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, number, jobs, ", [WAIT_AS_BEFORE],
+    " IS NOT NULL AND is_set_up, ", [MADE], " FROM made, begun UNION ALL SELECT false, '', '', true, ", [SEEN], " FROM atomic_phases_keys WHERE scope = ",
     again, " AND idempotency_key = ", key_again, " AND NOT EXISTS (SELECT 1 FROM made)"
 }
 
@@ -362,9 +305,9 @@ statement! {
         stands_at: Option<&'a str>, own: bool,
     },
     " WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status::text = ", from,
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from, "::atomic_phases_status",
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
-    " OR coalesce(locked_until <= clock_timestamp(), true))"
+    " OR locked_until IS NULL OR locked_until <= (SELECT clock_timestamp()))"
 }
 
 impl<'a> Free<'a> {
@@ -390,9 +333,9 @@ statement! {
         is_free: bool, free: Free<'a>, not_locked: NotLocked<'a>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
-     locked_until = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
-     run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond', \
-     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms, " * interval '1 millisecond'), \
+     locked_until = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
+     run_after = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
+     expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
      attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
     " THEN waiting_since END", {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
@@ -449,11 +392,11 @@ statement! {
     /// the row locked, is a lease by itself: this never waits for it.
     Renew<'a> for Pg, rows sql_types::Untyped,
     { lease_ms: i64, retention_ms: i64, held: Held<'a>, not_locked: NotLocked<'a> },
-    "UPDATE atomic_phases_keys SET locked_until = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond', run_after = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond', \
-     expires_at = greatest(expires_at, clock_timestamp() + ", retention_ms,
-    " * interval '1 millisecond')", {held}, " AND ", {not_locked}
+    "UPDATE atomic_phases_keys SET locked_until = (SELECT clock_timestamp() + ", lease_ms,
+    " * interval '1 millisecond'), run_after = (SELECT clock_timestamp() + ", lease_ms,
+    " * interval '1 millisecond'), \
+     expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms,
+    " * interval '1 millisecond'))", {held}, " AND ", {not_locked}
 }
 
 impl<'a> Renew<'a> {
@@ -589,7 +532,7 @@ statement! {
     { scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
     "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
     " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= clock_timestamp()"
+    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
 }
 
 statement! {
@@ -655,11 +598,11 @@ statement! {
     ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
     { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
-     reason = NULL, run_after = clock_timestamp() + ", lease_ms, " * interval '1 millisecond' \
+     reason = NULL, run_after = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond') \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
-    " AND attempts = ", attempts, " AND run_after <= clock_timestamp() AND ", [IS_NEXT], " AND ",
+    " AND attempts = ", attempts, " AND run_after <= (SELECT clock_timestamp()) AND ", [IS_NEXT], " AND ",
     [DEAD_STAY_DEAD], " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
-     (extract(epoch FROM clock_timestamp() - staged_at) * 1000)::bigint"
+     (extract(epoch FROM (SELECT clock_timestamp()) - staged_at) * 1000)::bigint"
 }
 
 statement! {
@@ -755,7 +698,7 @@ statement! {
     /// Behind a job that has `ended`, the next that waits is due.
     MakeNextDue<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, request_id: Uuid, again: &'a str, once_more: Uuid },
-    "UPDATE atomic_phases_staged_jobs AS j SET run_after = clock_timestamp() FROM ended, \
+    "UPDATE atomic_phases_staged_jobs AS j SET run_after = (SELECT clock_timestamp()) FROM ended, \
      LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", scope,
     " AND n.request_id = ", request_id, " AND n.position > ended.position AND n.run_after IS NOT NULL \
      ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ", again, " AND j.request_id = ", once_more,
@@ -802,12 +745,12 @@ statement! {
         back_off_ms: i64, forgiven: i32, reason: &'a str, claimed: Claimed<'a>, scope: &'a str,
         request_id: Uuid,
     },
-    "WITH put_back AS (UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp() + ", back_off_ms,
-    " * interval '1 millisecond', forgiven_attempts = least(attempts, forgiven_attempts + ", forgiven,
+    "WITH put_back AS (UPDATE atomic_phases_staged_jobs SET run_after = (SELECT clock_timestamp() + ", back_off_ms,
+    " * interval '1 millisecond'), forgiven_attempts = least(attempts, forgiven_attempts + ", forgiven,
     "), reason = ", reason, {claimed}, " RETURNING position), \
      waits AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = ", [WAITS],
     " FROM put_back WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
-    " AND j.position > put_back.position AND j.run_after <= clock_timestamp()) SELECT count(*) FROM put_back"
+    " AND j.position > put_back.position AND j.run_after <= (SELECT clock_timestamp())) SELECT count(*) FROM put_back"
 }
 
 impl<'a> JobPutBack<'a> {
@@ -873,7 +816,7 @@ pub(super) const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k S
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
-    ELSE greatest(k.expires_at, clock_timestamp() + ";
+    ELSE greatest(k.expires_at, (SELECT clock_timestamp() + ";
 pub(super) const SETTLED: &str = " AND k.status IN ('completed', 'dead_letter') AND NOT EXISTS \
     (SELECT 1 FROM atomic_phases_staged_jobs AS j WHERE j.scope = k.scope \
     AND j.run_after IS NOT NULL AND j.";
@@ -887,7 +830,7 @@ statement! {
     /// there the first time.
     EraseKey<'a> for Pg, rows BigInt,
     { retention_ms: i64, scope: &'a str, key: &'a str, not_locked: NotLocked<'a> },
-    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
     " AND k.idempotency_key = ", key, " AND ", {not_locked}, [SETTLED],
     "idempotency_key = k.idempotency_key", [ERASED_JOBS], [COUNT_ERASED]
 }
@@ -904,7 +847,7 @@ statement! {
     /// Erases a bounded batch of a scope's settled rows, but for those that another transaction has locked.
     EraseScope<'a> for Pg, rows BigInt,
     { retention_ms: i64, scope: &'a str, again: &'a str, limit: i64 },
-    [ERASE], retention_ms, " * interval '1 millisecond') END WHERE k.scope = ", scope,
+    [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
     " AND k.idempotency_key IN (SELECT s.idempotency_key FROM atomic_phases_keys AS s \
      WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
@@ -952,7 +895,7 @@ statement! {
 }
 
 /// The fencing token grows: what an earlier holder says of the job, late or once more, is of another life.
-const REVIVE: &str = "UPDATE atomic_phases_staged_jobs SET run_after = clock_timestamp(), \
+const REVIVE: &str = "UPDATE atomic_phases_staged_jobs SET run_after = (SELECT clock_timestamp()), \
     attempts = attempts + 1, forgiven_attempts = attempts + 1 WHERE run_after IS NULL";
 
 statement! {

@@ -18,7 +18,7 @@ use diesel_async::RunQueryDsl;
 use futures_util::future::join5;
 use tokio::sync::Semaphore;
 
-use super::{PgTransaction, Pool, Postgres, answered, sql};
+use super::{PgTransaction, Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::turns::{Turn, Turns};
@@ -122,7 +122,7 @@ impl<P: Pool> Postgres<P> {
         let asked = answered(async {
             let (begun, set, about, asked, told) = join5(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
+                session::Settings::new(Some(ROW_LOCK_WAIT)).execute(&mut &*conn),
                 sql::AboutTwin { scope, key, replaces }.execute(&mut &*conn),
                 sql::AskTwin {}.execute(&mut &*conn),
                 sql::ToldTwin {}.load::<String>(&mut &*conn),

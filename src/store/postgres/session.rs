@@ -1,0 +1,163 @@
+//! What the engine counts on in a session and in a transaction, and how it is said.
+//!
+//! | | a connection that the engine opened | one of an application's pool |
+//! |---|---|---|
+//! | two bounds for a client that is gone (H13) | said once, for the session ([`SetUp`]) | said in each transaction |
+//! | a bound for the lock of a key's row | rides in the statement that waits for it | the same |
+//! | by what a transaction is known again (H7) | told by the first statement of each ([`Known`]) | the same |
+//!
+//! What was said once can be lost: by a phase's `RESET ALL`, by an application's `DISCARD ALL`, by a pooler that
+//! gives the next transaction another session. So each transaction of a phase asks, with that first statement,
+//! whether [it still holds](SET_UP); where it does not, it is said again before the phase begins.
+
+use std::time::Duration;
+
+use diesel::pg::Pg;
+use diesel::sql_types::{self, Bool, Integer, Text};
+
+use super::error::Mark;
+use super::statements::{Guarded, NotLocked};
+use crate::store::statement::statement;
+use crate::store::{Guard, TransactionId};
+
+/// By what the engine knows a transaction again that it began for a phase: the number that the server gave it
+/// (H7), and which table of staged jobs it reached then. A phase may have changed the `search_path` since, also
+/// for those who use the connection next, and to a schema that has such a table, too.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) number: String,
+    pub(super) jobs: String,
+}
+
+impl Known {
+    pub(super) fn id(&self) -> TransactionId {
+        TransactionId(self.number.clone())
+    }
+}
+
+/// A [`Known`], and whether the session is [`SET_UP`].
+pub(super) type KnownRow = (String, String, bool);
+pub(super) type KnownSql = (Text, Text, Bool);
+
+/// The number of this transaction.
+pub(super) const NUMBER: &str = "pg_current_xact_id()::text";
+
+/// The table of staged jobs that is in reach.
+pub(super) const JOBS: &str = "coalesce(to_regclass('atomic_phases_staged_jobs')::oid::text, '')";
+
+/// Whether the session has what [`SetUp`] said: that wrote down what it was. By itself it is `NULL` in a session
+/// in which nothing was said.
+pub(super) const SET_UP: &str = "current_setting('atomic_phases.session', true) \
+    = current_setting('client_connection_check_interval') || ' ' \
+    || current_setting('idle_in_transaction_session_timeout')";
+
+/// What the engine says once to a session that it opened: the server looks twice a second whether its client is
+/// still there, also while it executes a statement, and ends a transaction whose client is silent for a minute.
+/// A shorter bound of the session's own stays.
+pub(super) const SAY: &str = "SELECT set_config('atomic_phases.session', \
+    set_config('client_connection_check_interval', '500', false) || ' ' \
+    || set_config('idle_in_transaction_session_timeout', CASE WHEN \
+    current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
+    THEN current_setting('idle_in_transaction_session_timeout') ELSE '60s' END, false), false)";
+
+statement! {
+    /// [`SAY`], in a session that has lost it.
+    SetUp for Pg, rows sql_types::Untyped, {}, [SAY]
+}
+
+/// The same for this transaction only, so that it passes through any pooler.
+const SAY_LOCALLY: &str = "set_config('client_connection_check_interval', '500', true) || ' ' \
+    || set_config('idle_in_transaction_session_timeout', CASE WHEN \
+    current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
+    THEN current_setting('idle_in_transaction_session_timeout') ELSE '60s' END, true)";
+
+statement! {
+    /// Behind `BEGIN`, in a session that the engine opened.
+    Know for Pg, rows KnownSql, {}, "SELECT ", [NUMBER], ", ", [JOBS], ", ", [SET_UP], " IS TRUE"
+}
+
+statement! {
+    /// The same in a session of an application's.
+    KnowAndSay for Pg, rows KnownSql, {},
+    "SELECT ", [NUMBER], ", ", [JOBS], ", (", [SAY_LOCALLY], ") IS NOT NULL"
+}
+
+statement! {
+    /// The same in a transaction that keeps what it saw at its beginning, as its first statement: it locks the
+    /// key's row, so that nobody changes it from then on, the heartbeat neither. The lock is the better lease
+    /// while it lasts. Does not wait for it: says whether it has it, and whether the row is there.
+    Pin<'a> for Pg, rows (Bool, Bool, KnownSql), { locked: NotLocked<'a>, guarded: Guarded<'a> },
+    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, "), ", [NUMBER], ", ", [JOBS],
+    ", (", [SAY_LOCALLY], ") IS NOT NULL"
+}
+
+impl<'a> Pin<'a> {
+    pub(super) fn new(guard: &Guard<'a>) -> Self {
+        let locked = NotLocked::new(guard.scope, guard.key);
+        Self { locked, guarded: Guarded::new(guard) }
+    }
+}
+
+// A bound for a lock that rides in the statement which waits for it. Written down once in a transaction: what the
+// second statement of one finds is the first one's.
+
+/// From here on a lock is waited for [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most.
+pub(super) const WAIT_BRIEFLY: &str = "set_config('atomic_phases.lock_timeout', \
+    coalesce(nullif(current_setting('atomic_phases.lock_timeout', true), ''), current_setting('lock_timeout')), \
+    true), set_config('lock_timeout', '20', true)";
+
+/// From here on as long as the session says.
+pub(super) const WAIT_AS_BEFORE: &str =
+    "set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), true)";
+
+// Transactions whose statements are all sent before the first of them is answered: what they are known by is
+// written down in settings that end with them.
+
+/// Whether a statement runs in the transaction that the engine began: [`Settings`] wrote that transaction's number
+/// down.
+pub(super) const OURS: &str =
+    "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
+
+/// Whether the table of staged jobs is the one that it was when the transaction began.
+pub(super) const SAME_JOBS: &str = "to_regclass('atomic_phases_staged_jobs')::oid::text \
+    = current_setting('atomic_phases.jobs', true)";
+
+statement! {
+    /// The bounds, what [`OURS`] and [`SAME_JOBS`] compare, and a bound for locks.
+    Settings for Pg, rows sql_types::Untyped, { lock_timeout: Option<String> },
+    "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'), true), ", [SAY_LOCALLY],
+    ", set_config('atomic_phases.jobs', ", [JOBS], ", true), set_config('atomic_phases.transaction', ", [NUMBER],
+    ", true), set_config('lock_timeout', coalesce(", lock_timeout, ", current_setting('lock_timeout')), true)"
+}
+
+impl Settings {
+    pub(super) fn new(lock_wait: Option<Duration>) -> Self {
+        Self { lock_timeout: lock_wait.map(|wait| wait.as_millis().max(1).to_string()) }
+    }
+}
+
+statement! {
+    /// Gives the phase the lock timeout that its session had.
+    RestoreLockTimeout for Pg, rows sql_types::Untyped, {}, "SELECT ", [WAIT_AS_BEFORE]
+}
+
+statement! {
+    /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
+    /// where they left the transaction, or put the engine's tables out of reach, which turns that `COMMIT`
+    /// into a rollback. A staged job says the same, so this is for phases without one.
+    StillOurs for Pg, rows Integer, {},
+    "SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()), " WHEN (", [SAME_JOBS],
+    ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE '1' END::integer"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WAIT_BRIEFLY;
+    use crate::store::postgres::twin::ROW_LOCK_WAIT;
+
+    #[test]
+    fn a_reservation_waits_as_long_as_the_rest_of_the_store_says() {
+        let wait = ROW_LOCK_WAIT.as_millis();
+        assert!(WAIT_BRIEFLY.contains(&format!("'lock_timeout', '{wait}', true")), "{wait} ms");
+    }
+}

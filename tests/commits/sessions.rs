@@ -1,0 +1,117 @@
+//! What the engine says once to the sessions that it opens is there for each phase, whatever was done to them
+//! before.
+
+use crate::support::db::{open_pg, url_of};
+use crate::support::*;
+use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use diesel::sql_types::Text;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+
+/// The bounds for a client that is gone, as a phase's transaction has them.
+const BOUNDS: &str = "current_setting('client_connection_check_interval') || ' ' || \
+    current_setting('idle_in_transaction_session_timeout')";
+
+/// Does something to its session, and writes down the bounds that each phase begins under.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Alters(String);
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun;
+
+#[atomic_phases(name = "alters", version = 1)]
+impl Alters {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Begun> {
+        noted(tx, "first").await?;
+        tx.batch_execute(&self.0).await?;
+        Ok(Begun)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        noted(tx, "later").await?;
+        tx.batch_execute(&self.0).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+async fn noted(tx: &mut Tx<'_, Postgres>, phase: &str) -> PhaseResult<()> {
+    tx.batch_execute(&format!("INSERT INTO steps SELECT '{phase}', {BOUNDS}")).await?;
+    Ok(())
+}
+
+#[derive(diesel::QueryableByName)]
+struct Bounds {
+    #[diesel(sql_type = Text)]
+    told: String,
+}
+
+/// Of the one connection of a pool, as its next user finds it.
+async fn bounds(store: &Postgres) -> String {
+    let mut conn = store.connection().await.unwrap();
+    let sql = diesel::sql_query(format!("SELECT {BOUNDS} AS told"));
+    sql.get_result::<Bounds>(&mut conn).await.unwrap().told
+}
+
+const ALTERED: [&str; 6] = [
+    "RESET ALL",
+    "SET client_connection_check_interval = 0",
+    "SET SESSION idle_in_transaction_session_timeout = 0",
+    "SET idle_in_transaction_session_timeout = '10min'",
+    "SELECT set_config('atomic_phases.session', 'x', false)",
+    "SET lock_timeout = '1ms'",
+];
+
+/// H13: each phase begins under the engine's bounds, also behind a phase that changed them for the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn h13_a_phase_that_alters_its_session_harms_no_other() {
+    let db = Postgres::fresh().await;
+    let store = open_pg(&url_of(&db), 1).await;
+    let engine = Engine::builder(store).register::<Alters>().build().unwrap();
+    for (number, altered) in ALTERED.into_iter().enumerate() {
+        let call = async |name: &str, sql: &str| {
+            let name = key(&format!("{name}-{number}"));
+            finished(engine.call(&scope(), &name, Alters(sql.to_owned())).await);
+        };
+        call("alters", altered).await;
+        call("next", "SELECT 1").await;
+    }
+    let noted = "SELECT string_agg(DISTINCT request || ': ' || step, ', ') FROM steps";
+    assert_eq!(db.text(noted).await, "first: 500ms 1min, later: 500ms 1min");
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 4 * ALTERED.len() as i64);
+}
+
+/// H13: so does what an application does on the store's connections outside of phases, and a statement that is a
+/// transaction by itself notices it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn h13_a_session_that_lost_its_bounds_has_them_again_behind_its_next_use() {
+    let db = Postgres::fresh().await;
+    let store = open_pg(&url_of(&db), 1).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("warm"), Form::AsOne.parcel(Trouble::None)).await);
+    for (number, altered) in ALTERED.into_iter().enumerate() {
+        for form in [Some(Form::AsOne), None] {
+            store.connection().await.unwrap().batch_execute(altered).await.unwrap();
+            let name = key(&format!("k{number}-{form:?}"));
+            finished(match form {
+                Some(form) => engine.call(&scope(), &name, form.parcel(Trouble::None)).await,
+                None => engine.call(&scope(), &name, book(20)).await,
+            });
+            assert_eq!(bounds(&store).await, "500ms 1min", "{altered}, {form:?}");
+        }
+    }
+}
+
+/// A shorter bound that the database, its role or the URL says stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn h13_a_shorter_bound_of_the_sessions_own_stays() {
+    let db = Postgres::fresh().await;
+    let own = "?options=-c%20idle_in_transaction_session_timeout%3D7s";
+    let store = open_pg(&(url_of(&db) + own), 1).await;
+    let engine = Engine::builder(store.clone()).register::<Alters>().build().unwrap();
+    for name in ["one", "two"] {
+        finished(engine.call(&scope(), &key(name), Alters("RESET ALL".to_owned())).await);
+    }
+    let noted = "SELECT string_agg(DISTINCT step, ', ') FROM steps";
+    assert_eq!(db.text(noted).await, "500ms 7s");
+}
