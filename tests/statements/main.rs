@@ -6,6 +6,7 @@ mod support;
 
 mod accepted;
 mod counts;
+mod distributed;
 mod hot;
 mod idle_workers;
 mod jobs;
