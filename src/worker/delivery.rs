@@ -1,6 +1,7 @@
 //! [`Delivery`]: a job from its claim to what became of it.
 
-use std::future::poll_fn;
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::by_chance;
 use super::claims::{Claimed, NotClaimed, Won};
-use super::gates::Way;
+use super::gates::{Turn, Turns, Way};
 use super::job::{DeliveryError, DynSink, Job, Then};
 use super::settlements::{Deleted, Settlements};
+use super::slots::LONG;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen};
@@ -45,6 +47,8 @@ pub(super) struct Delivery<S: Store, A> {
     pub(super) lease: Duration,
     pub(super) max_deliveries: u32,
     pub(super) settlements: Settlements<S>,
+    /// For jobs whose name has no bound of its own.
+    pub(super) turns: Turns,
 }
 
 pub(super) enum Ended {
@@ -151,7 +155,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                 return Ok(Ended::Lost);
             }
             match (self.job(row), self.turn(&way, sent).await) {
-                (Ok(job), Ok(_turn)) => self.hand_over(&job, ends).await,
+                (Ok(job), Ok(turn)) => self.hand_over(&job, ends, turn).await,
                 (Err(why), _) => Err(Failure::Left(why)),
                 (_, Err(failure)) => Err(failure),
             }
@@ -202,23 +206,21 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
     }
 
     /// Waits for its turn, for a part of the claim: with the rest it is delivered.
-    async fn turn<'w>(
-        &self,
-        way: &'w Way,
-        sent: Moment,
-    ) -> Result<Option<SemaphorePermit<'w>>, Failure> {
+    async fn turn<'t>(&'t self, way: &'t Way, sent: Moment) -> Result<Option<Turn<'t>>, Failure> {
         let Way::Gate(gate) = way else { return Ok(None) };
-        if let Ok(turn) = gate.try_acquire() {
-            return Ok(Some(turn));
-        }
         let until = sent.after(self.lease / 6).since(Moment::now());
-        match tokio::time::timeout(until, gate.acquire()).await {
-            Ok(Ok(turn)) => Ok(Some(turn)),
-            Ok(Err(_)) | Err(_) => Err(Failure::NoTurn),
+        match tokio::time::timeout(until, self.turns.next(gate)).await {
+            Ok(Some(turn)) => Ok(Some(turn)),
+            Ok(None) | Err(_) => Err(Failure::NoTurn),
         }
     }
 
-    async fn hand_over(&self, job: &Job, ends: Moment) -> Result<(), Failure> {
+    async fn hand_over(
+        &self,
+        job: &Job,
+        ends: Moment,
+        turn: Option<Turn<'_>>,
+    ) -> Result<(), Failure> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
             match self.sink.handles(&job.name) {
@@ -233,7 +235,13 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             true => delivery.as_mut().poll(context).map(Some),
             false => Poll::Ready(None),
         });
-        match tokio::time::timeout(ends.since(Moment::now()), delivery).await {
+        let delivery = tokio::time::timeout(ends.since(Moment::now()), delivery);
+        let ended = tokio::select! {
+            biased;
+            ended = delivery => ended,
+            never = gives_way(turn) => match never {},
+        };
+        match ended {
             Ok(Some(Ok(delivered))) => delivered,
             Ok(Some(Err(_))) => Err(DeliveryError::retry("the delivery panicked").into()),
             Ok(None) | Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
@@ -251,6 +259,15 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
         }
     }
+}
+
+/// What takes long most likely waits for a foreign system, and lets another begin.
+async fn gives_way(mut turn: Option<Turn<'_>>) -> Infallible {
+    tokio::time::sleep(LONG).await;
+    if let Some(turn) = &mut turn {
+        turn.recent = None;
+    }
+    pending().await
 }
 
 /// What came of a delivery.

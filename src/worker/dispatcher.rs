@@ -288,7 +288,7 @@ impl<T: Source> Dispatcher<T> {
             let slots = &self.slots;
             let held = |scope: &_| slots.may_begin(scope).then(|| slots.held_by(scope));
             let may_begin = |found: &T::Found| {
-                let is_its_turn = found.may_go_ahead() || slots.is_within_share(found.scope());
+                let is_its_turn = found.may_go_ahead() || slots.has_slot_for(found.scope());
                 is_its_turn && self.source.may_begin(found)
             };
             let Some(found) = self.backlog.take(held, may_begin) else { break };

@@ -12,7 +12,7 @@ use super::backlog::Candidate;
 use super::claims::Claims;
 use super::delivery::{Delivery, Ended, Why};
 use super::dispatcher::{Dispatcher, Searching, Settled, Source};
-use super::gates::{Gates, Way};
+use super::gates::{Gates, Turns, Way};
 use super::job::{DynSink, JobSink};
 use super::rests::Rests;
 use super::settlements::Settlements;
@@ -75,6 +75,7 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
             lease: config.delivery,
             max_deliveries: config.max_deliveries,
             settlements: Settlements::new(engine.store()),
+            turns: Turns::new(config.concurrency),
         };
         let source = DueJobs {
             delivery: Arc::new(delivery),
@@ -224,6 +225,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
 
     fn stop(&mut self) {
         self.gates.close();
+        self.delivery.turns.close();
     }
 
     fn settle(&mut self, (scope, name, is_bounded, ended): Self::Ended) -> Settled {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::slots::share;
+use super::slots::{STRETCH, share};
 use crate::key::Scope;
 
 /// A name that has a bound is not begun beyond it, and one scope has half of it (rounded up). The jobs of all
@@ -83,6 +83,42 @@ impl Gates {
         for gate in self.scopes.values() {
             gate.semaphore.close();
         }
+    }
+}
+
+/// What all scopes share behind their gates: as many jobs begin in a second as the worker has slots, and
+/// [`STRETCH`] times as many are handled at the same time, those that take long included. A scope that hangs has
+/// no more before them than its gate lets through.
+pub(super) struct Turns {
+    recent: Semaphore,
+    all: Semaphore,
+}
+
+/// Held while a job is handled.
+pub(super) struct Turn<'t> {
+    /// Given back when it has taken long.
+    pub(super) recent: Option<SemaphorePermit<'t>>,
+    _rest: [SemaphorePermit<'t>; 2],
+}
+
+impl Turns {
+    pub(super) fn new(concurrency: usize) -> Self {
+        let all = concurrency.saturating_mul(STRETCH).min(Semaphore::MAX_PERMITS);
+        Self { recent: Semaphore::new(concurrency), all: Semaphore::new(all) }
+    }
+
+    /// `None`: it will not come.
+    pub(super) async fn next<'t>(&'t self, gate: &'t Semaphore) -> Option<Turn<'t>> {
+        let of_scope = gate.acquire().await.ok()?;
+        let of_all = self.all.acquire().await.ok()?;
+        let recent = Some(self.recent.acquire().await.ok()?);
+        Some(Turn { recent, _rest: [of_scope, of_all] })
+    }
+
+    /// Nobody waits from now on.
+    pub(super) fn close(&self) {
+        self.recent.close();
+        self.all.close();
     }
 }
 

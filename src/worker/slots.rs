@@ -17,7 +17,7 @@ use crate::key::Scope;
 pub(super) const LONG: Duration = Duration::from_secs(1);
 
 /// How many times `concurrency` may be under way at most, those that take long included.
-const STRETCH: usize = 4;
+pub(super) const STRETCH: usize = 4;
 
 /// How much of so much may belong to one scope.
 pub(super) fn share(of: usize) -> usize {
@@ -31,8 +31,9 @@ pub(super) fn share(of: usize) -> usize {
 /// `concurrency` (rounded up), however long its work takes. So a scope whose work hangs leaves the
 /// other half free, and it takes `STRETCH * 2` such scopes at once before another scope has to wait.
 ///
-/// Work that waits for its turn by itself may begin ahead of it: of a scope whose work ends quickly as much
-/// more as ended of late. It occupies no slot, so that no other scope has to wait where all of it comes to hang.
+/// Work that waits for its turn by itself may begin ahead of it: as much as ended quickly of late, and of a scope
+/// beyond its share as much as of its own did. It occupies no slot, so that no other scope has to wait where all
+/// of it comes to hang.
 pub(super) struct Slots<Id, T> {
     concurrency: usize,
     /// What ended quickly of late, where that gives leave to begin more.
@@ -40,7 +41,7 @@ pub(super) struct Slots<Id, T> {
     under_way: FuturesUnordered<UnderWay<Id, T>>,
     held: HashMap<Id, Held>,
     of_scope: HashMap<Scope, usize>,
-    /// What is under way within the share of its scope, of all scopes.
+    /// What did not begin ahead of its turn.
     occupied: usize,
 }
 
@@ -91,27 +92,24 @@ where
         share(self.concurrency)
     }
 
-    /// Whether another of the scope would be within its share.
-    pub(super) fn is_within_share(&self, scope: &Scope) -> bool {
-        self.held_by(scope) < self.share()
-    }
-
     /// Whether the scope may begin another, as far as what it has under way goes.
     pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
-        self.is_within_share(scope) || self.may_go_ahead(scope)
+        self.held_by(scope) < self.share() || self.may_go_ahead(scope)
     }
 
     /// Whether the scope may begin another.
     pub(super) fn may_begin(&self, scope: &Scope) -> bool {
-        match self.is_within_share(scope) {
-            true => self.has_slot(),
-            false => self.may_go_ahead(scope),
-        }
+        self.has_slot_for(scope) || self.may_go_ahead(scope)
+    }
+
+    /// Whether that would be in a slot, and not ahead of its turn.
+    pub(super) fn has_slot_for(&self, scope: &Scope) -> bool {
+        self.held_by(scope) < self.share() && self.has_slot()
     }
 
     /// Whether another piece of work of any scope may begin.
     pub(super) fn is_free(&self) -> bool {
-        self.has_slot() || self.has_room_ahead() && self.ahead.is_any()
+        self.has_slot() || self.has_room_ahead()
     }
 
     fn has_slot(&self) -> bool {
@@ -125,12 +123,14 @@ where
     }
 
     fn may_go_ahead(&self, scope: &Scope) -> bool {
-        let ahead = self.held_by(scope).saturating_sub(self.share());
-        ahead < self.ahead.of(scope) && self.has_room_ahead()
+        let beyond = self.held_by(scope).checked_sub(self.share());
+        let ended = |beyond| beyond < self.ahead.of(scope);
+        self.has_room_ahead() && beyond.is_none_or(ended)
     }
 
+    /// Where one scope has as much ahead as it may, there is as much for the others.
     fn has_room_ahead(&self) -> bool {
-        self.held.len() - self.occupied < self.ahead.most.saturating_mul(STRETCH)
+        self.held.len() - self.occupied < self.ahead.of_all()
     }
 
     fn most(&self) -> usize {
@@ -157,7 +157,7 @@ where
         scope: Scope,
         work: impl Future<Output = T> + Send + 'static,
     ) {
-        let is_ahead = self.held_by(&scope) >= self.share();
+        let is_ahead = !self.has_slot_for(&scope);
         self.occupied += usize::from(!is_ahead);
         *self.of_scope.entry(scope.clone()).or_default() += 1;
         self.held.insert(id.clone(), Held { scope, since: Instant::now(), is_ahead });
@@ -169,13 +169,12 @@ where
         let Some((id, ended)) = self.under_way.next().await else {
             return std::future::pending().await;
         };
-        if let Some(Held { scope, since, .. }) = self.held.remove(&id) {
+        if let Some(Held { scope, since, is_ahead }) = self.held.remove(&id) {
             if since.elapsed() < LONG {
                 self.ahead.ended(&scope);
             }
+            self.occupied -= usize::from(!is_ahead);
             let left = self.held_by(&scope).saturating_sub(1);
-            // Of more than its share, another takes the slot over.
-            self.occupied -= usize::from(left < self.share());
             match left {
                 0 => self.of_scope.remove(&scope),
                 left => self.of_scope.insert(scope, left),
@@ -186,17 +185,20 @@ where
 }
 
 /// How many pieces of work ended within [`LONG`] of their beginning, by scope: in this second or the last.
-/// As many more may begin, `most` at most. A scope whose work does not end gets no more than its share.
+/// As many more may begin, of a scope `most` at most, and of all twice that. A scope whose work does not end gets no more than its share.
 struct Ahead {
     most: usize,
     since: Instant,
     now: HashMap<Scope, usize>,
     before: HashMap<Scope, usize>,
+    /// Of all scopes, now and before.
+    in_all: [usize; 2],
 }
 
 impl Ahead {
     fn new(most: usize) -> Self {
-        Self { most, since: Instant::now(), now: HashMap::new(), before: HashMap::new() }
+        let (now, before) = (HashMap::new(), HashMap::new());
+        Self { most, since: Instant::now(), now, before, in_all: [0; 2] }
     }
 
     fn ended(&mut self, scope: &Scope) {
@@ -205,19 +207,27 @@ impl Ahead {
         }
         let age = self.since.elapsed();
         if age >= LONG {
-            let now = std::mem::take(&mut self.now);
-            self.before = if age >= LONG * 2 { HashMap::new() } else { now };
+            self.before = std::mem::take(&mut self.now);
+            self.in_all = [0, self.in_all[0]];
+            if age >= LONG * 2 {
+                (self.before, self.in_all) = (HashMap::new(), [0; 2]);
+            }
             self.since = Instant::now();
         }
         *self.now.entry(scope.clone()).or_default() += 1;
+        self.in_all[0] += 1;
     }
 
     fn is_over(&self) -> bool {
         self.since.elapsed() >= LONG * 2
     }
 
-    fn is_any(&self) -> bool {
-        !self.is_over() && !(self.now.is_empty() && self.before.is_empty())
+    fn of_all(&self) -> usize {
+        let [now, before] = self.in_all;
+        match self.is_over() {
+            true => 0,
+            false => now.max(before).min(self.most.saturating_mul(2)),
+        }
     }
 
     fn of(&self, scope: &Scope) -> usize {

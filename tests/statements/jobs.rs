@@ -18,8 +18,8 @@ impl JobSink for Nothing {
     }
 }
 
-/// So many jobs of one scope, each of its own request.
-async fn stage<S: TestDb>(db: &S, jobs: usize) {
+/// So many jobs in so many scopes, each of its own request.
+async fn stage<S: TestDb>(db: &S, jobs: usize, scopes: usize) {
     let (id, now, args) = match is_postgres::<S>() {
         true => ("gen_random_uuid()", "clock_timestamp()", "'\\x31'::bytea"),
         false => ("randomblob(16)", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "x'31'"),
@@ -28,7 +28,7 @@ async fn stage<S: TestDb>(db: &S, jobs: usize) {
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
          idempotency_key, name, args, staged_at, run_after) \
          WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {jobs}) \
-         SELECT 'one', {id}, 0, {id}, concat('job-', n), 'job', {args}, {now}, {now} FROM numbers; ANALYZE"
+         SELECT concat('tenant-', n % {scopes}), {id}, 0, {id}, concat('job-', n), 'job', {args}, {now}, {now} FROM numbers; ANALYZE"
     ))
     .await;
 }
@@ -64,7 +64,7 @@ const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;
 async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_delete() {
     let _alone = alone().await;
     let db = <Postgres as TestDb>::fresh().await;
-    stage(&db, JOBS).await;
+    stage(&db, JOBS, 1).await;
     let transactions = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
     let before = db.number(transactions).await;
     let sent = one_look(&db).await;
@@ -85,7 +85,7 @@ async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_d
 async fn g18_on_sqlite_jobs_that_begin_together_are_synced_twice() {
     let _alone = alone().await;
     let db = <Sqlite as TestDb>::fresh().await;
-    stage(&db, JOBS).await;
+    stage(&db, JOBS, 1).await;
     let sent = one_look(&db).await;
     let commits = count(&sent, "COMMIT");
     assert!((2..=1 + DELETIONS.end()).contains(&commits), "{commits} commits");
@@ -98,11 +98,17 @@ async fn g18_on_sqlite_jobs_that_begin_together_are_synced_twice() {
 /// by one they would be two commits each.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_thousand_jobs_take_a_claim_and_a_deletion_for_each_batch() {
+    let _alone = alone().await;
+    for scopes in [1, 100] {
+        a_thousand_jobs(scopes).await;
+    }
+}
+
+async fn a_thousand_jobs(scopes: usize) {
     const JOBS: usize = 1000;
     const BATCH: usize = 100;
-    let _alone = alone().await;
     let db = <Postgres as TestDb>::fresh().await;
-    stage(&db, JOBS).await;
+    stage(&db, JOBS, scopes).await;
     let sink = Nothing::default();
     let engine = engine(&db.another().await, &App::default());
     let config = WorkerConfig::default().batch(BATCH as u32);
@@ -118,7 +124,9 @@ async fn g18_a_thousand_jobs_take_a_claim_and_a_deletion_for_each_batch() {
     let claims = count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts");
     let deletions = count(&sent, "WITH ended AS (DELETE");
     let searches = count(&sent, "SELECT run_after, scope, request_id");
-    println!("{JOBS} jobs: {claims} claims, {deletions} deletions, {searches} searches");
+    println!(
+        "{JOBS} jobs in {scopes} scopes: {claims} claims, {deletions} deletions, {searches} searches"
+    );
     // On a machine that is busy they end in more groups.
     let most = 2 * JOBS.div_ceil(BATCH) + 80;
     assert!(claims + deletions <= most, "{claims} claims and {deletions} deletions, of {most}");
