@@ -88,8 +88,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         {
             return Ok(comparison);
         }
-        let params = self.core.store.params(&self.scope, &self.key, row.request_id).await?;
-        let Some(params) = params else { return Ok(Comparison::Changed) };
+        let given = self.core.store.given(&self.scope, &self.key, row.request_id).await?;
+        let Some((params, _)) = given else { return Ok(Comparison::Changed) };
         let params = self.core.decode(&self.scope, &self.key, "params", params)?;
         let comparison = match self.given.fingerprint_of(&params) {
             Some(stored) if stored == self.fingerprint => Comparison::Same,

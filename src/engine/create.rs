@@ -127,6 +127,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             heartbeat: None,
             advanced: (Duration::ZERO, sent),
             forgiven_attempts: 0,
+            may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
             admission,

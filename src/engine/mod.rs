@@ -30,6 +30,7 @@ mod resume;
 mod revive;
 mod run;
 mod status;
+mod unasked;
 mod undecodable;
 
 use std::sync::Arc;

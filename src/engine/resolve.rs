@@ -19,7 +19,9 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply};
 use crate::store::audit::AuditEntry;
-use crate::store::{KeyRow, Right, Seen, Settles, Status, Store, StoreError};
+use crate::store::{
+    ERASED, KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse,
+};
 
 /// After how long to say a word again, where no lease tells.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Resolution(ResolutionKind);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum ResolutionKind {
     Executed { phase: String, output: Box<RawValue> },
     NotExecuted { phase: String, attempt: u32 },
@@ -90,6 +92,22 @@ pub(crate) struct Terms<'a> {
     pub(crate) audit: Option<&'a AuditEntry>,
 }
 
+/// What a word is to a row.
+enum Weighed {
+    /// Known already.
+    Known(Resolved),
+    /// News, with what is to be stored. Everything that can be refused was refused before, while the row
+    /// was not touched yet.
+    News(Prepared),
+}
+
+/// What a word stores, encoded.
+enum Prepared {
+    Outputs(Vec<u8>),
+    Reply(StoredResponse),
+    Nothing,
+}
+
 /// What a word came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -141,9 +159,16 @@ pub enum ResolveError {
     /// The output is of another type than the phase's: the later phases could not read it.
     #[error("the output is of another type than the phase's")]
     OtherType,
-    /// The value has no JSON form, or is over its cap.
-    #[error("the value cannot be stored: it has no JSON form, or is over its cap in Limits")]
+    /// The value has no JSON form, is over its cap, or cannot be replayed.
+    #[error(
+        "the value cannot be stored: it has no JSON form, is over its cap in Limits with the outputs that are \
+         there, or is a reply that HTTP does not allow"
+    )]
     NotStorable,
+    /// The task that wrote it was lost with its runtime. Whether the word was written is not known: say it
+    /// again.
+    #[error("the task that wrote it was lost: say it again")]
+    TaskLost,
     /// The store could not be asked or written.
     #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
@@ -171,6 +196,7 @@ impl From<CallError> for ResolveError {
             CallError::Unavailable(StoreError::Locked) => Self::InProgress { retry_after: AGAIN },
             CallError::Unavailable(error) => Self::Unavailable(error),
             CallError::Unreadable { what, .. } => Self::Unreadable { what },
+            CallError::TaskLost => Self::TaskLost,
             _ => Self::NotKnownHere(StrandedBecause::NewerForm),
         }
     }
@@ -179,7 +205,7 @@ impl From<CallError> for ResolveError {
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Takes a webhook's or an operator's word about a request, fenced like every write. The same
     /// word twice is [`Resolved::Already`]; a different one is refused; one about a call of a request that
-    /// has ended is [`Resolved::Finished`].
+    /// has ended is [`Resolved::Finished`]. It is written on a task of its own, also where the caller goes away.
     ///
     /// # Errors
     /// [`ResolveError`]; nothing was written.
@@ -206,24 +232,45 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
             let weighed = self.weigh(scope, key, &row, word).await;
             let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
-            match weighed {
-                Ok(Some(known)) => return Ok(known),
+            let prepared = match weighed {
+                Ok(Weighed::Known(known)) => return Ok(known),
                 Err(ResolveError::Unavailable(error)) => {
                     return Err(ResolveError::Unavailable(error));
                 }
                 _ if has_moved => return Err(ResolveError::MovedOn),
                 Err(refused) => return Err(refused),
-                Ok(None) => {}
-            }
-            // The row waits for the word, and stays as it is until another process raises its token.
-            let Some(run) = self.held_for(scope, key, row, word).await? else {
-                continue;
+                Ok(Weighed::News(prepared)) => prepared,
             };
-            if run.settle(word, terms.audit).await? {
+            if self.settle(scope, key, row, word, prepared, terms.audit).await? {
                 return Ok(Resolved::Applied);
             }
         }
         Err(ResolveError::InProgress { retry_after: AGAIN })
+    }
+
+    /// Writes the word to a row that waits for it, and stays as it is until another process raises its token:
+    /// `false` where one was faster. It takes two commits. A caller that goes away between them, as a webhook's
+    /// handler does with its connection, would leave a row that is held by nobody.
+    async fn settle(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        word: &ResolutionKind,
+        prepared: Prepared,
+        audit: Option<&AuditEntry>,
+    ) -> Result<bool, ResolveError> {
+        let (core, scope, key) = (self.clone(), scope.clone(), key.clone());
+        let (word, audit) = (word.clone(), audit.cloned());
+        let settling = async move {
+            let _entered = core.running.enter();
+            match core.held_for(&scope, &key, row, &word).await? {
+                Some(run) => run.settle(&word, prepared, audit).await,
+                None => Ok(false),
+            }
+        };
+        let task = crate::task::spawn(carried!(tracing::Instrument::in_current_span(settling)));
+        task.await.unwrap_or(Err(ResolveError::TaskLost))
     }
 
     /// Acquires the lease for the word; `None` where another process was faster. What ends the request
@@ -247,25 +294,29 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
-    /// Whether `word` is known already, contradicts what is known, or (`None`) is news to a row that
-    /// waits for it.
+    /// Whether `word` is known already, contradicts what is known, or is news to a row that waits for it.
     async fn weigh(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         word: &ResolutionKind,
-    ) -> Result<Option<Resolved>, ResolveError> {
+    ) -> Result<Weighed, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
+        let known = |resolved| Ok(Weighed::Known(resolved));
+        let not_storable = |_| ResolveError::NotStorable;
         match word {
             ResolutionKind::Executed { phase, output } => {
                 let (index, phase) = self.phase_of(row, phase)?;
                 let revived = self.revived(scope, key, row)?;
                 not_running(row)?;
-                let outputs = self.stored_outputs(scope, key).await?;
-                if let Some(known) = outputs.get(index) {
-                    return match equal(known, output) {
-                        true => Ok(Some(Resolved::Already)),
+                if is_erased(row) {
+                    return known(Resolved::Finished);
+                }
+                let mut outputs = self.stored_outputs(scope, key).await?;
+                if let Some(stored) = outputs.get(index) {
+                    return match equal(stored, output) {
+                        true => known(Resolved::Already),
                         false => conflict("the phase has another output"),
                     };
                 }
@@ -276,26 +327,28 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 waits_for(row, index, phase, &outputs)?;
                 // Only a completed row has nothing to bring back to life.
                 let Some(revived) = revived else {
-                    return Ok(Some(Resolved::Finished));
+                    return known(Resolved::Finished);
                 };
                 if let Found::Undecodable(because) = revived.found {
                     return Err(ResolveError::Undecodable(because));
                 }
                 // An output that the later phases could not read would be in their way for ever.
-                if !revived.request.reads(index, output, index + 1) {
+                if !revived.reads(index, output) {
                     return Err(ResolveError::OtherType);
                 }
-                if output.get().len() > self.settings.limits.outputs {
-                    return Err(ResolveError::NotStorable);
-                }
-                Ok(None)
+                outputs.push(phase.name, output.clone());
+                let encoded = self.encode_outputs(scope, key, &outputs).map_err(not_storable)?;
+                Ok(Weighed::News(Prepared::Outputs(encoded)))
             }
             ResolutionKind::NotExecuted { phase, attempt } => {
                 let (index, phase) = self.phase_of(row, phase)?;
                 self.revived(scope, key, row)?;
                 not_running(row)?;
                 if row.resolution.as_deref() == Some(&not_executed(phase, *attempt)) {
-                    return Ok(Some(Resolved::Already));
+                    return known(Resolved::Already);
+                }
+                if is_erased(row) {
+                    return conflict("the request is finished");
                 }
                 let outputs = self.stored_outputs(scope, key).await?;
                 if outputs.get(index).is_some() {
@@ -306,12 +359,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     return conflict("the request is in another attempt by now");
                 }
                 match row.status {
-                    Status::Unknown | Status::DeadLetter => Ok(None),
+                    Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
                     Status::Completed => conflict("the request is finished"),
                     // Nothing is known of its call, and nothing waits to be: the same call is made again.
                     _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
                     // Released after a failure that had no effect either.
-                    _ => Ok(Some(Resolved::Already)),
+                    _ => known(Resolved::Already),
                 }
             }
             ResolutionKind::Finish(reply) => {
@@ -325,17 +378,22 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 self.opens(scope, key, row)?;
                 match row.status {
                     Status::Completed if self.is_stored(scope, key, reply).await? => {
-                        Ok(Some(Resolved::Already))
+                        known(Resolved::Already)
                     }
                     Status::Completed => conflict("the request is finished with another reply"),
-                    _ => Ok(None),
+                    _ => {
+                        let encoded = self.encode_reply(scope, key, reply).map_err(not_storable)?;
+                        Ok(Weighed::News(Prepared::Reply(encoded)))
+                    }
                 }
             }
             ResolutionKind::Retry => {
                 not_running(row)?;
                 match row.status {
-                    Status::DeadLetter if row.open_intent.is_none() => Ok(None),
-                    Status::Pending | Status::FailedRetryable => Ok(Some(Resolved::Already)),
+                    Status::DeadLetter if row.open_intent.is_none() => {
+                        Ok(Weighed::News(Prepared::Nothing))
+                    }
+                    Status::Pending | Status::FailedRetryable => known(Resolved::Already),
                     Status::Completed => conflict("the request is finished"),
                     _ => conflict("the outcome of a call is unknown: say whether it was executed"),
                 }
@@ -398,6 +456,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     }
 }
 
+/// Whether what users gave is gone from it, the outputs included.
+fn is_erased(row: &KeyRow) -> bool {
+    row.status == Status::Completed && row.fingerprint == ERASED
+}
+
 fn not_running(row: &KeyRow) -> Result<(), ResolveError> {
     match row.status {
         Status::InProgress => Err(ResolveError::InProgress { retry_after: row.lease_left }),
@@ -431,27 +494,27 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     async fn settle(
         mut self,
         word: &ResolutionKind,
-        audit: Option<&AuditEntry>,
+        prepared: Prepared,
+        audit: Option<AuditEntry>,
     ) -> Result<bool, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
-        let settled = match word {
-            ResolutionKind::Executed { output, .. } => {
+        let mut settled = match (word, prepared) {
+            (ResolutionKind::Executed { .. }, Prepared::Outputs(outputs)) => {
                 let phase = next()?;
-                self.released_behind(phase, output.clone(), executed(phase))
+                self.released_behind(phase, outputs, executed(phase))
             }
-            ResolutionKind::NotExecuted { attempt, .. } => {
+            (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
+                self.finished_by(reply.clone(), stored, "finish".to_owned())
+            }
+            (ResolutionKind::NotExecuted { attempt, .. }, _) => {
                 let said = not_executed(next()?, *attempt);
-                Ok(self.released(said, Settles::WindowAndAttempts, Duration::ZERO))
+                self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
             }
-            ResolutionKind::Finish(reply) => self.finished_by(reply.clone(), "finish".to_owned()),
             // The calls that were made before were made: the window goes on (G11).
-            ResolutionKind::Retry => {
-                Ok(self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO))
-            }
+            _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
         };
-        let mut settled = settled.map_err(|_| ResolveError::NotStorable)?;
-        settled.audit = audit.cloned();
+        settled.audit = audit;
         let written = self.write(&settled).await?.is_some();
         if written {
             observe::resolved(self.definition.name, self.subject(), word.name(), word.phase());

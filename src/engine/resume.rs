@@ -83,10 +83,10 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             }
             (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
                 let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
-                run.leave_unknown(Some(phase), reason).await
+                run.found_unknown(phase, reason).await
             }
             (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
-                run.leave_unknown(Some(phase), WINDOW_PASSED).await
+                run.found_unknown(phase, WINDOW_PASSED).await
             }
             (_, Plan::GiveUp) => {
                 let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
@@ -222,6 +222,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             heartbeat: None,
             advanced: (row.since_advance, sent),
             forgiven_attempts: row.forgiven_attempts,
+            may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
             admission: None,

@@ -14,7 +14,7 @@ use crate::definition::{Definition, Phase, PhaseList, Phases};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
-use crate::store::{KeyRow, Store};
+use crate::store::{KeyRow, Status, Store};
 
 /// What this process can make of a row's stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,13 @@ impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
     /// Of a row whose values are of no matter.
     pub(super) fn nothing() -> Self {
         Self::undecodable(StrandedBecause::ParametersUndecodable)
+    }
+
+    /// Whether the later phases can read this as the output of the next one. What a type's `Deserialize` does
+    /// with it is the application's; one that panics has not read it.
+    pub(super) fn reads(&self, index: usize, output: &RawValue) -> bool {
+        let reads = || self.request.reads(index, output, index + 1);
+        catch_unwind(AssertUnwindSafe(reads)).unwrap_or(false)
     }
 
     fn undecodable(because: StrandedBecause) -> Self {
@@ -154,6 +161,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             Err(_) => Some(StrandedBecause::NewerForm),
             Ok(Err(because)) => Some(because),
             Ok(Ok(judged)) => match judged.revived.found {
+                // One that waits for an operator alone is not left to another build.
+                Found::Ready(Progress::Continues)
+                    if row.status == Status::Unknown && row.for_workers && judged.is_unasked() =>
+                {
+                    Some(StrandedBecause::NotAskedHere)
+                }
                 Found::Ready(Progress::Continues) => None,
                 Found::Ready(Progress::CallMayHaveBeenMade) => {
                     Some(StrandedBecause::CallMayHaveBeenMade)

@@ -220,6 +220,12 @@ impl Filter {
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {
+        // PostgreSQL's texts have no such character, and so nothing that is stored has.
+        let definition = self.definition.as_ref().map(|(name, _)| name);
+        let mut texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
+        if texts.any(|text| text.contains('\0')) {
+            return Err(OpsError::BadFilter("a text of a filter has no NUL character"));
+        }
         match self.page.unwrap_or(PAGE) {
             rows @ 1..=MAX_PAGE => Ok(rows),
             _ => Err(OpsError::BadFilter("a page has 1 to 1000 rows")),

@@ -119,16 +119,18 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         match what {
             What::Key => {}
             What::Parameters => {
-                let stored = core.store.params(&scope, &key, row.request_id).await?;
+                let given = core.store.given(&scope, &key, row.request_id).await?;
                 // Of an erased row there are none.
-                bytes = stored
+                bytes = given
+                    .map(|(params, _)| params)
                     .filter(|stored| !stored.is_empty())
                     .map(|stored| core.decode(&scope, &key, "params", stored))
                     .transpose()?;
             }
             What::Context => {
-                let stored = row.work.and_then(|work| work.context);
-                bytes = stored
+                let given = core.store.given(&scope, &key, row.request_id).await?;
+                bytes = given
+                    .and_then(|(_, context)| context)
                     .map(|stored| core.decode(&scope, &key, "context", stored))
                     .transpose()?;
             }

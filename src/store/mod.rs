@@ -234,14 +234,14 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &IdempotencyKey,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
-    /// The stored parameters of this life of the key, of a finished one too.
+    /// What the client gave in this life of the key, of a finished one too: parameters and context.
     #[doc(hidden)]
-    fn params(
+    fn given(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError>> + Send;
 
     /// How many keys of the scope, but for those of requests that had none, are not past their retention,
     /// counted up to `cap`.

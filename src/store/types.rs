@@ -398,6 +398,8 @@ pub struct Change<'a> {
     pub(crate) reason: Option<&'a str>,
     /// How many attempts are taken off the count against the cap.
     pub(crate) forgiven_attempts: u32,
+    /// The takeover was no attempt after all: nothing was called, and its number is the next attempt's.
+    pub(crate) was_no_attempt: bool,
     pub(crate) response: Option<&'a StoredResponse>,
     /// Of an operator's word: the audit row, written with it. What a phase commits has none.
     pub(crate) audit: Option<&'a AuditEntry>,

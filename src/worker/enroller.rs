@@ -217,7 +217,7 @@ impl<S: Store, A: Send + Sync + 'static> Enroller<S, A> {
         match self.engine.store().enrol(&row).await {
             Ok(is_ours) => Ok(is_ours.into()),
             Err(error) => {
-                let is_locked = error.is_from_server();
+                let is_locked = matches!(error, StoreError::Locked) || error.is_from_server();
                 self.watched.insert(row, Moment::now());
                 if is_locked { Ok(0) } else { Err(error) }
             }

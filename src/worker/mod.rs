@@ -28,6 +28,7 @@ mod rests;
 mod settlements;
 mod slots;
 mod supervisor;
+mod unasked;
 mod watched;
 
 use std::future::Future;

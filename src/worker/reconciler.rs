@@ -3,28 +3,36 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::future::join;
+
 use super::completer::Sweep;
 use super::dispatcher::Dispatcher;
 use super::requests::DueRequests;
-use super::{Stop, WorkerConfig, until_shutdown};
+use super::unasked::Unasked;
+use super::{Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;
-use crate::store::{Right, Store, StoreError};
+use crate::store::operators::OperatorStore;
+use crate::store::{Right, StoreError};
 
 /// Asks the `#[reconcile]` functions of requests whose outcome is unknown and that have rested for
 /// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after). *Executed*: its output is stored and
 /// the request goes on. *Not executed*: released, for a completer or a retry. *Still unknown*: later,
 /// with back-off; past the cap it is a dead letter, for an operator.
 ///
+/// What a build without the function has left to an operator, one that has it asks about, after as long a rest.
+///
 /// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
-pub struct Reconciler<S: Store, A: Send + Sync + 'static> {
+pub struct Reconciler<S: OperatorStore, A: Send + Sync + 'static> {
     requests: Dispatcher<DueRequests<S, A>>,
+    unasked: Unasked<S, A>,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
+impl<S: OperatorStore, A: Send + Sync + 'static> Reconciler<S, A> {
     /// A reconciler for the engine's requests.
     pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let source = DueRequests::new(engine, Right::Reconcile, Duration::ZERO);
-        Self { requests: Dispatcher::new(source, &config) }
+        let unasked = Unasked::new(engine, &config);
+        Self { requests: Dispatcher::new(source, &config), unasked }
     }
 
     /// Looks into what is due, from where the last call stopped: up to
@@ -33,6 +41,7 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
+        self.unasked.look(&Stop::default()).await?;
         self.requests.one_pass().await?;
         Ok(self.requests.source().take_swept())
     }
@@ -40,11 +49,12 @@ impl<S: Store, A: Send + Sync + 'static> Reconciler<S, A> {
     /// Looks into requests until `shutdown` is ready; what it has begun, it ends.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        until_shutdown(&stop, self.requests.forever(stop.set()), shutdown).await;
+        let asking = join(self.requests.forever(stop.set()), looks(&mut self.unasked, &stop));
+        until_shutdown(&stop, asking, shutdown).await;
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> std::fmt::Debug for Reconciler<S, A> {
+impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Reconciler<S, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reconciler").finish_non_exhaustive()
     }

@@ -12,7 +12,7 @@ use super::{Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::setting::SettingError;
-use crate::store::Store;
+use crate::store::operators::OperatorStore;
 use crate::task;
 
 /// The running workers of one engine. Dropped, they stop at their next step; [`shutdown`](Self::shutdown)
@@ -23,7 +23,7 @@ pub struct Workers {
     supervised: Vec<JoinHandle<()>>,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// Runs completer, reconciler and reaper on this node, and, where `config` has a sink, the
     /// enqueuer. Any number of nodes may do so; one that does makes every node's requests end (G17).
     ///

@@ -266,6 +266,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// commit was sent.
     pub(super) fn arrive(&mut self, transition: Transition, sent: Moment) -> ControlFlow<RoundEnd> {
         observe::committed(&transition.point);
+        if transition.intent.is_none() {
+            self.may_be_executed = None;
+        }
         self.advanced = (Duration::ZERO, sent);
         self.point = transition.point;
         match transition.finished {

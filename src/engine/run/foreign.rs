@@ -36,7 +36,6 @@ use crate::store::Store;
 const MOST_RENEWALS: u32 = 3;
 
 const TOO_SLOW: &str = "the store answers too late for a lease to be held";
-const TIME_LIMIT: &str = "the phase's time limit has passed";
 
 /// How the body of a foreign phase ended.
 enum Called {
@@ -93,8 +92,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let began = Moment::now();
         let (called, under_way) = self.call(index, phase, effect, &key).await?;
         observe::phase_took(self.definition.name, name, began.elapsed());
-        // Where the provider honours no key, whatever is not certain is unknown once the call began.
-        let uncertain = at_most_once && under_way;
+        // Where the provider honours no key, whatever is not certain is unknown once the call began: `release`
+        // sees to it.
+        self.may_be_executed = (at_most_once && under_way).then_some(name);
         let body = match called {
             Called::Ended(body) => body,
             Called::Lost => {
@@ -110,17 +110,13 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         #[cfg(feature = "fault-injection")]
         if crate::fault::at(name, Place::AfterCall).await == Some(Mode::AnswerLost) {
             let cause = FailureCause::Phase { phase: name, reason: "asked for" };
-            return match uncertain {
-                true => self.unknown(name, "asked for").await,
-                false => self.halt(cause, Some(Duration::ZERO)).await,
-            };
+            return self.halt(cause, Some(Duration::ZERO)).await;
         }
         match body {
-            Body::Reply(reply) => self.finish_foreign(phase, reply, uncertain).await,
+            Body::Reply(reply) => self.finish(phase, reply, None).await,
             Body::Output(output) => {
                 let transition = match self.after_output(phase, output) {
                     Ok(transition) => transition,
-                    Err(rule) if uncertain => return self.unknown(name, rule).await,
                     Err(rule) => {
                         return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
                     }
@@ -135,9 +131,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     None => Ok(Break(RoundEnd::Lost)),
                 }
             }
-            Body::Panicked if uncertain => self.unknown(name, "the phase panicked").await,
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
-            Body::TimedOut if uncertain => self.unknown(name, TIME_LIMIT).await,
             // It was dropped because of that: a call that it had begun may have arrived, and the provider
             // may have forgotten it by the time of another.
             Body::TimedOut if self.window_has_passed(effect) => {
@@ -146,16 +140,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Body::TimedOut => self.halt(timed_out(phase), None).await,
             Body::Failed(ForeignFailure::Unknown { reason }) => self.unknown(name, reason).await,
             Body::Failed(ForeignFailure::NotExecuted { reason, after }) => {
+                self.may_be_executed = None;
                 self.halt(FailureCause::Phase { phase: name, reason }, after).await
             }
             Body::Failed(ForeignFailure::Phase(failure)) => match failure {
-                PhaseFailure::Reject(reply) => self.finish_foreign(phase, reply, uncertain).await,
-                PhaseFailure::Retryable { reason, .. } if uncertain => {
-                    self.unknown(name, reason).await
-                }
-                PhaseFailure::Database(error) if uncertain => {
-                    self.unknown(name, error.kind()).await
-                }
+                PhaseFailure::Reject(reply) => self.finish(phase, reply, None).await,
                 PhaseFailure::Retryable { reason, after } => {
                     self.halt(FailureCause::Phase { phase: name, reason }, after).await
                 }
@@ -327,17 +316,5 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             self.lease.confirm(sent);
         }
         Ok(ours)
-    }
-
-    async fn finish_foreign(
-        &mut self,
-        phase: &'static Phase,
-        reply: Reply,
-        uncertain: bool,
-    ) -> PhaseEnd {
-        match self.finished_with(reply.clone()) {
-            Err(rule) if uncertain => self.unknown(phase.name, rule).await,
-            _ => self.finish(phase, reply, None).await,
-        }
     }
 }

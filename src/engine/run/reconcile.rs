@@ -61,7 +61,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             Reconciled::Executed(Step::Reply(reply)) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
-                match self.finish(phase, reply, None).await? {
+                let finished = match self.finished_with(reply) {
+                    Ok(finished) => finished,
+                    // What was executed is known, and cannot be told: never released (G2).
+                    Err(rule) => {
+                        return self.still_unknown(row, Some(phase.name), Some(rule)).await;
+                    }
+                };
+                let Some(sent) = self.write(&finished).await? else { return Ok(RoundEnd::Lost) };
+                match self.arrive(finished, sent) {
                     Break(ended) => Ok(ended),
                     Continue(()) => Ok(RoundEnd::Lost),
                 }

@@ -69,12 +69,15 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     /// Releases the row after a passing failure, with what is done so far, so that the next attempt
-    /// resumes at once.
+    /// resumes at once; leaves it unknown, where a call that is made at most once may have been executed.
     pub(in crate::engine) async fn release(
         &mut self,
         cause: FailureCause,
         after: Option<Duration>,
     ) -> Result<RoundEnd, CallError> {
+        if let Some(phase) = self.may_be_executed {
+            return self.leave_unknown(Some(phase), cause.reason()).await;
+        }
         let settings = &self.core.settings;
         let failures = self.failures();
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
@@ -128,7 +131,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     ) -> Result<RoundEnd, CallError> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
         let standing = self.standing(Status::DeadLetter, None);
-        self.leave_at(Transition { forgiven: 1, reason, ..standing }).await
+        self.leave_at(Transition { was_no_attempt: true, reason, ..standing }).await
     }
 
     /// Leaves the row to the phase's reconcile function; to an operator alone, where it has none. `intent`: the
@@ -138,13 +141,44 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         intent: Option<&str>,
         reason: &'static str,
     ) -> Result<RoundEnd, CallError> {
+        self.leave_unknown_as(intent, reason, false).await
+    }
+
+    /// Enters an outcome that waited for an operator in the index of due rows.
+    pub(in crate::engine) async fn ask_about(
+        &mut self,
+        phase: &str,
+    ) -> Result<RoundEnd, CallError> {
+        let hold = Some(self.reconcile_after(phase));
+        self.leave(Status::Unknown, Some(phase), hold, None).await
+    }
+
+    async fn leave_unknown_as(
+        &mut self,
+        intent: Option<&str>,
+        reason: &'static str,
+        was_no_attempt: bool,
+    ) -> Result<RoundEnd, CallError> {
         let phase = intent.unwrap_or_default();
         let hold = self.is_asked(phase).then(|| self.reconcile_after(phase));
-        let left = self.leave(Status::Unknown, intent, hold, Some(reason.into())).await?;
+        let standing = self.standing(Status::Unknown, hold);
+        let (intent, reason_is) = (intent.map(str::to_owned), Some(reason.into()));
+        let left = Transition { intent, reason: reason_is, was_no_attempt, ..standing };
+        let left = self.leave_at(left).await?;
         if matches!(left, RoundEnd::Outcome(_)) {
             observe::unknown(self.definition.name, self.subject(), phase, reason);
         }
         Ok(left)
+    }
+
+    /// Leaves a row as unknown at which this takeover has found what may have been called before. A word about
+    /// the attempt that called is about the last one (`Resolution::not_executed`), so the takeover is none.
+    pub(in crate::engine) async fn found_unknown(
+        &mut self,
+        phase: &str,
+        reason: &'static str,
+    ) -> Result<RoundEnd, CallError> {
+        self.leave_unknown_as(Some(phase), reason, true).await
     }
 
     /// Leaves the row to a reconcile function or an operator. `reason: None` leaves the reason that it has.

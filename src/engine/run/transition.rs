@@ -28,6 +28,8 @@ pub(in crate::engine) struct Transition {
     pub(super) reason: Option<Cow<'static, str>>,
     /// How many attempts are taken off the count against the cap.
     pub(super) forgiven: u32,
+    /// The takeover called nothing, so that it was no attempt.
+    pub(super) was_no_attempt: bool,
     pub(super) finished: Option<(Reply, StoredResponse)>,
     /// Of an operator's word.
     pub(in crate::engine) audit: Option<AuditEntry>,
@@ -46,6 +48,7 @@ impl Transition {
             settles: Settles::Nothing,
             reason: None,
             forgiven: 0,
+            was_no_attempt: false,
             finished: None,
             audit: None,
         }
@@ -63,6 +66,7 @@ impl Transition {
             settles: self.settles,
             reason: self.reason.as_deref(),
             forgiven_attempts: self.forgiven,
+            was_no_attempt: self.was_no_attempt,
             response: self.finished.as_ref().map(|(_, stored)| stored),
             audit: self.audit.as_ref(),
         }
@@ -141,14 +145,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Finished with `reply`.
     pub(super) fn finished_with(&self, reply: Reply) -> Result<Transition, Rule> {
         let stored = self.core.encode_reply(&self.holder.scope, &self.holder.key, &reply)?;
+        Ok(self.finished(reply, stored))
+    }
+
+    fn finished(&self, reply: Reply, stored: StoredResponse) -> Transition {
         if cfg!(debug_assertions) {
             let names = self.core.not_replayed(&reply);
             names.for_each(|name| observe::header_not_replayed(self.subject(), name));
         }
-        Ok(Transition {
+        Transition {
             finished: Some((reply, stored)),
             ..Transition::to(Status::Completed, FINISHED, None)
-        })
+        }
     }
 
     /// Where it stands, with the intent to make `phase`'s call.
@@ -188,15 +196,19 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
     }
 
-    /// Released behind `phase`, with the output that a webhook or an operator vouches for.
+    /// Released behind `phase`, with these outputs, the last of which a webhook or an operator vouches for.
     pub(in crate::engine) fn released_behind(
-        &mut self,
+        &self,
         phase: &Phase,
-        output: Box<RawValue>,
+        outputs: Vec<u8>,
         resolution: String,
-    ) -> Result<Transition, Rule> {
-        let behind = self.resumed_behind(phase, output, resolution)?;
-        Ok(Transition { status: Status::FailedRetryable, hold: Some(Duration::ZERO), ..behind })
+    ) -> Transition {
+        Transition {
+            outputs: Some(outputs),
+            resolution: Some(resolution),
+            settles: Settles::Attempts,
+            ..Transition::to(Status::FailedRetryable, phase.name, Some(Duration::ZERO))
+        }
     }
 
     /// Going on behind `phase`, with the output that its reconcile function vouches for.
@@ -210,13 +222,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         Ok(Transition { resolution: Some(resolution), settles: Settles::Attempts, ..behind })
     }
 
-    /// Finished with a reply that an operator vouches for.
+    /// Finished with a reply that an operator vouches for, as it is stored.
     pub(in crate::engine) fn finished_by(
         &self,
         reply: Reply,
+        stored: StoredResponse,
         resolution: String,
-    ) -> Result<Transition, Rule> {
-        let finished = self.finished_with(reply)?;
-        Ok(Transition { resolution: Some(resolution), settles: Settles::Attempts, ..finished })
+    ) -> Transition {
+        let settles = Settles::Attempts;
+        Transition { resolution: Some(resolution), settles, ..self.finished(reply, stored) }
     }
 }

@@ -535,18 +535,18 @@ impl Store for Memory {
         Ok(seen.and_then(|(row, _)| Some(row.outputs?.0)))
     }
 
-    async fn params(
+    async fn given(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
+    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
         let place = place_of(scope, key);
         let seen = self
-            .ask_again("read the parameters", |session| read_key(session, place).boxed())
+            .ask_again("read what was given", |session| read_key(session, place).boxed())
             .await?;
         let same_life = seen.filter(|(row, _)| row.request_id.uuid() == request_id);
-        Ok(same_life.map(|(row, _)| row.params.0))
+        Ok(same_life.map(|(row, _)| (row.params.0, row.context.map(|context| context.0))))
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {

@@ -147,6 +147,7 @@ pub(super) struct NextState {
     settles: Settles,
     reason: Option<String>,
     forgiven: i32,
+    no_attempt: bool,
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
     waits: Option<bool>,
     response: Option<StoredResponse>,
@@ -168,6 +169,7 @@ impl NextState {
             settles: change.settles,
             reason: change.reason.map(str::to_owned),
             forgiven: change.forgiven_attempts.cast_signed(),
+            no_attempt: change.was_no_attempt,
             waits: Some(change.waits()),
             response: change.response.cloned(),
         }
@@ -175,7 +177,7 @@ impl NextState {
 
     /// The same by the commit of a phase.
     pub(super) fn of_phase(change: &Change<'_>) -> Self {
-        Self { waits: None, forgiven: 0, ..Self::of(change) }
+        Self { waits: None, forgiven: 0, no_attempt: false, ..Self::of(change) }
     }
 
     fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
@@ -191,6 +193,7 @@ impl NextState {
             // Never more than there were: a reconciler's run is no attempt, and may be forgiven too.
             row.forgiven_attempts = row.attempts.min(row.forgiven_attempts + self.forgiven);
         }
+        row.attempts -= i32::from(self.no_attempt);
         row.run_after = match (self.due, self.lease) {
             (None, _) => None,
             // While it runs, the workers hear of it only once it is slow.
@@ -265,7 +268,7 @@ impl TakeOver {
         row.locked_until = Some(after(now, self.hold.lease));
         row.run_after = row.locked_until;
         row.expires_at = row.expires_at.max(after(now, self.hold.retention));
-        row.attempts += i32::from(self.right == Right::Free);
+        row.attempts += i32::from(self.right == Right::Free && row.open_intent.is_none());
         row.reconciles += i32::from(self.right == Right::Reconcile);
         if let Some(phases) = &self.phases {
             row.phases = phases.clone();

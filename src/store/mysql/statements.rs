@@ -247,8 +247,8 @@ statement! {
     },
     "UPDATE atomic_phases_keys SET lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
-    ", expires_at = GREATEST(expires_at, ", [NOW], " + ", retention_ms, "), attempts = attempts + ",
-    attempt, ", reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
+    ", expires_at = GREATEST(expires_at, ", [NOW], " + ", retention_ms, "), \
+     attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
     ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END, status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
@@ -284,7 +284,7 @@ statement! {
         due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        forgiven: i32, reason: Option<String>, waits: bool, token: i64, from: String,
+        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE ", [NOW], " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
@@ -293,7 +293,7 @@ statement! {
     " - 5000 THEN ", [NOW], " + ", due_ms, " END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", outcome, " THEN 0 ELSE reconciles END, \
      forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE LEAST(attempts, forgiven_attempts + ", forgiven, ") END, \
-     reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
+     attempts = attempts - ", no_attempt, ", reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
     ", response_headers = ", response_headers, ", response_body = ", response_body,
     ", status = ", status, ", recovery_point = ", to, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
@@ -315,6 +315,7 @@ impl Write {
             outcome: change.settles.outcome(),
             attempts: change.settles.attempts(),
             forgiven: change.forgiven_attempts.cast_signed(),
+            no_attempt: change.was_no_attempt.into(),
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
             response_status: change.response.map(|response| response.status.cast_signed()),

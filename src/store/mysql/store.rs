@@ -400,19 +400,19 @@ impl Store for Mysql {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn params(
+    async fn given(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let rows = ask_again!(self, "read the parameters", |conn| {
-            sql::Params {
+    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+        let rows = ask_again!(self, "read what was given", |conn| {
+            sql::Given {
                 scope: scope.as_str().to_owned(),
                 key: key.as_str().to_owned(),
                 request_id: request_id.as_bytes().to_vec(),
             }
-            .load::<Vec<u8>>(conn)
+            .load::<(Vec<u8>, Option<Vec<u8>>)>(conn)
         })?;
         Ok(rows.into_iter().next())
     }

@@ -340,14 +340,15 @@ statement! {
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, window: bool, outcome: bool, attempts: bool,
-        forgiven: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
+        forgiven: i32, no_attempt: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
         not_locked: NotLocked<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE (SELECT clock_timestamp()) END, resolution = coalesce(", resolution,
     ", resolution), reconciles = CASE WHEN ", outcome,
     " THEN 0 ELSE reconciles END, forgiven_attempts = CASE WHEN ", attempts,
-    " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven, ") END, reason = coalesce(", reason,
+    " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven,
+    ") END, attempts = attempts - ", no_attempt, ", reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, (SELECT clock_timestamp())) END", {guarded}, " AND ", {not_locked}
 }
@@ -362,6 +363,7 @@ impl<'a> Write<'a> {
             outcome: change.settles.outcome(),
             attempts: change.settles.attempts(),
             forgiven: change.forgiven_attempts.cast_signed(),
+            no_attempt: change.was_no_attempt.into(),
             reason: change.reason,
             waits: change.waits(),
             guarded: Guarded::new(guard),

@@ -824,15 +824,19 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn params(
+    async fn given(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let rows = ask_again!(self, "read the parameters", |conn| {
-            sql::Params { scope: scope.as_str(), key: key.as_str(), request_id }
-                .load::<Vec<u8>>(&mut conn)
+    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+        let rows = ask_again!(self, "read what was given", |conn| {
+            sql::Given { scope: scope.as_str(), key: key.as_str(), request_id }.load::<(
+                Vec<u8>,
+                Option<Vec<u8>>,
+            )>(
+                &mut conn
+            )
         })?;
         Ok(rows.into_iter().next())
     }

@@ -336,7 +336,7 @@ statement! {
      locked_until = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
      run_after = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
      expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
-     attempts = attempts + ", attempt, ", reconciles = reconciles + ", reconcile,
+     attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
     " THEN waiting_since END", {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
 }
@@ -471,9 +471,9 @@ statement! {
 
 statement! {
     /// The parameters alone, where the fingerprints of two requests differ.
-    Params<'a> for Pg, rows Binary,
+    Given<'a> for Pg, rows (Binary, Nullable<Binary>),
     { scope: &'a str, key: &'a str, request_id: Uuid },
-    "SELECT params FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id
 }
 

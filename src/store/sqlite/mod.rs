@@ -424,18 +424,20 @@ impl Store for Sqlite {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn params(
+    async fn given(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = sql::Params {
+    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+        let read = sql::Given {
             scope: scope.as_str().to_owned(),
             key: key.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),
         };
-        let rows = self.run("read the parameters", |conn| read.load::<Vec<u8>>(conn)).await?;
+        let rows = self
+            .run("read what was given", |conn| read.load::<(Vec<u8>, Option<Vec<u8>>)>(conn))
+            .await?;
         Ok(rows.into_iter().next())
     }
 
