@@ -28,7 +28,6 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{
     CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
-    Reply,
 };
 use crate::store::Store;
 
