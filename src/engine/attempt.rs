@@ -184,9 +184,10 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     async fn settled(&self, mut seen: Option<Option<KeySummary>>) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let row = match seen.take() {
-                Some(row) => row,
-                None => self.core.store.look(&self.scope, &self.key).await?,
+            let (row, is_assumed) = match seen.take() {
+                Some(None) => (None, !self.looks_first),
+                Some(row) => (row, false),
+                None => (self.core.store.look(&self.scope, &self.key).await?, false),
             };
             let end = match self.asked(row.as_ref()).await? {
                 Some(asked) => {
@@ -197,6 +198,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             };
             let end = match end {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
+                // What the row of a key says that was wrongly expected to be new comes before why nothing
+                // was begun (G8, G9).
+                RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_assumed => {
+                    match self.core.store.look(&self.scope, &self.key).await? {
+                        Some(row) => RoundEnd::Found(row),
+                        None => RoundEnd::Outcome(failed),
+                    }
+                }
                 end => end,
             };
             match end {

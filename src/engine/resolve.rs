@@ -417,12 +417,16 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
-    /// A process whose codec has another secret would seal the reply so that no other can open it.
+    /// A process whose codec has another secret would seal the reply so that no other can open it; one that has
+    /// none of the application's code would not seal it at all.
     fn opens(&self, scope: &Scope, key: &IdempotencyKey, row: &KeyRow) -> Result<(), ResolveError> {
-        if let Some(work) = &row.work {
-            self.open(scope, key, work)?;
+        let Some(work) = &row.work else { return Ok(()) };
+        let plain = self.open(scope, key, work)?;
+        let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(&plain.params).is_ok();
+        match self.has_no_code() && !is_json() {
+            true => Err(ResolveError::NotKnownHere(StrandedBecause::Sealed)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {

@@ -137,6 +137,15 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
         let refused = admin(&engine).list(Filter::new().page(rows)).await;
         assert!(matches!(refused, Err(OpsError::BadFilter(_))), "{refused:?}");
     }
+    let filters = [
+        Filter::new().reason("\0"),
+        Filter::new().phase("\0"),
+        Filter::new().definition("\0", None),
+    ];
+    for filter in filters {
+        let refused = admin(&engine).list(filter).await;
+        assert!(matches!(refused, Err(OpsError::BadFilter(_))), "{refused:?}");
+    }
 }
 
 async fn a_cursor_neither_skips_nor_repeats_while_rows_move<S: TestDb + OperatorStore>(db: S) {

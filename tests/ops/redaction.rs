@@ -64,6 +64,15 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     assert!(shown(What::Context).await.json.unwrap().contains("context-canary"));
     assert!(shown(What::Outputs).await.json.unwrap().contains("params-canary"));
     assert!(shown(What::Reply).await.reply.is_none());
+    // Of a finished request too, as long as it is stored.
+    let call = engine.call(&scope(), &support_key("over"), book(20)).context(&"context-canary");
+    finished(call.await);
+    let over = ops.find(&scope(), &support_key("over")).await.unwrap();
+    let context = ops.reveal(over.request_id, What::Context, "ticket 7").await.unwrap();
+    assert_eq!(context.json.as_deref(), Some("\"context-canary\""));
+    ops.erase(over.request_id, &over.version, "ticket 7").await.unwrap_err();
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    let _ = ops.erase(over.request_id, &over.version, "ticket 7").await.unwrap();
     let finished = Filter::new().states([atomic_phases::ops::State::Finished]);
     let finished = ops.list(finished).await.unwrap().rows;
     // Erased above, if its jobs let it be.

@@ -6,7 +6,7 @@
 use crate::support::work::Inbox;
 use crate::support::*;
 use atomic_phases::codec::EncryptingCodec;
-use atomic_phases::engine::{Resolution, ResolveError};
+use atomic_phases::engine::{Resolution, ResolveError, Resolved, StrandedBecause};
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{CallError, Outcome, Reply, Scope};
 
@@ -16,6 +16,7 @@ on_every_store! {
     a_key_is_replaced_while_requests_are_under_way,
     plain_rows_are_read_while_encryption_is_introduced,
     g14_with_another_key_the_row_is_left_alone,
+    a_process_without_the_codec_ends_no_sealed_request,
     values_that_were_swapped_or_altered_are_found_out_and_have_no_effect,
     a_staged_job_that_was_moved_or_altered_is_not_delivered,
     g18_a_staged_job_is_not_delivered_with_the_arguments_of_another_of_its_request,
@@ -150,6 +151,28 @@ async fn g14_with_another_key_the_row_is_left_alone<S: TestDb>(db: S) {
 type At<'a> = (&'a str, &'a str, &'a str);
 
 /// Copies one value over another.
+/// As an operator's command line is on a database alone: its reply would be stored in the clear, and no node
+/// could open it.
+async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
+    let app = App::default();
+    let sealing = sealing(&db, &app, &ONE);
+    let request = troubled(Trouble::UnknownForeign);
+    let told = sealing.call(&scope(), &key("k"), request).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    let without_code = atomic_phases::Engine::builder(db.clone()).build().unwrap();
+    let close = || Resolution::finish(Reply::text(200, "by hand"));
+    let refused = without_code.resolve(&scope(), &key("k"), close()).await;
+    let sealed = StrandedBecause::Sealed;
+    assert!(
+        matches!(refused, Err(ResolveError::NotKnownHere(why)) if why == sealed),
+        "{refused:?}"
+    );
+    let taken = sealing.resolve(&scope(), &key("k"), close()).await;
+    assert!(matches!(taken, Ok(Resolved::Applied)), "{taken:?}");
+    let told = sealing.call(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;
+    assert_eq!(finished(told).reply.bytes(), b"by hand");
+}
+
 async fn copy<S: TestDb>(db: &S, from: At<'_>, to: At<'_>) {
     let row = |at: At<'_>| format!("scope = '{}' AND idempotency_key = '{}'", at.0, at.1);
     let value = format!("SELECT {} FROM atomic_phases_keys WHERE {}", from.2, row(from));

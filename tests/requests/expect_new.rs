@@ -8,6 +8,7 @@ use atomic_phases::{CallError, Outcome};
 
 on_every_store! {
     g10_a_wrong_hint_is_answered_as_no_hint,
+    g8_g9_a_wrong_hint_is_answered_by_the_row_also_where_the_first_phase_fails,
     g10_of_many_who_expect_a_new_key_one_runs,
     g16_a_replay_with_the_hint_counts_against_no_quota,
     g12_a_hint_survives_the_death_of_every_connection,
@@ -58,6 +59,27 @@ async fn g10_a_wrong_hint_is_answered_as_no_hint<S: TestDb>(db: S) {
     assert!(matches!(second, Ok(Outcome::InProgress { .. })), "{second:?}");
     in_the_call.send(()).unwrap();
     assert!(!finished(running.await.unwrap()).replayed);
+}
+
+/// A request that was finished has not failed by now, and another request under its key is a mismatch.
+async fn g8_g9_a_wrong_hint_is_answered_by_the_row_also_where_the_first_phase_fails<S: TestDb>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    for form in [Form::InTurn, Form::AsOne] {
+        let at = key(&format!("{form:?}"));
+        let first = finished(engine.call(&scope(), &at, form.parcel(Trouble::None)).await);
+        for trouble in [Trouble::RetryFirst, Trouble::PanicFirst] {
+            let again = engine.call(&scope(), &at, form.parcel(trouble)).expect_new().await;
+            assert_eq!(finished(again).reply, first.reply);
+            let another = Parcel { weight: 4, ..form.parcel(trouble) };
+            let another = engine.call(&scope(), &at, another).expect_new().await;
+            assert!(matches!(another, Ok(Outcome::Mismatch)), "{another:?}");
+        }
+        let new = key(&format!("new-{form:?}"));
+        let failed = engine.call(&scope(), &new, form.parcel(Trouble::RetryFirst)).expect_new();
+        assert!(matches!(failed.await, Ok(Outcome::Failed { .. })));
+    }
 }
 
 async fn g10_of_many_who_expect_a_new_key_one_runs<S: TestDb>(db: S) {

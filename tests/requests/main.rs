@@ -13,3 +13,4 @@ mod fingerprint;
 mod quota;
 mod resolve;
 mod resume;
+mod words;

@@ -347,6 +347,10 @@ async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
     }
     assert_eq!(app.provider.calls().len(), 1);
     assert_eq!(db.text("SELECT open_intent FROM atomic_phases_keys").await, "charged");
+    // The attempt that found the window passed called nothing: the last call is the first attempt's.
+    let word = Resolution::not_executed("charged", 1);
+    let told = engine.resolve(&scope(), &key("k"), word).await;
+    assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
 }
 
 async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
+use atomic_phases::ops::OperatorStore;
 #[cfg(feature = "mysql")]
 use atomic_phases::store::MysqlConn;
 use atomic_phases::{Batch, Postgres, Sqlite, Store, Tx};
@@ -99,7 +100,7 @@ pub fn phase_order() -> String {
     format!("INSERT INTO phase_order VALUES {}", rows.join(","))
 }
 
-pub trait TestDb: Store {
+pub trait TestDb: OperatorStore {
     /// A store on a new database, migrated, with the tests' tables and triggers.
     fn fresh() -> impl Future<Output = Self> + Send;
     /// Another store on the same database, as another process would open it.

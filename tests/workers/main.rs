@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asked_later;
 mod bulk_jobs;
 mod fair_workers;
 mod groups;

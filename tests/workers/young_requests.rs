@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::store::Status;
 use atomic_phases::worker::Completer;
+use diesel_async::SimpleAsyncConnection;
 
 on_both_stores! {
     g17_a_young_request_is_found_between_two_full_sweeps,
@@ -58,11 +60,65 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     assert_eq!(app.provider.effects(), 1);
 }
 
+/// The statements by which a transaction holds a row, and none of the others.
+trait LocksRows: TestDb {
+    fn lock(&self, key: &str) -> impl Future<Output = impl Send> + Send;
+}
+
+impl LocksRows for atomic_phases::Postgres {
+    async fn lock(&self, key: &str) -> impl Send {
+        let mut holder = crate::support::db::pg(&crate::support::db::url_of(self)).await;
+        holder.batch_execute(&format!("BEGIN; {}", locking(key))).await.unwrap();
+        holder
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl LocksRows for atomic_phases::Mysql {
+    async fn lock(&self, key: &str) -> impl Send {
+        let mut holder = self.connection().await.unwrap();
+        holder.batch_execute("START TRANSACTION").await.unwrap();
+        holder.batch_execute(&locking(key)).await.unwrap();
+        holder
+    }
+}
+
+fn locking(key: &str) -> String {
+    format!("SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = '{key}' FOR UPDATE")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_postgres() {
+    a_locked_row_is_in_nobodys_way(<atomic_phases::Postgres as TestDb>::fresh().await).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_mariadb() {
+    a_locked_row_is_in_nobodys_way(<atomic_phases::Mysql as TestDb>::fresh().await).await;
+}
+
+async fn a_locked_row_is_in_nobodys_way<S: LocksRows>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    // Both die young: no index of due rows has them.
+    for name in ["locked", "free"] {
+        dies_in_its_call(&engine, name, notify(Trouble::None)).await;
+    }
+    db.let_leases_expire().await;
+    let holder = db.lock("locked").await;
+    let swept = Completer::new(&engine, config()).run_once().await.unwrap();
+    assert_eq!(swept.unknown, 1, "{swept:?}");
+    assert_eq!(status(&engine, "free").await.status, Status::Unknown);
+    assert_eq!(status(&engine, "locked").await.status, Status::InProgress);
+    drop(holder);
+}
+
 #[cfg(feature = "simulation")]
 mod simulated {
     use super::*;
     use atomic_phases::simulation::{Database, Memory, simulate};
-    use atomic_phases::{store::Status, worker::WorkerConfig};
+    use atomic_phases::worker::WorkerConfig;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

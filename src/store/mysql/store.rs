@@ -407,7 +407,7 @@ impl Store for Mysql {
         request_id: Uuid,
     ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
         let rows = ask_again!(self, "read what was given", |conn| {
-            sql::Given {
+            sql::ParamsAndContext {
                 scope: scope.as_str().to_owned(),
                 key: key.as_str().to_owned(),
                 request_id: request_id.as_bytes().to_vec(),

@@ -82,7 +82,7 @@ statement! {
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
      run_after = clock.now + given.lease_ms * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
-     attempts = attempts + 1, phases = coalesce(given.of_phases, phases), waiting_since = NULL \
+     attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = NULL \
      FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens, ", ", statuses, ", ", points, ", ",
     phases, ", ", leases_ms, ", ", retentions_ms, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
      token, of_status, stands_at, of_phases, lease_ms, retention_ms, number), \

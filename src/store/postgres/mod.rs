@@ -830,14 +830,11 @@ impl<P: Pool> Store for Postgres<P> {
         key: &IdempotencyKey,
         request_id: Uuid,
     ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
-        let rows = ask_again!(self, "read what was given", |conn| {
-            sql::Given { scope: scope.as_str(), key: key.as_str(), request_id }.load::<(
-                Vec<u8>,
-                Option<Vec<u8>>,
-            )>(
-                &mut conn
-            )
-        })?;
+        let rows =
+            ask_again!(self, "read what was given", |conn| {
+                sql::ParamsAndContext { scope: scope.as_str(), key: key.as_str(), request_id }
+                    .load::<(Vec<u8>, Option<Vec<u8>>)>(&mut conn)
+            })?;
         Ok(rows.into_iter().next())
     }
 

@@ -471,7 +471,7 @@ statement! {
 
 statement! {
     /// The parameters alone, where the fingerprints of two requests differ.
-    Given<'a> for Pg, rows (Binary, Nullable<Binary>),
+    ParamsAndContext<'a> for Pg, rows (Binary, Nullable<Binary>),
     { scope: &'a str, key: &'a str, request_id: Uuid },
     "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id

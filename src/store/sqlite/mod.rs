@@ -430,7 +430,7 @@ impl Store for Sqlite {
         key: &IdempotencyKey,
         request_id: Uuid,
     ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
-        let read = sql::Given {
+        let read = sql::ParamsAndContext {
             scope: scope.as_str().to_owned(),
             key: key.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),

@@ -486,7 +486,7 @@ statement! {
 
 statement! {
     /// The parameters alone, where the fingerprints of two requests differ.
-    Given for Db, rows (Binary, Nullable<Binary>),
+    ParamsAndContext for Db, rows (Binary, Nullable<Binary>),
     { scope: String, key: String, request_id: Vec<u8> },
     "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id

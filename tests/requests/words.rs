@@ -1,0 +1,257 @@
+//! Words about outcomes, and what a process that dies, a caller that goes away, or a codec that fails makes of
+//! them: nothing is half written, a true word is taken, and what may have been executed is not called again.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use atomic_phases::codec::{Codec, CodecError, Place};
+use atomic_phases::engine::{Resolution, ResolveError, Resolved};
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::store::Status;
+use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::support::work::*;
+use crate::support::*;
+
+on_every_store! {
+    a_word_that_cannot_be_stored_changes_nothing,
+    a_word_about_the_attempt_that_called_is_taken_after_a_crash,
+    a_word_about_the_attempt_that_called_is_taken_at_the_cap,
+    a_word_whose_caller_goes_away_is_written,
+    a_webhook_behind_an_erasure_is_told_that_the_request_has_finished,
+    an_output_whose_type_panics_is_of_another_type,
+    g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored,
+    g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored,
+}
+
+async fn an_unknown_outcome<S: TestDb>(engine: &TestEngine<S>, name: &str) -> u32 {
+    let told = engine.call(&scope(), &key(name), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    status(engine, name).await.attempt
+}
+
+async fn a_word_that_cannot_be_stored_changes_nothing<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let attempt = an_unknown_outcome(&engine, "k").await;
+    let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
+    let two_lines = Reply::text(200, "by hand").header("location", "/rides/1\nx: y");
+    // Under the cap of all outputs, 1 MiB, by itself, and over it with those that are there.
+    let large = Charge { id: "effect-1".into(), padding: "x".repeat((1 << 20) - 50) };
+    for word in [Resolution::finish(two_lines), Resolution::executed("notified", &large).unwrap()] {
+        let before = db.text("SELECT lease_token || ' ' || attempts FROM atomic_phases_keys").await;
+        let refused = say(word).await;
+        assert!(matches!(refused, Err(ResolveError::NotStorable)), "{refused:?}");
+        assert_eq!(status(&engine, "k").await.status, Status::Unknown);
+        let after = db.text("SELECT lease_token || ' ' || attempts FROM atomic_phases_keys").await;
+        assert_eq!(after, before);
+    }
+    let next = say(Resolution::not_executed("notified", attempt)).await;
+    assert!(matches!(next, Ok(Resolved::Applied)), "{next:?}");
+}
+
+async fn a_word_about_the_attempt_that_called_is_taken_after_a_crash<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
+    // Nor does a process that dies as soon as it has taken the row over make another attempt of it.
+    for _ in 0..2 {
+        db.let_time_pass().await;
+        let row = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
+        assert_eq!(row.attempt, 1);
+        assert_eq!(completed(&engine).await.unknown, 1);
+        db.sql("UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = created_at, run_after = created_at").await;
+    }
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1);
+    assert_eq!(app.provider.effects(), 1, "no other call was made");
+    let word = engine.resolve(&scope(), &key("k"), Resolution::not_executed("notified", 1)).await;
+    assert!(matches!(word, Ok(Resolved::Applied)), "{word:?}");
+}
+
+async fn a_word_about_the_attempt_that_called_is_taken_at_the_cap<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
+    dies_in_its_call(&engine, "k", book(20)).await;
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.dead_letters, 1);
+    let word = engine.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
+    assert!(matches!(word, Ok(Resolved::Applied)), "{word:?}");
+}
+
+/// hyper drops a handler's future with its connection, and a webhook is written in two commits.
+async fn a_word_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    for number in 0..12 {
+        let name = format!("k{number}");
+        let attempt = an_unknown_outcome(&engine, &name).await;
+        let say = || {
+            let (engine, key) = (engine.clone(), key(&name));
+            let word = Resolution::not_executed("notified", attempt);
+            async move { engine.resolve(&scope(), &key, word).await }
+        };
+        // Dropped after so many steps.
+        let mut saying = Box::pin(say());
+        for _ in 0..=number / 2 {
+            let polled = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(saying.as_mut().poll(context).is_ready())
+            });
+            if polled.await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(saying);
+        until(async || status(&engine, &name).await.status != Status::InProgress).await;
+        let again = say().await;
+        assert!(matches!(again, Ok(Resolved::Applied | Resolved::Already)), "{name}: {again:?}");
+        assert_eq!(status(&engine, &name).await.status, Status::FailedRetryable);
+    }
+}
+
+async fn a_webhook_behind_an_erasure_is_told_that_the_request_has_finished<S: TestDb>(db: S) {
+    let engine = engine(&db, &App::new(Provider::that_ignores_keys()));
+    finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    let charge = Charge { id: "effect-1".into(), padding: String::new() };
+    let word = Resolution::executed("notified", &charge).unwrap();
+    let told = engine.resolve(&scope(), &key("k"), word).await;
+    assert!(matches!(told, Ok(Resolved::Finished)), "{told:?}");
+    let denied = Resolution::not_executed("notified", 1);
+    let denied = engine.resolve(&scope(), &key("k"), denied).await;
+    assert!(matches!(denied, Err(ResolveError::Conflict(_))), "{denied:?}");
+}
+
+/// An amount whose type panics at what it does not like.
+#[derive(Serialize)]
+struct Cents(i64);
+
+impl<'de> Deserialize<'de> for Cents {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let cents = i64::deserialize(from)?;
+        assert!(cents >= 0, "an amount is not negative");
+        Ok(Self(cents))
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Pay;
+
+#[atomic_phases(name = "pay", version = 1)]
+impl<Db: TestDb> Pay {
+    #[phase(foreign(idempotent))]
+    async fn paid(&self, call: ForeignCall) -> PhaseResult<Cents, ForeignError> {
+        call.make(async |_| Err(ForeignError::unknown("asked for"))).await
+    }
+
+    #[phase]
+    async fn answered(&self, _tx: &mut Tx<'_, Db>, paid: &Cents) -> PhaseResult<Reply> {
+        Ok(Reply::text(200, paid.0.to_string()))
+    }
+}
+
+async fn an_output_whose_type_panics_is_of_another_type<S: TestDb>(db: S) {
+    let engine = Engine::builder(db).register::<Pay>().build().unwrap();
+    let told = engine.call(&scope(), &key("k"), Pay).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    let word = Resolution::executed("paid", &-1).unwrap();
+    let told = engine.resolve(&scope(), &key("k"), word).await;
+    assert!(matches!(told, Err(ResolveError::OtherType)), "{told:?}");
+}
+
+/// A codec whose key service is away when the reply with one of these numbers is sealed.
+#[derive(Clone)]
+struct Away(Arc<AtomicU32>, &'static [u32]);
+
+impl Codec for Away {
+    fn encode<'v>(&self, at: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        let is_away =
+            at.column == "response_body" && self.1.contains(&self.0.fetch_add(1, Ordering::SeqCst));
+        if is_away { Err(CodecError("the key service is away")) } else { Ok(plain) }
+    }
+
+    fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(stored)
+    }
+}
+
+/// A call that is made at most once, and whose answer is the reply.
+#[derive(Clone, Serialize, Deserialize)]
+struct Errand;
+
+#[atomic_phases(name = "errand", version = 1)]
+impl<Db: TestDb> Errand {
+    #[phase]
+    async fn noted(&self, _tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        Ok(())
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn ran(&self, call: ForeignCall, app: &App) -> PhaseResult<Reply, ForeignError> {
+        let run = async |key: DerivedKey| {
+            Ok::<_, ForeignError>(app.provider.call(key.as_str(), "errand").await)
+        };
+        Ok(Reply::text(200, call.make(run).await?))
+    }
+
+    #[reconcile(ran)]
+    async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Reply>> {
+        Ok(match app.provider.search(key.as_str()) {
+            None => Reconciled::StillUnknown,
+            Some(None) => Reconciled::NotExecuted,
+            Some(Some(id)) => Reconciled::Executed(Reply::text(200, id)),
+        })
+    }
+}
+
+fn running<S: TestDb>(db: &S, app: &App, away: &'static [u32]) -> TestEngine<S> {
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Errand>();
+    let builder = builder.codec(Away(Arc::default(), away));
+    builder.lease(Duration::from_secs(60)).build().unwrap()
+}
+
+/// Everything that could move the request on, until it has finished.
+async fn driven_on<S: TestDb>(db: &S, engine: &TestEngine<S>) {
+    for _ in 0..3 {
+        db.let_time_pass().await;
+        reconciled(engine).await;
+        db.let_time_pass().await;
+        completed(engine).await;
+    }
+    let ended = status(engine, "k").await;
+    assert_eq!(engine.app().provider.effects(), 1, "{ended:?}");
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+}
+
+async fn g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored<
+    S: TestDb,
+>(
+    db: S,
+) {
+    for away in [&[0][..], &[1], &[0, 1]] {
+        let app = App::new(Provider::that_ignores_keys());
+        app.provider.answer_searches();
+        let engine = running(&db, &app, away);
+        let _ = engine.call(&scope(), &key("k"), Errand).await;
+        driven_on(&db, &engine).await;
+        db.sql("DELETE FROM atomic_phases_keys").await;
+    }
+}
+
+async fn g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::new(Provider::that_ignores_keys());
+    app.provider.answer_searches();
+    let engine = running(&db, &app, &[0]);
+    dies_in_its_call(&engine, "k", Errand).await;
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1);
+    driven_on(&db, &engine).await;
+}
