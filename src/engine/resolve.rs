@@ -310,7 +310,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 let (index, phase) = self.phase_of(row, phase)?;
                 let revived = self.revived(scope, key, row)?;
                 not_running(row)?;
-                if is_erased(row) {
+                if is_erased(row) && !mutated!(RefuseBehindErasure) {
                     return known(Resolved::Finished);
                 }
                 let mut outputs = self.stored_outputs(scope, key).await?;
@@ -332,13 +332,19 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 if let Found::Undecodable(because) = revived.found {
                     return Err(ResolveError::Undecodable(because));
                 }
-                // An output that the later phases could not read would be in their way for ever.
-                if !revived.reads(index, output) {
+                // An output that the later phases could not read would be in their way for ever; and the last
+                // phase has no output: what it ends with is a reply, for `Resolution::finish`.
+                let is_last = index + 1 == self.phases_of(row)?.len();
+                if is_last || !revived.reads(index, output) {
                     return Err(ResolveError::OtherType);
                 }
                 outputs.push(phase.name, output.clone());
-                let encoded = self.encode_outputs(scope, key, &outputs).map_err(not_storable)?;
-                Ok(Weighed::News(Prepared::Outputs(encoded)))
+                match self.encode_outputs(scope, key, &outputs) {
+                    Err(_) if mutated!(EncodeBehindTakeOver) => {
+                        Ok(Weighed::News(Prepared::Nothing))
+                    }
+                    encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(not_storable)?))),
+                }
             }
             ResolutionKind::NotExecuted { phase, attempt } => {
                 let (index, phase) = self.phase_of(row, phase)?;
@@ -429,10 +435,13 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
-    fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
+    fn phases_of(&self, row: &KeyRow) -> Result<&'static [Phase], ResolveError> {
         let entry = self.registry.find(&row.definition, row.version);
-        let phases = entry.map_err(ResolveError::NotKnownHere)?.definition.phases;
-        let mut phases = phases.iter().enumerate();
+        Ok(entry.map_err(ResolveError::NotKnownHere)?.definition.phases)
+    }
+
+    fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
+        let mut phases = self.phases_of(row)?.iter().enumerate();
         phases.find(|(_, phase)| phase.is_called(name)).ok_or(ResolveError::NotThatPhase)
     }
 
@@ -510,6 +519,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
                 self.finished_by(reply.clone(), stored, "finish".to_owned())
+            }
+            // Nothing was encoded.
+            (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {
+                return Err(ResolveError::NotStorable);
             }
             (ResolutionKind::NotExecuted { attempt, .. }, _) => {
                 let said = not_executed(next()?, *attempt);

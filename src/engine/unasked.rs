@@ -18,7 +18,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
         &self,
         stop: impl Fn() -> bool,
     ) -> Result<(), StoreError> {
-        if !self.core.asks_about_anything() {
+        if !self.core.asks_about_anything() || mutated!(NeverAskedLater) {
             return Ok(());
         }
         let walk = Walk::Waiting;

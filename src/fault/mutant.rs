@@ -58,6 +58,23 @@ pub enum Mutant {
     /// A call is over by the time limit of the build that asks about it, and not by that of the one which
     /// began it (G2).
     OwnTimeLimit,
+    /// An acceptance whose commit got no answer, or failed, is told as accepted (G8).
+    AcceptedUnwritten,
+    /// A replay comes without the headers that are stored with its reply (G8).
+    ReplayWithoutHeaders,
+    /// A request is released behind a call that is made at most once and may have been executed (G2).
+    ReleaseExecuted,
+    /// The same where a reconcile function said that it was, and its reply cannot be stored (G2).
+    ReleaseReconciled,
+    /// The takeover that finds an intent counts as an attempt, so that a word about the one that called comes
+    /// to nothing (G17).
+    CountIntentFound,
+    /// A word that cannot be stored has taken the row by then (G17).
+    EncodeBehindTakeOver,
+    /// A word about a call of a request that is erased is told that the request does not wait for it (G17).
+    RefuseBehindErasure,
+    /// An outcome that a build without a reconcile function left is asked about by none that has it (G17).
+    NeverAskedLater,
 }
 
 impl Mutant {
@@ -91,11 +108,20 @@ impl Mutant {
             Self::CallWithoutLease,
             Self::WindowFromRelease,
             Self::OwnTimeLimit,
+            Self::AcceptedUnwritten,
+            Self::ReplayWithoutHeaders,
+            Self::ReleaseExecuted,
+            Self::ReleaseReconciled,
+            Self::CountIntentFound,
+            Self::EncodeBehindTakeOver,
+            Self::RefuseBehindErasure,
+            Self::NeverAskedLater,
         ]
     }
 
-    /// Whether it shows in time, or beside other requests, and not in one request by itself: such a one
-    /// is for the simulation (`docs/simulation.md`), and not for the explorer.
+    /// Whether it shows in time, beside other requests, by a webhook or with a codec that fails, and not in
+    /// one request by itself: such a one is for the simulation (`docs/simulation.md`), and not for the
+    /// explorer.
     #[must_use]
     pub fn needs_simulation(self) -> bool {
         matches!(
@@ -111,6 +137,14 @@ impl Mutant {
                 | Self::NoShare
                 | Self::WindowFromRelease
                 | Self::OwnTimeLimit
+                | Self::AcceptedUnwritten
+                | Self::ReplayWithoutHeaders
+                | Self::ReleaseExecuted
+                | Self::ReleaseReconciled
+                | Self::CountIntentFound
+                | Self::EncodeBehindTakeOver
+                | Self::RefuseBehindErasure
+                | Self::NeverAskedLater
         )
     }
 

@@ -131,6 +131,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) async fn accept(mut self, row: &NewRow<'_>) -> Result<RoundEnd, CallError> {
         let pending = self.pending();
         Ok(match self.create(row, pending).await? {
+            Break(RoundEnd::Restart(_)) if mutated!(AcceptedUnwritten) => {
+                RoundEnd::Outcome(Outcome::Accepted)
+            }
             Break(end) => end,
             ControlFlow::Continue(()) => {
                 self.core.wakeups.accepted.notify_one();

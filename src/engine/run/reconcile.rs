@@ -63,6 +63,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 observe::reconciled(self.definition.name, phase.name, "executed");
                 let finished = match self.finished_with(reply) {
                     Ok(finished) => finished,
+                    Err(rule) if mutated!(ReleaseReconciled) => {
+                        let cause = FailureCause::Misuse { phase: phase.name, rule };
+                        return self.release(cause, None).await;
+                    }
                     // What was executed is known, and cannot be told: never released (G2).
                     Err(rule) => {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;

@@ -75,7 +75,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         cause: FailureCause,
         after: Option<Duration>,
     ) -> Result<RoundEnd, CallError> {
-        if let Some(phase) = self.may_be_executed {
+        if let Some(phase) = self.may_be_executed.filter(|_| !mutated!(ReleaseExecuted)) {
             return self.leave_unknown(Some(phase), cause.reason()).await;
         }
         let settings = &self.core.settings;

@@ -168,6 +168,12 @@ impl<'a> KeyState<'a> {
         self.0.attempts
     }
 
+    /// How often its reconcile function was asked.
+    #[must_use]
+    pub fn reconciles(&self) -> i32 {
+        self.0.reconciles
+    }
+
     /// When a finished key stops to replay.
     #[must_use]
     pub fn expires_at(&self) -> DateTime<Utc> {
@@ -179,6 +185,12 @@ impl<'a> KeyState<'a> {
     pub fn response(&self) -> Option<(i16, Option<&'a [u8]>)> {
         let body = self.0.response_body.as_ref().map(|body| body.0.as_slice());
         self.0.response_status.map(|status| (status, body))
+    }
+
+    /// The headers of the stored reply, as they are stored: names and values, in JSON.
+    #[must_use]
+    pub fn response_headers(&self) -> Option<&'a [u8]> {
+        self.0.response_headers.as_ref().map(|headers| headers.0.as_slice())
     }
 }
 

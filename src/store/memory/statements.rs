@@ -268,7 +268,8 @@ impl TakeOver {
         row.locked_until = Some(after(now, self.hold.lease));
         row.run_after = row.locked_until;
         row.expires_at = row.expires_at.max(after(now, self.hold.retention));
-        row.attempts += i32::from(self.right == Right::Free && row.open_intent.is_none());
+        let found_none = row.open_intent.is_none() || mutated!(CountIntentFound);
+        row.attempts += i32::from(self.right == Right::Free && found_none);
         row.reconciles += i32::from(self.right == Right::Reconcile);
         if let Some(phases) = &self.phases {
             row.phases = phases.clone();

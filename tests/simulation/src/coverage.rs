@@ -94,7 +94,45 @@ const MET: &[(&str, &[&str])] = &[
         ],
     ),
     ("decide", &["done", "again", "refused", "dead letter", "not retained", "deadline"]),
-    ("webhook", &["applied", "finished", "known already", "in progress", "refused", "nothing"]),
+    (
+        "webhook",
+        &[
+            "applied",
+            "finished",
+            "known already",
+            "in progress",
+            "not storable",
+            "contradicts",
+            "refused",
+            "nothing",
+        ],
+    ),
+    (
+        "word",
+        &[
+            "executed",
+            "not executed",
+            "finish",
+            "cut off",
+            "behind an erasure",
+            "of none, asked by a later build",
+        ],
+    ),
+    (
+        "codec",
+        &[
+            "encode params",
+            "encode outputs",
+            "encode response_headers",
+            "encode response_body",
+            "encode args",
+            "decode params",
+            "decode outputs",
+            "decode response_headers",
+            "decode response_body",
+            "decode args",
+        ],
+    ),
     ("stop", &["freeze", "kill", "drain", "database"]),
 ];
 

@@ -1,7 +1,7 @@
 //! From a seed to a plan. A seed has some kinds of trouble and not others, or each would hide in the
 //! noise of all; and much of it is aimed at where a request is in the middle of something.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use atomic_phases::simulation::Chance;
@@ -89,6 +89,8 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     endings(chance, &mut plan);
     deciders(chance, &mut plan);
     webhooks(chance, &mut plan);
+    alerts(chance, &mut plan);
+    plan.codec = codec(chance);
     plan
 }
 
@@ -112,7 +114,52 @@ fn webhooks(chance: &mut Chance, plan: &mut Plan) {
             plan.webhooks
                 .insert(number, chance.duration(Duration::from_secs(20)).as_millis() as u64);
         }
+        // Its handler takes a millisecond or two.
+        if chance.happens(1, 3) {
+            let after = chance.duration(Duration::from_millis(10)).as_micros() as u64;
+            plan.hung_up.insert(number, after);
+        }
     }
+}
+
+/// Some of the notes end with their call.
+fn alerts(chance: &mut Chance, plan: &mut Plan) {
+    let keys: BTreeSet<u8> = plan.calls.iter().map(|call| call.key).collect();
+    let alerts: BTreeSet<u8> = keys.into_iter().filter(|_| chance.happens(1, 3)).collect();
+    for call in &mut plan.calls {
+        if call.kind == Kind::Note && alerts.contains(&call.key) {
+            call.kind = Kind::Alert;
+        }
+    }
+}
+
+/// What a codec is asked for.
+const CODED: &[&str] = &[
+    "encode params",
+    "encode outputs",
+    "encode outputs",
+    "encode response_headers",
+    "encode response_body",
+    "encode response_body",
+    "encode args",
+    "decode params",
+    "decode outputs",
+    "decode response_headers",
+    "decode response_body",
+    "decode args",
+];
+
+/// A codec whose key service is away now and then, for some calls in a row.
+fn codec(chance: &mut Chance) -> BTreeMap<String, BTreeSet<u64>> {
+    let mut fails: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    if !chance.happens(1, 4) {
+        return fails;
+    }
+    for _ in 0..1 + chance.below(12) {
+        let (what, first) = ((*pick(chance, CODED)).to_owned(), chance.below(16));
+        fails.entry(what).or_default().extend(first..=first + chance.below(3));
+    }
+    fails
 }
 
 /// Keys that end while their clients still ask: by an operator's hand, or by time.

@@ -8,9 +8,9 @@ use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::simulation::{Database, KeyChange, KeyState};
 use atomic_phases::{CallError, Outcome};
 
-use super::plan::{Call, HOSTILE, Kind, Plan};
+use super::plan::{Call, HOSTILE, Kind, Manner, Plan};
 use super::provider::{Entry, Honours, WINDOW};
-use super::requests::{Flood, Note, Parcel, REJECTED, Ride, Stray, Transfer};
+use super::requests::{Alert, Flood, Note, Parcel, REJECTED, Ride, Stray, Transfer};
 
 /// What clients asked and were told.
 #[derive(Default)]
@@ -29,10 +29,19 @@ pub struct Op {
     pub of_nothing: bool,
 }
 
+impl Op {
+    /// Whether a first phase failed that ran before the key was looked at: whoever says that a key is new has
+    /// asked for that.
+    fn is_of_nothing_begun(&self) -> bool {
+        self.call.manner == Manner::ExpectNew && self.told == Told::Failed
+    }
+}
+
 #[derive(Clone, PartialEq, Eq)]
 pub enum Told {
     Finished {
         status: u16,
+        headers: Vec<(String, String)>,
         body: Vec<u8>,
         replayed: bool,
     },
@@ -65,6 +74,7 @@ impl Told {
         match outcome {
             Ok(Outcome::Finished(finished)) => Self::Finished {
                 status: finished.reply.status(),
+                headers: finished.reply.headers().to_vec(),
                 body: finished.reply.bytes().to_vec(),
                 replayed: finished.replayed,
             },
@@ -157,6 +167,12 @@ pub struct Watched {
     finished: Vec<Done>,
     /// Since when a key is erased, for its caller and for the database.
     erased: BTreeMap<Row, Duration>,
+    /// In which attempt the intent was written that a row has.
+    intents: BTreeMap<Row, i32>,
+    /// How many words about a row are under way, and how many have begun.
+    words: BTreeMap<Row, (u32, u32)>,
+    /// How often a row was taken over for a word, or to be asked about: as no attempt, and without being asked.
+    settled: BTreeMap<Row, u32>,
     /// How many commits changed a row.
     pub commits: usize,
 }
@@ -174,6 +190,9 @@ impl Watched {
             lives: BTreeMap::new(),
             finished: Vec::new(),
             erased: BTreeMap::new(),
+            intents: BTreeMap::new(),
+            words: BTreeMap::new(),
+            settled: BTreeMap::new(),
             commits: 0,
         }
     }
@@ -221,6 +240,7 @@ impl Watched {
             self.holders.insert(row, by);
             return;
         };
+        self.intends(&row, before, after);
         let mut found = Vec::new();
         if before.request_id() != after.request_id() {
             found.push("G15: another life of a key that had not expired".to_owned());
@@ -258,6 +278,52 @@ impl Watched {
         }
         let text = |what| format!("{what}: {} {before:?} -> {after:?}", change.by);
         self.violations.extend(found.into_iter().map(text));
+    }
+
+    /// Who is about to call, and who takes the row over because of what is known of a call.
+    fn intends(&mut self, row: &Row, before: KeyState<'_>, after: KeyState<'_>) {
+        match (before.open_intent(), after.open_intent()) {
+            (None, Some(_)) => {
+                self.intents.insert(row.clone(), after.attempts());
+            }
+            (Some(_), None) => {
+                self.intents.remove(row);
+            }
+            _ => {}
+        }
+        let begins = before.status() != "in_progress" && after.status() == "in_progress";
+        let counts = |row: KeyState<'_>| (row.attempts(), row.reconciles());
+        if begins && before.status() != "pending" && counts(before) == counts(after) {
+            *self.settled.entry(row.clone()).or_default() += 1;
+            if self.words.get(row).is_none_or(|(open, _)| *open == 0) {
+                self.covers("word: of none, asked by a later build".to_owned());
+            }
+        }
+    }
+
+    /// In which attempt the intent was written that the row has.
+    pub fn intended_in(&self, row: &Row) -> Option<i32> {
+        self.intents.get(row).copied()
+    }
+
+    pub fn word_begins(&mut self, row: &Row) {
+        let (open, begun) = self.words.entry(row.clone()).or_default();
+        (*open, *begun) = (*open + 1, *begun + 1);
+    }
+
+    pub fn word_ends(&mut self, row: &Row) {
+        self.words.entry(row.clone()).or_default().0 -= 1;
+    }
+
+    /// How many words about any row are under way.
+    pub fn words(&self) -> u32 {
+        self.words.values().map(|(open, _)| open).sum()
+    }
+
+    /// How often the row was taken over for a word; `None` where several words are about it.
+    pub fn settled(&self, row: &Row) -> Option<u32> {
+        let is_alone = self.words.get(row).is_some_and(|(_, begun)| *begun == 1);
+        is_alone.then(|| self.settled.get(row).copied().unwrap_or_default())
     }
 
     /// Where one scope floods the workers, the others wait no longer than without it (G16).
@@ -307,6 +373,7 @@ fn place(point: &str, definition: &str) -> usize {
     let points = match definition {
         "ride" => ["booked", "charged", "checked"],
         "note" | "stray" => ["noted", "notified", ""],
+        "alert" => ["noted", "", ""],
         "parcel" => ["packed", "sent", ""],
         "flood" => ["staged", "hung", ""],
         _ => ["taken", "", ""],
@@ -327,6 +394,7 @@ fn fingerprint_of(call: &Call) -> String {
         Kind::Note => fingerprint(&origin, &Note { amount }),
         Kind::Parcel => fingerprint(&origin, &Parcel { amount }),
         Kind::Transfer => fingerprint(&origin, &Transfer { amount }),
+        Kind::Alert => fingerprint(&origin, &Alert { amount }),
         Kind::Stray => fingerprint(&origin, &Stray { amount }),
         Kind::Flood => fingerprint(&origin, &Flood { amount }),
     };
@@ -457,7 +525,7 @@ fn rows(
         if rides.get(life) != Some(&amount) {
             found.push(format!("G4: {at} is finished without its first write"));
         }
-        if receipts.get(life) != Some(&1) {
+        if definition != "alert" && receipts.get(life) != Some(&1) {
             found.push(format!("G4: {at} has {:?} receipts", receipts.get(life)));
         }
         let (total, foreign, names): (_, _, &[&str]) = match definition.as_str() {
@@ -499,6 +567,9 @@ fn rows(
     found
 }
 
+/// Status, headers and body.
+type Said<'a> = (u16, &'a [(String, String)], &'a [u8]);
+
 /// Per life of a key: nothing, then one request, then its one answer, until it is erased or its time is
 /// over. What is told fits an order in which each call takes place between its question and its answer.
 fn answers(watched: &Watched, history: &History) -> Vec<String> {
@@ -509,35 +580,34 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
         keys.entry((op.call.scope, op.call.key)).or_default().push(op);
     }
     for (key, ops) in keys {
-        let mut answer: Option<(&[u8], u16, i64, Duration)> = None;
+        let mut answer: Option<(Said<'_>, i64, Duration)> = None;
         let mut first_hand = 0;
         for op in &ops {
             let at = format!("key {key:?}, {:?} to {:?}", op.invoked, op.returned);
-            if let Told::Finished { status, body, replayed } = &op.told {
+            if let Told::Finished { status, headers, body, replayed } = &op.told {
+                let said = (*status, headers.as_slice(), body.as_slice());
                 let returned = op.returned.unwrap_or(op.invoked);
                 first_hand += u32::from(!replayed);
                 match answer {
-                    None => answer = Some((body, *status, op.call.amount, returned)),
-                    Some((known, known_status, amount, since))
-                        if plan.has_many_lives()
-                            && (known, known_status, amount)
-                                != (body.as_slice(), *status, op.call.amount) =>
+                    None => answer = Some((said, op.call.amount, returned)),
+                    Some((known, amount, since))
+                        if plan.has_many_lives() && (known, amount) != (said, op.call.amount) =>
                     {
                         // Of a life that began since then; or of the one before, and late.
                         if watched.begins_between(key, since, returned) {
-                            answer = Some((body, *status, op.call.amount, returned));
+                            answer = Some((said, op.call.amount, returned));
                         } else if op.invoked > since {
                             found.push(format!("G8: another answer in the same life: {at}"));
                         }
                     }
-                    Some((known, known_status, amount, since)) => {
-                        if (known, known_status) != (body.as_slice(), *status) {
+                    Some((known, amount, since)) => {
+                        if known != said {
                             found.push(format!("G8: another answer than before: {at}"));
                         }
                         if amount != op.call.amount {
                             found.push(format!("G9: another request's answer: {at}"));
                         }
-                        answer = Some((known, known_status, amount, since.min(returned)));
+                        answer = Some((known, amount, since.min(returned)));
                     }
                 }
             }
@@ -561,6 +631,7 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
             let other = !stored.starts_with(&fingerprint_of(&op.call));
             match (&op.told, other) {
                 (Told::Error | Told::Nothing, _) => {}
+                (Told::Failed, _) if op.is_of_nothing_begun() => {}
                 (Told::Mismatch, true) => {}
                 (told, true) => found.push(format!("G9: another request is told {told:?}: {at}")),
                 (Told::Mismatch, false) => found.push(format!("G9: the same is a mismatch: {at}")),
@@ -571,12 +642,11 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
         if first_hand > lives.map_or(1, |lives| lives.len() as u32) {
             found.push(format!("G10: {first_hand} calls ran key {key:?} to its end"));
         }
-        let Some((_, _, amount, since)) = answer else { continue };
+        let Some((_, amount, since)) = answer else { continue };
         for op in ops.iter().filter(|op| op.invoked > since && op.call.amount == amount) {
             let may_have_ended = plan.has_many_lives() || plan.erases(key.0, key.1);
-            if !may_have_ended
-                && !matches!(op.told, Told::Finished { .. } | Told::Error | Told::Nothing)
-            {
+            let is_told = matches!(op.told, Told::Finished { .. } | Told::Error | Told::Nothing);
+            if !may_have_ended && !is_told && !op.is_of_nothing_begun() {
                 let at = format!("key {key:?}, asked at {:?}", op.invoked);
                 found.push(format!("moved back: finished, and then {:?}: {at}", op.told));
             }

@@ -2,6 +2,7 @@
 //! virtual time, from one seed. `docs/simulation.md` tells what it simulates and how to run it for long.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod codec;
 mod coverage;
 mod draw;
 mod judge;

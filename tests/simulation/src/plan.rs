@@ -1,11 +1,13 @@
 //! [`Plan`]: everything that is to happen in one run, drawn from a seed before it begins (`draw`). What
 //! a regression test keeps is the plan and not the seed, so that it survives changes of the drawing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use atomic_phases::simulation::{Cut, Passage};
 use serde::{Deserialize, Serialize};
+
+use super::judge::{key_name, scope_name};
 
 /// From here on everything is well: no fault begins.
 pub const HEALED: Duration = Duration::from_secs(90);
@@ -42,9 +44,13 @@ pub struct Plan {
     pub aimed: BTreeMap<String, BTreeMap<u64, Fault>>,
     /// By the number of the call at the provider.
     pub provider: BTreeMap<u64, Trouble>,
-    /// By the number of the call at the provider: after how many milliseconds from its effect a webhook tells
-    /// of it, whether the call was answered by then or not.
+    /// By the number of the call at the provider: after how many milliseconds from its effect, or from where it
+    /// came to none, a webhook tells of it, whether the call was answered by then or not.
     pub webhooks: BTreeMap<u64, u64>,
+    /// Of those: after how many microseconds its first handler is dropped, because the provider hangs up.
+    pub hung_up: BTreeMap<u64, u64>,
+    /// By what the codec does (`encode outputs`): which of these fail.
+    pub codec: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Default for Plan {
@@ -65,6 +71,8 @@ impl Default for Plan {
             aimed: BTreeMap::new(),
             provider: BTreeMap::new(),
             webhooks: BTreeMap::new(),
+            hung_up: BTreeMap::new(),
+            codec: BTreeMap::new(),
         }
     }
 }
@@ -72,10 +80,10 @@ impl Default for Plan {
 /// Which definitions a node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Build {
-    /// Rides in version 1.
+    /// Rides in version 1, with nothing that tells what became of a charge.
     #[default]
     First,
-    /// The same with a phase more.
+    /// The same with a phase more, and a reconcile function, as all that come after it.
     Longer,
     /// Rides in version 2, and no other.
     Second,
@@ -130,6 +138,8 @@ pub enum Kind {
     Parcel,
     /// Two serializable transactions.
     Transfer,
+    /// As a note that ends with its call: what the provider says is the reply.
+    Alert,
     /// As a note; at its first attempt it leaves its call behind in a task.
     Stray,
     /// An idempotent call that hangs, or a job whose delivery takes long.
@@ -316,7 +326,7 @@ impl Plan {
     pub fn is_calm(&self) -> bool {
         let nothing = self.events.is_empty() && self.statements.is_empty();
         let nothing = nothing && self.aimed.is_empty() && self.provider.is_empty();
-        let nothing = nothing && self.webhooks.is_empty();
+        let nothing = nothing && self.webhooks.is_empty() && self.codec.is_empty();
         nothing && !self.has_other_builds() && !self.has_many_lives()
     }
 
@@ -358,9 +368,10 @@ impl Plan {
         self.events.iter().any(is_it)
     }
 
-    /// Whether an operator erases any key.
-    pub fn erases_a_key(&self) -> bool {
-        self.events.iter().any(|event| matches!(event.what, What::Erase { .. }))
+    /// The same, by its names.
+    pub fn erases_row(&self, (scope, key): &(String, String)) -> bool {
+        let is_it = |event: &Event| matches!(event.what, What::Erase { scope: of, key: this, .. } if (scope_name(of), key_name(this)) == (scope.clone(), key.clone()));
+        self.events.iter().any(is_it)
     }
 
     /// Whether one scope floods the workers, and nothing else is wrong.

@@ -57,18 +57,31 @@ pub struct Caller {
     pub store: Memory,
     /// How many times as long as others it waits for an answer.
     pub patience: u32,
+    /// Which attempt of the request it is.
+    pub attempt: u32,
 }
 
 /// A node that is to stand still, or to die.
 pub type Stops = mpsc::UnboundedSender<(String, Stop)>;
 
-/// What the provider tells by a webhook: a call of this phase had this effect.
+/// What the provider tells by a webhook of a call of this phase. It is true.
 #[derive(Clone, Debug)]
 pub struct Hook {
+    /// The number of the call.
+    pub call: u64,
     pub scope: String,
     pub key: String,
+    pub life: String,
     pub phase: &'static str,
-    pub effect: String,
+    pub word: Word,
+}
+
+#[derive(Clone, Debug)]
+pub enum Word {
+    /// It had this effect.
+    Executed(String),
+    /// That of this attempt had no effect, and will have none.
+    NotExecuted(u32),
 }
 
 /// Where webhooks go.
@@ -98,6 +111,8 @@ struct State {
     known: BTreeMap<String, (String, Instant)>,
     ledger: Vec<Entry>,
     created_at: BTreeMap<String, String>,
+    /// The last call with each key.
+    last: BTreeMap<String, u64>,
 }
 
 impl Provider {
@@ -128,19 +143,20 @@ impl Provider {
 
     pub async fn call(&self, key: &str, honours: Honours, caller: Caller) -> Answer {
         let wrong = self.wrong_with(&caller, honours);
-        let Caller { life, store, scope, key: of, phase, patience, .. } = caller;
+        let Caller { life, store, scope, key: of, phase, patience, attempt, .. } = caller;
         drop(store);
-        let hook = move |effect: &str| Hook { scope, key: of, phase, effect: effect.to_owned() };
         let number = {
             let mut state = self.0.state.lock().unwrap();
             for what in wrong {
                 self.0.trace.note(|| format!("VIOLATION {what}"));
                 state.ledger.push(Entry::Wrong(format!("{what}: {life}")));
             }
-            let (key, life) = (key.to_owned(), life.clone());
+            let (key, life, key_of_call) = (key.to_owned(), life.clone(), key.to_owned());
             state.ledger.push(Entry::Called { key, life, honours });
             state.calls += 1;
-            state.calls - 1
+            let number = state.calls - 1;
+            state.last.insert(key_of_call, number);
+            number
         };
         let healed = self.0.trace.elapsed() >= HEALED;
         let trouble = self.0.plan.provider.get(&number).filter(|_| !healed).copied();
@@ -165,11 +181,19 @@ impl Provider {
             tokio::time::sleep(Duration::from_millis(trouble.before) * patience).await;
             let told = provider.act(&key, &life, honours, trouble.end);
             let known = provider.0.state.lock().unwrap().known.get(&key).map(|(id, _)| id.clone());
-            if let (Some(after), Some(id)) = (provider.0.plan.webhooks.get(&number), known) {
-                let (provider, hook, after) = (provider.clone(), hook(&id), *after);
+            let came_to_nothing = matches!(trouble.end, End::Lost | End::Refused);
+            let word = match known {
+                Some(id) => Some(Word::Executed(id)),
+                // Where a key is honoured, the same call is made again in any case.
+                None => (honours == Honours::Never && came_to_nothing)
+                    .then_some(Word::NotExecuted(attempt)),
+            };
+            if let (Some(after), Some(word)) = (provider.0.plan.webhooks.get(&number), word) {
+                let hook = Hook { call: number, scope, key: of, life, phase, word };
+                let (provider, key, after) = (provider.clone(), key.clone(), *after);
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(after)).await;
-                    let _ = provider.0.hooks.send(hook);
+                    provider.tell(&key, hook);
                 });
             }
             tokio::time::sleep(Duration::from_millis(trouble.after)).await;
@@ -185,6 +209,16 @@ impl Provider {
             }
         });
         answered.await.unwrap_or(Answer::Reset)
+    }
+
+    /// From here on it may be known that the call did nothing.
+    fn tell(&self, key: &str, hook: Hook) {
+        let mut state = self.0.state.lock().unwrap();
+        let is_last = state.last.get(key) == Some(&hook.call);
+        if matches!(hook.word, Word::NotExecuted(_)) && is_last {
+            state.ledger.push(Entry::Denied { key: key.to_owned() });
+        }
+        let _ = self.0.hooks.send(hook);
     }
 
     /// What the engine promises of each call that it makes, at the moment at which it makes it.

@@ -31,6 +31,7 @@ impl App {
             created_at: ctx.created_at().to_rfc3339(),
             store: self.store.clone(),
             patience: 1,
+            attempt: ctx.attempt(),
         }
     }
 }
@@ -60,8 +61,16 @@ fn charged(answer: Answer) -> PhaseResult<Charged, ForeignError> {
     }
 }
 
-fn reply(life: &str, amount: i64, charge: &str) -> PhaseResult<Reply> {
-    Ok(Reply::json(201, &json!({ "life": life, "amount": amount, "charge": charge }))?)
+/// What a request ends with that came to its effect.
+pub fn reply(life: &str, amount: i64, charge: &str) -> PhaseResult<Reply> {
+    let body = json!({ "life": life, "amount": amount, "charge": charge });
+    Ok(Reply::json(201, &body)?.header("location", format!("/requests/{life}")))
+}
+
+async fn note(tx: &mut Tx<'_, Memory>, ctx: &RequestContext, amount: i64) -> PhaseResult<Booked> {
+    let id = ctx.uuid(0).to_string();
+    Write::insert("rides", &id, amount).execute(tx).await?;
+    Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
 }
 
 async fn book(tx: &mut Tx<'_, Memory>, ctx: &RequestContext, amount: i64) -> PhaseResult<Booked> {
@@ -103,7 +112,7 @@ async fn answer(
 
 /// A ride as one build of the application has it.
 macro_rules! ride {
-    ($name:ident, version $version:literal $(, $checked:ident)?) => {
+    ($name:ident, version $version:literal $(, $checked:ident)? $(; asked by $find:ident)?) => {
         #[derive(Clone, Serialize, Deserialize)]
         pub struct $name {
             pub amount: i64,
@@ -131,6 +140,11 @@ macro_rules! ride {
                 charge(call, app, ctx, booked).await
             }
 
+            $(#[reconcile(charged)]
+            async fn $find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
+                Ok(found(key, app))
+            })?
+
             $(#[phase(commit)]
             async fn $checked(&self, tx: &mut Tx<'_, Memory>, charged: &Charged) -> PhaseResult<()> {
                 Write::put("checked", &charged.id, self.amount).execute(tx).await?;
@@ -151,8 +165,8 @@ macro_rules! ride {
 }
 
 ride!(Ride, version 1);
-ride!(LongRide, version 1, checked);
-ride!(NextRide, version 2);
+ride!(LongRide, version 1, checked; asked by find);
+ride!(NextRide, version 2; asked by find);
 
 /// A note as one node has it, half-way through a roll-out: it may wait longer for an answer than another
 /// does, `patience` times as long.
@@ -167,9 +181,7 @@ macro_rules! note {
         impl $name {
             #[phase]
             async fn noted(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
-                let id = ctx.uuid(0).to_string();
-                Write::insert("rides", &id, self.amount).execute(tx).await?;
-                Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
+                note(tx, ctx, self.amount).await
             }
 
             #[phase(foreign(at_most_once), timeout = $limit)]
@@ -189,11 +201,7 @@ macro_rules! note {
 
             #[reconcile(notified)]
             async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
-                Ok(match app.provider.search(key.as_str()) {
-                    None => Reconciled::StillUnknown,
-                    Some(None) => Reconciled::NotExecuted,
-                    Some(Some(id)) => Reconciled::Executed(Charged { id }),
-                })
+                Ok(found(key, app))
             }
 
             #[phase]
@@ -212,6 +220,60 @@ macro_rules! note {
 
 note!(Note, "5s", patience 1);
 note!(PatientNote, "30s", patience 6);
+
+/// What became of a call, as far as its provider tells.
+fn found(key: &DerivedKey, app: &App) -> Reconciled<Charged> {
+    match app.provider.search(key.as_str()) {
+        None => Reconciled::StillUnknown,
+        Some(None) => Reconciled::NotExecuted,
+        Some(Some(id)) => Reconciled::Executed(Charged { id }),
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Alert {
+    pub amount: i64,
+}
+
+#[atomic_phases(name = "alert", version = 1)]
+impl Alert {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
+        note(tx, ctx, self.amount).await
+    }
+
+    #[phase(foreign(at_most_once), timeout = "5s")]
+    async fn alerted(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ctx: &RequestContext,
+        noted: &Booked,
+    ) -> PhaseResult<Reply, ForeignError> {
+        let caller = app.caller(ctx, "alerted", &noted.id);
+        let make = async |key: DerivedKey| {
+            charged(app.provider.call(key.as_str(), Honours::Never, caller).await)
+        };
+        let alerted = call.make(make).await?;
+        Ok(reply(&noted.id, self.amount, &alerted.id)?)
+    }
+
+    #[reconcile(alerted)]
+    async fn find(
+        &self,
+        key: &DerivedKey,
+        app: &App,
+        noted: &Booked,
+    ) -> PhaseResult<Reconciled<Reply>> {
+        Ok(match found(key, app) {
+            Reconciled::Executed(alerted) => {
+                Reconciled::Executed(reply(&noted.id, self.amount, &alerted.id)?)
+            }
+            Reconciled::NotExecuted => Reconciled::NotExecuted,
+            Reconciled::StillUnknown => Reconciled::StillUnknown,
+        })
+    }
+}
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Parcel {
@@ -307,9 +369,7 @@ pub struct Stray {
 impl Stray {
     #[phase]
     async fn noted(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
-        let id = ctx.uuid(0).to_string();
-        Write::insert("rides", &id, self.amount).execute(tx).await?;
-        Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
+        note(tx, ctx, self.amount).await
     }
 
     #[phase(foreign(at_most_once), timeout = "5s")]
@@ -338,11 +398,7 @@ impl Stray {
 
     #[reconcile(notified)]
     async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
-        Ok(match app.provider.search(key.as_str()) {
-            None => Reconciled::StillUnknown,
-            Some(None) => Reconciled::NotExecuted,
-            Some(Some(id)) => Reconciled::Executed(Charged { id }),
-        })
+        Ok(found(key, app))
     }
 
     #[phase]

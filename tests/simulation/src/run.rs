@@ -20,11 +20,13 @@ use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Scope};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::codec::KeyService;
 use super::judge::{self, Delivered, History, Op, Told, Watched};
 use super::plan::{Build, Call, Event, HEALED, HOSTILE, Kind, Manner, Plan, Stop, What};
-use super::provider::{Hook, Provider, Stops};
+use super::provider::{Hook, Provider, Stops, Word};
 use super::requests::{
-    App, Charged, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray, Transfer,
+    Alert, App, Charged, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray,
+    Transfer, reply,
 };
 use super::trace::{self, Trace};
 
@@ -158,6 +160,7 @@ struct Scene {
     jobs: Arc<Mutex<Vec<Delivered>>>,
     history: Arc<Mutex<History>>,
     watched: Arc<Mutex<Watched>>,
+    codec: KeyService,
 }
 
 pub fn run(plan: &Plan, mutant: Option<Mutant>, told: trace::Told) -> Report {
@@ -173,7 +176,14 @@ impl Scene {
         let database = Database::starting_at(began);
         let (stops, stopped) = mpsc::unbounded_channel();
         let (hooks, hooked) = mpsc::unbounded_channel();
+        let watched = Arc::new(Mutex::new(Watched::new(&plan)));
         let scene = Self {
+            codec: KeyService {
+                plan: plan.clone(),
+                trace: trace.clone(),
+                watched: watched.clone(),
+                asked: Arc::default(),
+            },
             provider: Provider::new(&plan, &database, &trace, stops.clone(), hooks),
             database,
             stops,
@@ -182,7 +192,7 @@ impl Scene {
             builds: Arc::new(Mutex::new((0..plan.nodes).map(|node| plan.build_of(node)).collect())),
             jobs: Arc::default(),
             history: Arc::default(),
-            watched: Arc::new(Mutex::new(Watched::new(&plan))),
+            watched,
             trace,
             plan,
         };
@@ -291,6 +301,8 @@ impl Scene {
             false => engine.register::<Note>(),
         };
         let engine = engine
+            .codec(self.codec.clone())
+            .register::<Alert>()
             .register::<Parcel>()
             .register::<Transfer>()
             .register::<Stray>()
@@ -483,7 +495,7 @@ impl Scene {
         }
     }
 
-    /// A webhook goes to any node that runs, again and again until it is answered, as providers do it.
+    /// A webhook goes to any node that runs, again and again until it is taken, as providers do it.
     async fn receive_webhooks(self, mut hooked: mpsc::UnboundedReceiver<Hook>) {
         let mut number = 0;
         while let Some(hook) = hooked.recv().await {
@@ -492,41 +504,108 @@ impl Scene {
         }
     }
 
+    /// No word is refused that is true of the last call, and none that is refused changes anything (G17).
     async fn webhook(self, number: usize, hook: Hook) {
-        let scope = Scope::new(hook.scope.clone()).unwrap();
-        let key = IdempotencyKey::new(hook.key.clone()).unwrap();
-        for again in 0..20 {
-            let node = (number + again) % self.plan.nodes;
-            let running = self.hosts.lock().unwrap()[node].as_ref().map(|host| {
-                let (engine, scope, key) = (host.engine.clone(), scope.clone(), key.clone());
-                let output = Charged { id: hook.effect.clone() };
-                let word = Resolution::executed(hook.phase, &output).unwrap();
-                host.node.spawn(async move { engine.resolve(&scope, &key, word).await })
-            });
-            let told = match running {
-                Some(running) => tokio::time::timeout(Duration::from_secs(20), running).await.ok(),
-                None => None,
-            };
+        let row = (hook.scope.clone(), hook.key.clone());
+        self.watched.lock().unwrap().word_begins(&row);
+        let until = SETTLED_BY.max(self.trace.elapsed()) + self.plan.set_back();
+        for again in 0.. {
+            let waits = self.watched.lock().unwrap().intended_in(&row);
+            let before = self.watched.lock().unwrap().settled(&row);
+            let told = self.tell(&hook, number + again, again == 0).await;
             self.trace.note(|| format!("webhook {number}, {hook:?}: {told:?}"));
-            let (what, is_final) = match told {
-                Some(Ok(Ok(Resolved::Applied))) => ("applied", true),
-                Some(Ok(Ok(Resolved::Finished))) => ("finished", true),
-                Some(Ok(Ok(_))) => ("known already", true),
-                Some(Ok(Err(ResolveError::InProgress { .. }))) => ("in progress", false),
-                Some(Ok(Err(ResolveError::Conflict(what)))) => {
-                    if !self.plan.is_beyond_promises() && !self.plan.erases_a_key() {
-                        self.complain(format!("G2: {hook:?} contradicts what is known: {what}"));
+            let still_waits = self.watched.lock().unwrap().intended_in(&row);
+            let is_news = match hook.word {
+                Word::Executed(_) => true,
+                Word::NotExecuted(attempt) => {
+                    waits == still_waits && waits == Some(attempt.cast_signed())
+                }
+            };
+            let (what, is_final) = match &told {
+                Some(Ok(Resolved::Applied)) => ("applied", true),
+                Some(Ok(Resolved::Finished)) => ("finished", true),
+                Some(Ok(_)) => ("known already", true),
+                Some(Err(ResolveError::InProgress { .. })) => ("in progress", false),
+                Some(Err(ResolveError::Conflict(_) | ResolveError::NotThatPhase)) => {
+                    if is_news && !self.plan.is_beyond_promises() {
+                        self.complain(format!("G17: a true word is refused: {hook:?}: {told:?}"));
                     }
                     ("contradicts", true)
                 }
-                Some(Ok(Err(_))) => ("refused", false),
-                _ => ("nothing", false),
+                Some(Err(ResolveError::NotStorable)) => ("not storable", false),
+                Some(Err(_)) => ("refused", false),
+                None => ("nothing", false),
             };
             self.covers(format!("webhook: {what}"));
-            if is_final {
-                return;
+            if what == "finished" && self.plan.erases_row(&row) {
+                self.covers("word: behind an erasure".to_owned());
+            }
+            let is_its = !self.plan.erases_row(&row) && !self.plan.has_other_builds();
+            let after = self.watched.lock().unwrap().settled(&row);
+            if what == "not storable" && is_its && before < after && before.is_some() {
+                self.complain(format!("G17: a word was refused and has changed the row: {hook:?}"));
+            }
+            let gives_up = self.plan.is_beyond_promises() && again >= 20;
+            if is_final || gives_up {
+                break;
+            }
+            if self.trace.elapsed() > until {
+                self.complain(format!("G17: a true word is never taken: {hook:?}: {told:?}"));
+                break;
             }
             sleep(Duration::from_secs(3)).await;
+        }
+        self.watched.lock().unwrap().word_ends(&row);
+    }
+
+    /// One delivery: what the node said, if it did. The provider may hang up at the first.
+    async fn tell(
+        &self,
+        hook: &Hook,
+        node: usize,
+        is_first: bool,
+    ) -> Option<Result<Resolved, ResolveError>> {
+        let (what, word) = self.word_of(hook);
+        self.covers(format!("word: {what}"));
+        let scope = Scope::new(hook.scope.clone()).unwrap();
+        let key = IdempotencyKey::new(hook.key.clone()).unwrap();
+        let running = {
+            let hosts = self.hosts.lock().unwrap();
+            let host = hosts[node % self.plan.nodes].as_ref()?;
+            let engine = host.engine.clone();
+            host.node.spawn(async move { engine.resolve(&scope, &key, word).await })
+        };
+        let handler = running.abort_handle();
+        let hung_up = self.plan.hung_up.get(&hook.call).filter(|_| is_first);
+        let patience =
+            hung_up.map_or(Duration::from_secs(20), |after| Duration::from_micros(*after));
+        match tokio::time::timeout(patience, running).await {
+            Ok(told) => told.ok(),
+            Err(_) => {
+                handler.abort();
+                self.covers("word: cut off".to_owned());
+                None
+            }
+        }
+    }
+
+    /// What a webhook's handler makes of it.
+    fn word_of(&self, hook: &Hook) -> (&'static str, Resolution) {
+        match &hook.word {
+            Word::NotExecuted(attempt) => {
+                ("not executed", Resolution::not_executed(hook.phase, *attempt))
+            }
+            // It ends with its call.
+            Word::Executed(effect) if hook.phase == "alerted" => {
+                let rides = self.database.rows("rides");
+                let ride = rides.iter().find(|(life, _)| *life == hook.life);
+                let amount = ride.and_then(|(_, amount)| amount.as_i64()).unwrap_or(0);
+                ("finish", Resolution::finish(reply(&hook.life, amount, effect).unwrap()))
+            }
+            Word::Executed(effect) => {
+                let output = Charged { id: effect.clone() };
+                ("executed", Resolution::executed(hook.phase, &output).unwrap())
+            }
         }
     }
 
@@ -654,6 +733,7 @@ impl Scene {
                 (Kind::Note, _) => execute(&engine, &call, Note { amount }).await,
                 (Kind::Parcel, _) => execute(&engine, &call, Parcel { amount }).await,
                 (Kind::Transfer, _) => execute(&engine, &call, Transfer { amount }).await,
+                (Kind::Alert, _) => execute(&engine, &call, Alert { amount }).await,
                 (Kind::Stray, _) => execute(&engine, &call, Stray { amount }).await,
                 (Kind::Flood, _) => execute(&engine, &call, Flood { amount }).await,
             };
@@ -666,17 +746,25 @@ impl Scene {
     }
 
     fn is_durable(&self, call: &Call, told: &Told) {
-        let Told::Finished { status, body, .. } = told else { return };
-        let mut found = false;
-        self.database.each_key(|key| {
-            if is_of(&key, call) {
-                let stored = key.response();
-                found = stored == Some((*status as i16, Some(body.as_slice())));
-            }
-        });
         // One that came late may be of a key that was erased or has ended since then.
         let may_have_ended = self.plan.has_many_lives() || self.plan.erases(call.scope, call.key);
-        if !found && !self.plan.loses_commits() && !may_have_ended {
+        let has_row = match told {
+            Told::Finished { status, headers, body, .. } => {
+                let mut found = false;
+                self.database.each_key(|key| {
+                    if is_of(&key, call) {
+                        let stored = key.response_headers().map(serde_json::from_slice);
+                        let stored: Option<Vec<(String, String)>> = stored.and_then(Result::ok);
+                        found = stored.as_ref() == Some(headers)
+                            && key.response() == Some((*status as i16, Some(body.as_slice())));
+                    }
+                });
+                found
+            }
+            Told::Accepted => self.fingerprint_of(call).is_some(),
+            _ => return,
+        };
+        if !has_row && !self.plan.loses_commits() && !may_have_ended {
             self.complain(format!("G8: {told:?} was told, and the row does not say so: {call:?}"));
         }
     }
@@ -703,10 +791,16 @@ impl Scene {
     fn unsettled(&self) -> Vec<String> {
         let mut open = Vec::new();
         self.database.each_key(|key| {
-            if !matches!(key.status(), "completed" | "unknown" | "dead_letter") {
+            // Where its provider tells, what became of a call is asked.
+            let can_ask = key.definition() != "ride" || self.plan.has_other_builds();
+            let is_asked = self.plan.searchable && can_ask && key.open_intent().is_some();
+            let waits = key.status() == "unknown" && !is_asked;
+            if !waits && !matches!(key.status(), "completed" | "dead_letter") {
                 open.push(format!("{} {}@{}", key.key(), key.status(), key.recovery_point()));
             }
         });
+        let words = self.watched.lock().unwrap().words();
+        open.extend((words > 0).then(|| format!("{words} words of webhooks")));
         open.extend(self.database.staged_jobs().iter().map(|id| format!("job {id}")));
         open
     }
