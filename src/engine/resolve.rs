@@ -19,9 +19,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
 use crate::phase::{Outputs, Reply};
 use crate::store::audit::AuditEntry;
-use crate::store::{
-    ERASED, KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse,
-};
+use crate::store::{KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse};
 
 /// After how long to say a word again, where no lease tells.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -310,15 +308,17 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 let (index, phase) = self.phase_of(row, phase)?;
                 let revived = self.revived(scope, key, row)?;
                 not_running(row)?;
-                if is_erased(row) && !mutated!(RefuseBehindErasure) {
-                    return known(Resolved::Finished);
-                }
                 let mut outputs = self.stored_outputs(scope, key).await?;
                 if let Some(stored) = outputs.get(index) {
                     return match equal(stored, output) {
                         true => known(Resolved::Already),
                         false => conflict("the phase has another output"),
                     };
+                }
+                // Its output was not kept, or erased: by now, or since the row was read.
+                let is_over = row.status == Status::Completed && !phase.kind.is_local();
+                if is_over && !mutated!(RefuseBehindErasure) {
+                    return known(Resolved::Finished);
                 }
                 let denied = not_executed(phase, row.attempts);
                 if row.resolution.as_deref() == Some(&denied) {
@@ -353,7 +353,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 if row.resolution.as_deref() == Some(&not_executed(phase, *attempt)) {
                     return known(Resolved::Already);
                 }
-                if is_erased(row) {
+                if row.status == Status::Completed {
                     return conflict("the request is finished");
                 }
                 let outputs = self.stored_outputs(scope, key).await?;
@@ -366,7 +366,6 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 }
                 match row.status {
                     Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
-                    Status::Completed => conflict("the request is finished"),
                     // Nothing is known of its call, and nothing waits to be: the same call is made again.
                     _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
                     // Released after a failure that had no effect either.
@@ -467,11 +466,6 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             Err(status) => status == reply.status(),
         })
     }
-}
-
-/// Whether what users gave is gone from it, the outputs included.
-fn is_erased(row: &KeyRow) -> bool {
-    row.status == Status::Completed && row.fingerprint == ERASED
 }
 
 fn not_running(row: &KeyRow) -> Result<(), ResolveError> {

@@ -23,6 +23,7 @@ on_every_store! {
     a_word_whose_caller_goes_away_is_written,
     a_webhook_behind_an_erasure_is_told_that_the_request_has_finished,
     an_output_whose_type_panics_is_of_another_type,
+    an_output_is_no_word_about_a_call_that_ends_the_request,
     g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored,
     g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored,
 }
@@ -254,4 +255,21 @@ async fn g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_repl
     db.let_time_pass().await;
     assert_eq!(completed(&engine).await.unknown, 1);
     driven_on(&db, &engine).await;
+}
+
+/// It ends with a reply, which is a word of its own: behind an output there would be nothing to go on with.
+async fn an_output_is_no_word_about_a_call_that_ends_the_request<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = running(&db, &app, &[]);
+    dies_in_its_call(&engine, "k", Errand).await;
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.unknown, 1);
+    let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
+    let output = say(Resolution::executed("ran", &"effect-1").unwrap()).await;
+    assert!(matches!(output, Err(ResolveError::OtherType)), "{output:?}");
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
+    let reply = say(Resolution::finish(Reply::text(200, "effect-1"))).await;
+    assert_eq!(reply.unwrap(), Resolved::Applied);
+    let late = say(Resolution::executed("ran", &"effect-1").unwrap()).await;
+    assert_eq!(late.unwrap(), Resolved::Finished);
 }

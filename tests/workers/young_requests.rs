@@ -84,7 +84,11 @@ impl LocksRows for atomic_phases::Mysql {
 }
 
 fn locking(key: &str) -> String {
-    format!("SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = '{key}' FOR UPDATE")
+    let scope = scope();
+    format!(
+        "SELECT 1 FROM atomic_phases_keys WHERE scope = '{}' AND idempotency_key = '{key}' FOR UPDATE",
+        scope.as_str()
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
