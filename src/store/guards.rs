@@ -73,6 +73,7 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         reason: None,
         audit: None,
         forgiven_attempts: 0,
+        was_no_attempt: false,
         response: None,
     }
 }

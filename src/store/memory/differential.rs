@@ -143,6 +143,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             settles,
             reason: numbers.happens(1, 2).then_some("why"),
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
+            was_no_attempt: unforgiven > 1 && numbers.happens(1, 2),
             response,
             audit: None,
         };

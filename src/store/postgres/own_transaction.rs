@@ -91,6 +91,7 @@ fn to(recovery_point: &str) -> Change<'_> {
         settles: Settles::Nothing,
         reason: None,
         forgiven_attempts: 0,
+        was_no_attempt: false,
         response: None,
         audit: None,
     }
