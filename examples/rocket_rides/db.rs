@@ -1,7 +1,9 @@
-//! The business tables, for both stores. The phases say `Db: RidesDb` and do not know which.
+//! The business tables, for each store. The phases say `Db: RidesDb` and do not know which.
 
 use std::future::Future;
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::{Batch, IdempotencyKey, Postgres, Sqlite, Store, Tx};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
@@ -178,3 +180,5 @@ macro_rules! rides_db {
 
 rides_db!(Sqlite, "migrations/sqlite.sql");
 rides_db!(Postgres, "migrations/postgres.sql");
+#[cfg(feature = "mysql")]
+rides_db!(Mysql, "migrations/mysql.sql");

@@ -22,6 +22,8 @@ mod webhook;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::http::Profile;
 use atomic_phases::ops::OperatorStore;
 use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
@@ -86,7 +88,7 @@ struct Serve {
     listen: Option<String>,
     #[arg(long, env = "API_PORT", hide = true, default_value_t = 5000)]
     api_port: u16,
-    /// postgres://… or sqlite://PATH; without it, sqlite://rocket_rides.db
+    /// postgres://…, mysql://… (with the feature `mysql`) or sqlite://PATH; without it, sqlite://rocket_rides.db
     #[arg(long, env = "DATABASE_URL")]
     database_url: Option<String>,
     /// Base URL of the charge API: Stripe's, or one that keeps its contract; without it, a provider is
@@ -161,7 +163,17 @@ async fn main() -> Result<(), Failure> {
             Some(url) if url.starts_with("sqlite://") => {
                 serve(Sqlite::connect(&url).await?, options).await
             }
-            Some(_) => Err("the database URL starts with postgres:// or sqlite://".into()),
+            #[cfg(feature = "mysql")]
+            Some(url) if url.starts_with("mysql://") => {
+                serve(Mysql::connect(&url).await?, options).await
+            }
+            #[cfg(not(feature = "mysql"))]
+            Some(url) if url.starts_with("mysql://") => {
+                Err("for MySQL and MariaDB, build it with the feature `mysql`".into())
+            }
+            Some(_) => {
+                Err("the database URL starts with postgres://, mysql:// or sqlite://".into())
+            }
             None => {
                 println!("no --database-url: using the SQLite file rocket_rides.db here");
                 serve(Sqlite::connect("rocket_rides.db").await?, options).await

@@ -22,6 +22,8 @@ mod migrations;
 pub(crate) mod mysql;
 pub(crate) mod operators;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod patience;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

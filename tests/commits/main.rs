@@ -12,6 +12,8 @@ mod infrastructure_faults;
 mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_faults;
 mod races;
 mod sessions;
 mod shared_commit;

@@ -92,7 +92,7 @@ fn notifying<S: TestDb>(
         .effects(counted)
 }
 
-on_both_stores! {
+on_every_store! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
@@ -209,8 +209,8 @@ async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be
 async fn an_at_most_once_call_survives_every_pair_of_crashes<S: TestDb>(db: S) {
     use atomic_phases::fault::Mode::{AckLost, AnswerLost, Drop, NotSent, Serialization};
     let explorer = notifying(db, true).modes([Drop, NotSent]).and_at_every_pair();
-    // The others are the same on both stores, and slow on a server.
-    let explorer = match is_postgres::<S>() {
+    // The others are the same on all stores, and slow on a server.
+    let explorer = match is_on_a_server::<S>() {
         true => explorer,
         false => explorer.modes([AckLost, AnswerLost, Serialization]),
     };
@@ -480,9 +480,9 @@ async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
 }
 
 async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
-    // A second fault in the run behind the acceptance is the same on both stores, and slow on a server.
+    // A second fault in the run behind the acceptance is the same on all stores, and slow on a server.
     let explorer = booking(db.clone()).with_a_call_that_accepts().crash_at_every_point();
-    let explorer = if is_postgres::<S>() { explorer } else { explorer.and_at_every_pair() };
+    let explorer = if is_on_a_server::<S>() { explorer } else { explorer.and_at_every_pair() };
     let report = explorer.with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (3, 0));

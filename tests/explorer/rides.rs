@@ -1,6 +1,8 @@
-//! The flagship's own request, as it stands in `examples/rocket_rides`, through the explorer on both
-//! stores, with its own provider behind HTTP.
+//! The flagship's own request, as it stands in `examples/rocket_rides`, through the explorer on each
+//! store, with its own provider behind HTTP.
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::fault::{Explore, crash_test, explore};
 use atomic_phases::{Engine, Postgres, Sqlite};
 use diesel_async::SimpleAsyncConnection;
@@ -73,6 +75,8 @@ macro_rules! counts {
 
 counts!(Sqlite, |db| db.connection().await.unwrap());
 counts!(Postgres, |db| db.pool().get().await.unwrap());
+#[cfg(feature = "mysql")]
+counts!(Mysql, |db| db.connection().await.unwrap());
 
 const GOOD: i64 = 1;
 const DECLINED: i64 = 2;
@@ -143,6 +147,35 @@ async fn a_ride_on_postgres_survives_everything() -> impl Explore {
     let store = Postgres::connect(&cluster::new_database()).await.unwrap();
     store.prepare().await.unwrap();
     a_ride(GOOD, async move || postgres(&store).await)
+}
+
+#[cfg(feature = "mysql")]
+async fn mariadb() -> Mysql {
+    let store = Mysql::connect(&crate::support::mariadb::new_database()).await.unwrap();
+    store.prepare().await.unwrap();
+    store
+}
+
+#[cfg(feature = "mysql")]
+async fn emptied(store: &Mysql) -> Mysql {
+    let tables = "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
+        DELETE FROM audit_records; DELETE FROM rides";
+    store.connection().await.unwrap().batch_execute(tables).await.unwrap();
+    store.clone()
+}
+
+#[cfg(feature = "mysql")]
+#[crash_test]
+async fn a_ride_on_mariadb_survives_everything() -> impl Explore {
+    let store = mariadb().await;
+    a_ride(GOOD, async move || emptied(&store).await)
+}
+
+#[cfg(feature = "mysql")]
+#[crash_test]
+async fn a_declined_ride_on_mariadb_is_undone_through_everything() -> impl Explore {
+    let store = mariadb().await;
+    a_ride(DECLINED, async move || emptied(&store).await)
 }
 
 /// The card is declined after the ride was committed: it is undone, once.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::cast::*;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     each_filter_finds_its_rows_and_no_others,
     a_cursor_neither_skips_nor_repeats_while_rows_move,
     a_list_of_several_indexes_tells_each_row_once,
@@ -262,7 +262,7 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
     let numbers = match is_postgres::<S>() {
         true => "generate_series(1, 25000) AS s(n)",
         false => {
-            "(WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 25000) SELECT n FROM c)"
+            "(WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 25000) SELECT n FROM c) AS numbers"
         }
     };
     let id = match is_postgres::<S>() {

@@ -10,6 +10,8 @@ mod acts;
 mod api;
 mod cast;
 mod list;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod permissions;
 mod redaction;
 mod why;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::look::Look;
 use crate::support::process::free_port;
+#[cfg(feature = "mysql")]
+use crate::support::rides::mariadb;
 use crate::support::rides::{Random, Rides, number, postgres, signed, sqlite};
 use serde_json::{Value, json};
 
@@ -116,6 +118,13 @@ async fn g17_all_abandoned_requests_finish_with_no_client_on_sqlite() {
 async fn g17_all_abandoned_requests_finish_with_no_client_on_postgres() {
     let rides = tokio::task::block_in_place(|| Rides::start(postgres));
     g17_all_abandoned_requests_finish_with_no_client("postgres", rides).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_all_abandoned_requests_finish_with_no_client_on_mariadb() {
+    let rides = tokio::task::block_in_place(|| Rides::start(mariadb));
+    g17_all_abandoned_requests_finish_with_no_client("mariadb", rides).await;
 }
 
 /// The webhook of a charge whose answer we never heard, and whose request nobody drives on: it is

@@ -9,6 +9,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::process::Process;
+#[cfg(feature = "mysql")]
+use crate::support::rides::mariadb;
 use crate::support::rides::{Rides, postgres, sqlite};
 use atomic_phases::fault::ENV;
 use serde_json::Value;
@@ -108,4 +110,11 @@ async fn g1_aborted_at_each_point_on_sqlite() {
 async fn g1_aborted_at_each_point_on_postgres() {
     let rides = tokio::task::block_in_place(|| Rides::start(postgres));
     g1_aborted_at_each_point_in_turn("postgres", rides).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_aborted_at_each_point_on_mariadb() {
+    let rides = tokio::task::block_in_place(|| Rides::start(mariadb));
+    g1_aborted_at_each_point_in_turn("mariadb", rides).await;
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::process::free_port;
+#[cfg(feature = "mysql")]
+use crate::support::rides::mariadb;
 use crate::support::rides::{Random, Rides, number, postgres, sqlite};
 use serde_json::Value;
 
@@ -143,6 +145,13 @@ async fn g1_killed_under_load_on_postgres() {
     g1_as_many_charges_as_rides_whatever_is_killed("postgres", rides).await;
 }
 
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_killed_under_load_on_mariadb() {
+    let rides = tokio::task::block_in_place(|| Rides::start(mariadb));
+    g1_as_many_charges_as_rides_whatever_is_killed("mariadb", rides).await;
+}
+
 /// Two processes, one key, and a kill in between: the first dies while the charge is being answered.
 async fn g1_another_process_takes_over(database: fn(&tempfile::TempDir) -> String) {
     let mut first = tokio::task::block_in_place(|| Rides::start(database));
@@ -176,6 +185,12 @@ async fn g1_another_process_takes_over_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_another_process_takes_over_on_postgres() {
     g1_another_process_takes_over(postgres).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_another_process_takes_over_on_mariadb() {
+    g1_another_process_takes_over(mariadb).await;
 }
 
 /// SIGTERM: the running request finishes its phase and is released, the process ends by itself, and

@@ -9,5 +9,7 @@ mod clock;
 mod failover;
 mod frozen;
 mod kill;
+#[cfg(feature = "mysql")]
+mod mariadb;
 mod partition;
 mod tls;

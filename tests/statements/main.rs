@@ -10,6 +10,8 @@ mod distributed;
 mod hot;
 mod idle_workers;
 mod jobs;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod operators;
 mod reserve;
 mod single_statement;

@@ -310,6 +310,11 @@ pub fn is_mysql<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Mysql")
 }
 
+/// Whether each statement is a round trip to another process.
+pub fn is_on_a_server<S: TestDb>() -> bool {
+    is_postgres::<S>() || is_mysql::<S>()
+}
+
 pub fn is_postgres<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Postgres")
 }
@@ -395,7 +400,7 @@ test_db!(Postgres, db, conn => pg(&url_of(db)).await,
 pub async fn my(url: &str) -> Box<MysqlConn> {
     let mut conn = Box::new(MysqlConn::establish(url).await.unwrap());
     conn.batch_execute(
-        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',PIPES_AS_CONCAT'), \
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'), \
          group_concat_max_len = 100000000, max_recursive_iterations = 1000000",
     )
     .await
@@ -409,18 +414,24 @@ pub async fn open_my(url: &str, max_size: usize) -> Mysql {
     Mysql::connect_with(url, settings).await.unwrap()
 }
 
+/// A store on this database, migrated, with the tests' tables and triggers.
+#[cfg(feature = "mysql")]
+pub async fn prepare_my(url: &str) -> Mysql {
+    let db = open_my(url, 16).await;
+    db.migrate().await.unwrap();
+    for sql in [MYSQL_TABLES, MYSQL_TRIGGER, MYSQL_FUNCTIONS, &phase_order()] {
+        db.sql(sql).await;
+    }
+    db
+}
+
 #[cfg(feature = "mysql")]
 test_db!(Mysql, db, conn => my(db.__url()).await,
     casts ("CAST((SQL) AS SIGNED)", "CAST((SQL) AS CHAR)"),
     joined "group_concat(hex(COLUMN) SEPARATOR '20')",
     fresh {
         let url = tokio::task::spawn_blocking(mariadb::new_database).await.unwrap();
-        let db = open_my(&url, 16).await;
-        db.migrate().await.unwrap();
-        for sql in [MYSQL_TABLES, MYSQL_TRIGGER, MYSQL_FUNCTIONS, &phase_order()] {
-            db.sql(sql).await;
-        }
-        db
+        prepare_my(&url).await
     },
     another { open_my(db.__url(), 16).await }
 );

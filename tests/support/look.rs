@@ -10,6 +10,8 @@ use diesel::sql_types::{BigInt, Text};
 pub enum Look {
     Sqlite(Sqlite),
     Postgres(Postgres),
+    #[cfg(feature = "mysql")]
+    Mysql(String),
 }
 
 #[derive(diesel::QueryableByName)]
@@ -39,6 +41,10 @@ macro_rules! load {
                 Ok(mut conn) => query.load(&mut *conn).await.map_err(Into::into),
                 Err(error) => Err(error.into()),
             },
+            #[cfg(feature = "mysql")]
+            Look::Mysql(url) => {
+                query.load(&mut *super::db::my(url).await).await.map_err(Into::into)
+            }
         };
         rows
     }};
@@ -46,6 +52,10 @@ macro_rules! load {
 
 impl Look {
     pub async fn at(database: &str) -> Self {
+        #[cfg(feature = "mysql")]
+        if database.starts_with("mysql://") {
+            return Self::Mysql(database.to_owned());
+        }
         let opened: Result<Self, StoreError> = match database.starts_with("sqlite://") {
             true => Sqlite::connect(database).await.map(Self::Sqlite),
             false => Postgres::connect(database).await.map(Self::Postgres),

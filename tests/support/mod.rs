@@ -20,6 +20,8 @@ pub mod look;
 pub mod mariadb;
 #[cfg(feature = "simulation")]
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql_proxy;
 pub mod network;
 pub mod process;
 pub mod provider;
@@ -29,7 +31,7 @@ pub mod rides;
 pub mod script;
 pub mod work;
 
-pub use db::{TestDb, dump, is_memory, is_mysql, is_postgres};
+pub use db::{TestDb, dump, is_memory, is_mysql, is_on_a_server, is_postgres};
 pub use provider::Provider;
 pub use requests::*;
 

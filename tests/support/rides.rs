@@ -1,4 +1,4 @@
-//! The flagship as real processes, on either store, and a schedule from a seed.
+//! The flagship as real processes, on each store, and a schedule from a seed.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -193,4 +193,9 @@ pub fn sqlite(dir: &tempfile::TempDir) -> String {
 
 pub fn postgres(_: &tempfile::TempDir) -> String {
     cluster::new_database()
+}
+
+#[cfg(feature = "mysql")]
+pub fn mariadb(_: &tempfile::TempDir) -> String {
+    super::mariadb::new_database()
 }

@@ -16,7 +16,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g16_a_scope_that_hangs_with_ten_thousand_due_requests_delays_no_other,
     g16_a_scope_whose_reconcile_functions_hang_delays_no_other,
     g16_a_scope_whose_jobs_hang_delays_no_other,
@@ -125,8 +125,8 @@ pub async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
         created_at, expires_at, params";
     let id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };
     db.sql(&format!(
-        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {times}) \
-         INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {COLUMNS}) \
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {COLUMNS}) \
+         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {times}) \
          SELECT scope, '{name}-' || n, {id}, {COLUMNS} FROM atomic_phases_keys, numbers \
          WHERE idempotency_key = '{name}'"
     ))
@@ -214,8 +214,8 @@ async fn g16_a_scope_whose_jobs_hang_delays_no_other<S: TestDb>(db: S) {
     let id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };
     const COLUMNS: &str = "position, idempotency_key, name, args, staged_at, run_after";
     db.sql(&format!(
-        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {}) \
-         INSERT INTO atomic_phases_staged_jobs (scope, request_id, job_id, {COLUMNS}) \
+        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, job_id, {COLUMNS}) \
+         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {}) \
          SELECT scope, {id}, {id}, {COLUMNS} FROM atomic_phases_staged_jobs, numbers",
         many::<S>()
     ))

@@ -12,7 +12,7 @@ use atomic_phases::worker::{Enqueuer, RedisStream, WorkerConfig};
 use redis::AsyncCommands;
 use redis::streams::StreamRangeReply;
 
-on_both_stores! {
+on_every_store! {
     g18_jobs_reach_the_stream_through_a_crash_of_redis,
 }
 

@@ -10,7 +10,7 @@ use atomic_phases::{
     worker::{Completer, Enqueuer},
 };
 
-on_both_stores! {
+on_every_store! {
     g16_a_scope_that_hangs_in_a_single_look_delays_no_other,
 }
 

@@ -9,7 +9,7 @@ use atomic_phases::store::Status;
 use atomic_phases::worker::Completer;
 use diesel_async::SimpleAsyncConnection;
 
-on_both_stores! {
+on_every_store! {
     g17_a_young_request_is_found_between_two_full_sweeps,
     g17_a_young_request_with_another_lease_is_found_when_that_ends,
 }

@@ -28,6 +28,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "fault-injection")]
+use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
@@ -37,6 +39,8 @@ use self::error::Failure;
 pub use self::pool::MysqlHandle;
 use self::pool::{Lent, MysqlPool};
 use super::migrations::Terms;
+#[cfg(feature = "fault-injection")]
+use super::migrations::{revert_migrations, run_migrations};
 use super::shares::Shares;
 use super::turns::{Turn, Turns};
 use super::{PoolSettings, StoreError};
@@ -60,6 +64,10 @@ const ONE_AT_A_TIME: &str = "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA1(DATA
 /// How long the store waits for the server's answer to a statement of its own. Past it, the connection is
 /// closed, its session is ended, and a commit's outcome counts as unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a statement waits for a row that another transaction has locked: its holder in a commit, or one
+/// that is gone without a trace. On MariaDB it is waited for in memory, without a connection.
+const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// The right to create a key, of one request in this process at a time.
 type KeyTurn = Turn<(Scope, IdempotencyKey)>;
@@ -143,6 +151,28 @@ impl Mysql {
     #[must_use]
     pub fn __url(&self) -> &str {
         &self.url
+    }
+
+    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn migrate_from(
+        &self,
+        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        let terms = Terms { patience, ..MIGRATION_TERMS };
+        self.with_migrations(run_migrations(source, terms)).await
+    }
+
+    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn revert_from(
+        &self,
+        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
     async fn with_migrations<R: Send + 'static>(

@@ -14,8 +14,11 @@ const KEPT_STATEMENTS: usize = 256;
 /// When the client asks a silent server, by TCP, whether it is still there.
 const SILENT_FOR_MS: u32 = 15_000;
 
-/// How long the engine's own statements wait for a lock, in seconds: the least that MySQL knows.
-const OWN_LOCK_WAIT: u32 = 1;
+/// How long the engine's own statements wait for a lock, in seconds: on MariaDB not at all, because the rest
+/// is waited for in memory (G16); on MySQL the least that it knows.
+const fn own_lock_wait(is_mariadb: bool) -> u32 {
+    if is_mariadb { 0 } else { 1 }
+}
 
 /// How long a transaction may be idle before MariaDB ends it: of a client that is gone without a trace.
 /// MySQL has no such setting.
@@ -61,8 +64,9 @@ fn settings(is_mariadb: bool, sql_mode: &str) -> String {
     };
     format!(
         "SET SESSION autocommit = 1, completion_type = 0, time_zone = '+00:00', lc_messages = 'en_US', \
-         sql_mode = {sql_mode}, innodb_lock_wait_timeout = {OWN_LOCK_WAIT}{idle}; \
-         SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
+         sql_mode = {sql_mode}, innodb_lock_wait_timeout = {}{idle}; \
+         SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+        own_lock_wait(is_mariadb)
     )
 }
 
@@ -129,8 +133,8 @@ impl Session {
     }
 
     /// For a transaction of the engine's alone.
-    pub(super) fn own_lock_wait(&self) -> &'static str {
-        "SET SESSION innodb_lock_wait_timeout = 1"
+    pub(super) fn own_lock_wait(&self) -> String {
+        format!("SET SESSION innodb_lock_wait_timeout = {}", own_lock_wait(self.is_mariadb))
     }
 
     /// Lets `insert` wait so long for another transaction, in a text of its own. MariaDB has milliseconds.

@@ -20,11 +20,12 @@ use super::ops_statements::InsertAudit;
 use super::pool::Lent;
 use super::statements as sql;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
-use super::{ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
+use super::{ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
+use crate::store::patience::Patience;
 use crate::store::row::{
     MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
 };
@@ -79,6 +80,20 @@ fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, S
     Bound::of(query).map_err(|error| StoreError::database(doing, error))
 }
 
+/// Asks until it is not locked by another transaction any more, and waits for that without a connection.
+async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
+where
+    F: Future<Output = Result<R, StoreError>>,
+{
+    let mut patience = Patience::new(LOCKED_WAIT);
+    loop {
+        match ask().await {
+            Err(StoreError::Locked) if patience.pause().await => {}
+            answer => return answer,
+        }
+    }
+}
+
 impl Mysql {
     /// Begins a transaction of a phase. One that keeps what it saw at its beginning locks the row there.
     pub(super) async fn begin_guarded(
@@ -86,14 +101,16 @@ impl Mysql {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<MysqlTransaction>, StoreError> {
-        let begun = self.try_begin(isolation, guard).await;
-        match begun {
-            Err(error) if error.is_of_the_connection() => {
-                self.forget_idle();
-                self.try_begin(isolation, guard).await
+        patiently(|| async {
+            match self.try_begin(isolation, guard).await {
+                Err(error) if error.is_of_the_connection() => {
+                    self.forget_idle();
+                    self.try_begin(isolation, guard).await
+                }
+                begun => begun,
             }
-            begun => begun,
-        }
+        })
+        .await
     }
 
     async fn try_begin(
@@ -106,8 +123,10 @@ impl Mysql {
         let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation).await?;
         let pins = isolation != Isolation::ReadCommitted;
         if pins {
-            let pin = bound(DOING, &sql::Pin::new(guard))?.into_text();
-            script.push(&tx.lent.session().waiting(&pin, Duration::from_secs(1)));
+            let pin = bound(DOING, &sql::Pin::new(guard))?;
+            script.push(&tx.lent.session().own_lock_wait());
+            script.push_bound(pin);
+            script.push(&tx.lent.session().lent());
         }
         let answers = script.send(&mut tx.lent).await;
         if let Some(failure) = answers.failure {
@@ -215,7 +234,7 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
     ) -> Result<bool, StoreError> {
-        let mut tries = 0;
+        let (mut tries, mut patience) = (0, Patience::new(LOCKED_WAIT));
         loop {
             tries += 1;
             let follows = then.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
@@ -225,6 +244,7 @@ impl Mysql {
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
                     if error.is_of_a_deadlock() && tries < super::batch::TRIES => {}
+                Commit::Failed(StoreError::Locked) if patience.pause().await => {}
                 Commit::Failed(error) | Commit::Unknown(error) => {
                     if error.is_of_the_connection() {
                         self.forget_idle();
@@ -363,29 +383,37 @@ impl Store for Mysql {
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let taken = match self.try_take_over(claim, hold).await {
-            Err(error) if error.is_of_the_connection() => {
-                self.forget_idle();
-                self.try_take_over(claim, hold).await
+        let taken = patiently(|| async {
+            match self.try_take_over(claim, hold).await {
+                Err(error) if error.is_of_the_connection() => {
+                    self.forget_idle();
+                    self.try_take_over(claim, hold).await
+                }
+                taken => taken,
             }
-            taken => taken,
-        };
-        taken?.map(|row| key_row(sql::row(row)?)).transpose()
+        });
+        taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
-        let written = self.write_once(guard, change).await;
-        if matches!(&written, Commit::Unknown(error) if error.is_of_the_connection()) {
-            self.forget_idle();
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.write_once(guard, change).await {
+                Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
+                Commit::Unknown(error) if error.is_of_the_connection() => {
+                    self.forget_idle();
+                    return Commit::Unknown(error);
+                }
+                written => return written,
+            }
         }
-        written
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = ask_again!(self, "renew the lease", |conn| {
-            sql::Renew::new(guard, hold).execute(conn)
-        })?;
-        Ok(renewed == 1)
+        let renewed = patiently(|| async {
+            ask_again!(self, "renew the lease", |conn| sql::Renew::new(guard, hold).execute(conn))
+        });
+        Ok(renewed.await? == 1)
     }
 
     async fn outputs(
@@ -508,15 +536,17 @@ impl Store for Mysql {
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
-        const DOING: &str = "claim a staged job";
-        let mut lent = Lent::of(&self.pool).await?;
-        let conn: &mut MysqlConn = &mut lent;
-        let claimed = answered(DOING, async {
-            if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
-                return Ok(None);
-            }
-            let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
-            Ok(rows.into_iter().next())
+        let claimed = patiently(|| async {
+            let mut lent = Lent::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut lent;
+            answered("claim a staged job", async {
+                if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
+                    return Ok(None);
+                }
+                let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
+                Ok(rows.into_iter().next())
+            })
+            .await
         });
         let claimed = claimed.await?.map(sql::claimed).transpose()?;
         claimed.map(|row| job(at, row)).transpose()
@@ -584,11 +614,15 @@ impl Store for Mysql {
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
         let Some(key) = erase.key else {
-            let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
-            let erased = ask!(self.pool, DOING, |conn| batch.execute(conn))?;
-            ask!(self.pool, DOING, |conn| {
-                sql::EraseJobs { scope: erase.scope.as_str().to_owned() }.execute(conn)
-            })?;
+            let batch = || {
+                let (scope, limit) = (erase.scope.as_str().to_owned(), erase.limit.into());
+                sql::EraseScope { retention_ms, scope, limit }
+            };
+            let erased =
+                patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
+                    .await?;
+            let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
+            patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
             return Ok(as_u32(erased));
         };
         let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
@@ -616,15 +650,18 @@ impl Store for Mysql {
         key: Option<&IdempotencyKey>,
         limit: u32,
     ) -> Result<u32, StoreError> {
-        let erased = ask!(self.pool, "erase the jobs of reaped keys", |conn| {
-            sql::EraseOrphanedJobs {
-                scope: scope.as_str().to_owned(),
-                is_any: key.is_none(),
-                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-                limit: limit.into(),
-            }
-            .execute(conn)
-        })?;
+        let erased = patiently(|| async {
+            ask!(self.pool, "erase the jobs of reaped keys", |conn| {
+                sql::EraseOrphanedJobs {
+                    scope: scope.as_str().to_owned(),
+                    is_any: key.is_none(),
+                    key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+                    limit: limit.into(),
+                }
+                .execute(conn)
+            })
+        })
+        .await?;
         Ok(as_u32(erased))
     }
 
@@ -679,23 +716,32 @@ impl Store for Mysql {
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = ask!(self.pool, "revive a dead job", |conn| {
-            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                .execute(conn)
-        })?;
+        let revived = patiently(|| async {
+            ask!(self.pool, "revive a dead job", |conn| {
+                sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                    .execute(conn)
+            })
+        })
+        .await?;
         Ok(revived == 1)
     }
 
     async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = ask!(self.pool, "discard a dead job", |conn| {
-            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                .execute(conn)
-        })?;
+        let discarded = patiently(|| async {
+            ask!(self.pool, "discard a dead job", |conn| {
+                sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                    .execute(conn)
+            })
+        })
+        .await?;
         Ok(discarded == 1)
     }
 
     async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))?;
+        let revived = patiently(|| async {
+            ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))
+        });
+        let revived = revived.await?;
         Ok(revived as u64)
     }
 

@@ -195,7 +195,7 @@ pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>
         Ok(begun) => begun,
         Err(error) => return Commit::Failed(error),
     };
-    script.push(tx.lent.session().own_lock_wait());
+    script.push(&tx.lent.session().own_lock_wait());
     script.push_bound(guarded);
     let raise = script.push(RAISE_UNLESS_ONE);
     for bound in then {

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use super::{PgTransaction, Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+pub(super) use crate::store::patience::Patience;
 use crate::store::turns::{Turn, Turns};
 use crate::store::{NewRow, StoreError, Transaction};
 
@@ -53,26 +54,6 @@ pub(super) enum Twin {
     Gone,
     /// There is none: what a statement failed for was something else.
     None,
-}
-
-/// The pauses between two looks at what another transaction does: without a connection, and bounded.
-pub(super) struct Patience {
-    until: Instant,
-    pause: Duration,
-}
-
-impl Patience {
-    pub(super) fn new(bound: Duration) -> Self {
-        Self { until: Instant::now() + bound, pause: Duration::from_millis(5) }
-    }
-
-    /// Pauses, each time for longer; `false` where the bound has passed.
-    pub(super) async fn pause(&mut self) -> bool {
-        let left = self.until.saturating_duration_since(Instant::now());
-        tokio::time::sleep(self.pause.min(left)).await;
-        self.pause = (self.pause * 2).min(Duration::from_millis(200));
-        !left.is_zero()
-    }
 }
 
 impl Waits {

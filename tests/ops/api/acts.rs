@@ -10,7 +10,7 @@ use super::*;
 use crate::cast::*;
 use crate::support::work::completed;
 
-on_both_stores! {
+on_every_store! {
     g1_g2_each_word_is_taken_once_and_the_request_goes_on,
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,

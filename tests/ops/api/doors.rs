@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::cast::*;
 
-on_both_stores! {
+on_every_store! {
     what_cannot_be_served_is_a_problem_as_it_is_described,
     a_foreign_page_reads_nothing_and_writes_nothing,
     an_api_that_is_read_only_has_no_route_that_writes,

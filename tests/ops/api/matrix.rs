@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::cast::*;
 
-on_both_stores! {
+on_every_store! {
     g16_each_route_needs_its_permission_and_shows_its_scopes_only,
 }
 

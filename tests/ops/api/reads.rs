@@ -9,7 +9,7 @@ use super::described::fits;
 use super::*;
 use crate::cast::*;
 
-on_both_stores! {
+on_every_store! {
     each_read_is_told_as_it_is_described,
     a_list_goes_on_where_its_cursor_says,
     g19_what_users_gave_is_told_by_a_reveal_only_and_digit_by_digit,

@@ -1,0 +1,2 @@
+DROP TRIGGER IF EXISTS atomic_phases_audit_kept;
+DROP TRIGGER IF EXISTS atomic_phases_audit_unchanged;

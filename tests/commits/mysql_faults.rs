@@ -1,0 +1,400 @@
+//! A commit on MySQL and MariaDB whose answer is lost or whose session is killed; duplicates that end in a
+//! deadlock; and what the order of assignments would do to a row.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use atomic_phases::{
+    CallError, Engine, Mysql, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
+};
+use diesel_async::SimpleAsyncConnection;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::support::db::{my, open_my, prepare_my};
+use crate::support::mariadb::Server;
+use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::proxy::Cut;
+use crate::support::*;
+
+/// In the text that ends a phase's transaction, and in no other.
+const COMMIT: &str = "COMMIT AND";
+/// A guarded write that is a transaction of its own.
+const WRITE: &str = "^UPDATE atomic_phases_keys SET advanced_at";
+
+/// A prepared database, and a store that reaches it through a proxy.
+async fn proxied() -> (Mysql, Mysql, MysqlProxy) {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let store = open_my(&proxy.url(db.__url()), 8).await;
+    (db, store, proxy)
+}
+
+/// A server of the test's own, with a prepared database.
+async fn on_own_server(options: &'static [&'static str]) -> (Arc<Server>, Mysql) {
+    let start = move || {
+        let server = Server::start(options);
+        let url = server.new_database();
+        (Arc::new(server), url)
+    };
+    let (server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    (server, prepare_my(&url).await)
+}
+
+async fn once_and_only_once(db: &Mysql, app: &App, what: &str) {
+    assert_eq!(app.provider.effects(), 1, "{what}");
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "{what}");
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "{what}");
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 2, "{what}");
+}
+
+/// A COMMIT that never arrived and one that was applied unseen give the same error. Whichever it was, at each
+/// commit, the same call goes on and ends right.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_lost_commit_is_resolved_and_never_guessed() {
+    for cut in [Cut::Before, Cut::After, Cut::Answer] {
+        for nth in [1, 2] {
+            let (db, store, proxy) = proxied().await;
+            let app = App::default();
+            let engine = engine(&store, &app);
+            proxy.arm(COMMIT, nth, cut);
+            let what = format!("{cut:?} at commit {nth}");
+            let done = finished(engine.call(&scope(), &key("k"), book(20)).await);
+            assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
+            assert!(done.reply.status() == 201 && !done.replayed, "{what}");
+            once_and_only_once(&db, &app, &what).await;
+            let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
+            assert_eq!(again.reply, done.reply, "{what}");
+        }
+    }
+}
+
+/// Created and finished in one commit, it is found finished: by the call that did it, which is no replay.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
+    for cut in [Cut::After, Cut::Answer] {
+        let (db, store, proxy) = proxied().await;
+        let app = App::default();
+        let engine = engine(&store, &app);
+        proxy.arm(COMMIT, 1, cut);
+        let request = || troubled(Trouble::FinishEarly);
+        let done = finished(engine.call(&scope(), &key("k"), request()).await);
+        assert_eq!((proxy.fired(), done.replayed), (1, false), "{cut:?}");
+        assert!(finished(engine.call(&scope(), &key("k"), request()).await).replayed, "{cut:?}");
+        assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "{cut:?}");
+    }
+}
+
+/// The same for the guarded writes that are a transaction of their own: intent, result, release.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
+    for cut in [Cut::Before, Cut::After, Cut::Answer] {
+        for nth in [1, 2] {
+            let (_db, store, proxy) = proxied().await;
+            let app = App::new(Provider::that_ignores_keys());
+            let engine = engine(&store, &app);
+            let what = format!("{cut:?} at write {nth}");
+            proxy.arm(WRITE, nth, cut);
+            finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
+            assert_eq!((proxy.fired(), app.provider.effects()), (1, 1), "{what}");
+
+            proxy.arm(WRITE, 1, cut);
+            let released = troubled(Trouble::RetryForeignAlways);
+            failed(engine.call(&scope(), &key("released"), released).await);
+            assert_eq!(proxy.fired(), 2, "{what}");
+        }
+    }
+}
+
+/// The connection is cut at each command that the engine sends, one after the other, until there are no
+/// more: a retry ends right wherever it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_the_connection_may_break_at_any_command() {
+    let mut cuts = 0;
+    for cut in [Cut::Before, Cut::After] {
+        for nth in 1.. {
+            let (db, store, proxy) = proxied().await;
+            let app = App::default();
+            let engine = engine(&store, &app);
+            let _ = engine.call(&scope(), &key("warm"), troubled(Trouble::RetryFirst)).await;
+            proxy.arm("", nth, cut);
+            let mut outcome = engine.call(&scope(), &key("k"), book(20)).await;
+            for _ in 0..5 {
+                if matches!(outcome, Ok(Outcome::Finished(_))) {
+                    break;
+                }
+                db.let_leases_expire().await;
+                outcome = engine.call(&scope(), &key("k"), book(20)).await;
+            }
+            finished(outcome);
+            once_and_only_once(&db, &app, &format!("{cut:?} at command {nth}")).await;
+            if proxy.fired() == 0 {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    println!("cut at {cuts} commands");
+    assert!(cuts >= 14, "{cuts}");
+}
+
+/// The session is killed while a statement of a phase runs, as an administrator or a proxy does it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_session_is_killed_in_a_phase() {
+    let db = Mysql::fresh().await;
+    // Sleeps the first time only: a table of another engine is not rolled back.
+    db.sql(
+        "CREATE TABLE times (n INT) ENGINE = MyISAM; \
+         CREATE TRIGGER once BEFORE INSERT ON steps FOR EACH ROW BEGIN \
+         INSERT INTO times VALUES (1); \
+         IF (SELECT count(*) FROM times) = 1 THEN SET @slept = SLEEP(20); END IF; END",
+    )
+    .await;
+    let app = App::default();
+    let running = engine(&db, &app);
+    let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
+    let asleep = "SELECT coalesce(max(id), 0) FROM information_schema.processlist \
+        WHERE db = DATABASE() AND state = 'User sleep'";
+    until(async || db.number(asleep).await > 0).await;
+    let id = db.number(asleep).await;
+    db.sql(&format!("KILL {id}")).await;
+    assert_eq!(finished(call.await.unwrap()).reply.status(), 201);
+    once_and_only_once(&db, &app, "killed").await;
+}
+
+/// Y34: a COMMIT that is killed while it waits, as for a backup, may or may not have happened: it is resolved,
+/// and nothing is done twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_commit_that_is_killed_is_resolved() {
+    for kill in ["KILL", "KILL QUERY"] {
+        // No COMMIT of the whole server passes.
+        let (server, db) = on_own_server(&[]).await;
+        let app = App::default();
+        let mut gate = app.provider.stop_after_the_effect();
+        let running = engine(&db, &app);
+        let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
+        let in_the_call = gate.recv().await.unwrap();
+        let mut backup = my(db.__url()).await;
+        let blocks = "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL; \
+            BACKUP STAGE BLOCK_COMMIT";
+        backup.batch_execute(blocks).await.unwrap();
+        in_the_call.send(()).unwrap();
+        let waits = "SELECT coalesce(max(id), 0) FROM information_schema.processlist \
+            WHERE db = DATABASE() AND state = 'Waiting for backup lock' AND info LIKE 'COMMIT%'";
+        until(async || db.number(waits).await > 0).await;
+        server.ask(&format!("{kill} {}", db.number(waits).await));
+        until(async || db.number(waits).await == 0).await;
+        backup.batch_execute("BACKUP STAGE END").await.unwrap();
+        assert_eq!(finished(call.await.unwrap()).reply.status(), 201, "{kill}");
+        once_and_only_once(&db, &app, kill).await;
+    }
+}
+
+/// Y33: the client is gone while the server is inside of COMMIT (semi-synchronous, with no replica to wait
+/// for). A plain read sees the old recovery point; the engine waits for the row's lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_zombie_commit_is_waited_for() {
+    let (server, db) = on_own_server(&[
+        "--log-bin=binlog",
+        "--server-id=1",
+        "--log-bin-trust-function-creators=1",
+        "--rpl-semi-sync-master-timeout=700",
+        "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+    ])
+    .await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let store = open_my(&proxy.url(db.__url()), 8).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
+    let in_the_call = gate.recv().await.unwrap();
+    // The first commit from here on waits for a replica that does not come.
+    server.ask("SET GLOBAL rpl_semi_sync_master_enabled = 1");
+    proxy.arm(COMMIT, 1, Cut::After);
+    in_the_call.send(()).unwrap();
+    let done = finished(call.await.unwrap());
+    let no_tx = "SELECT variable_value FROM information_schema.global_status \
+        WHERE variable_name = 'Rpl_semi_sync_master_no_tx'";
+    assert_ne!(server.ask(no_tx), "0", "no commit waited: this shows nothing");
+    assert_eq!((proxy.fired(), done.reply.status()), (1, 201));
+    once_and_only_once(&db, &app, "zombie").await;
+    assert_eq!(app.bodies(), [1, 1, 1], "the commit was found, not repeated");
+}
+
+/// The whole server dies while the provider is being called, and comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g12_the_server_dies_during_a_foreign_call_and_comes_back() {
+    let (server, db) = on_own_server(&[]).await;
+    let app = App::default();
+    let mut gate = app.provider.stop_after_the_effect();
+    let engine = engine(&db, &app);
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
+    let in_the_call = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    let dying = server.clone();
+    tokio::task::spawn_blocking(move || dying.kill_9()).await.unwrap();
+    let refused = engine.call(&scope(), &key("other"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::Unavailable(_))), "G12: {refused:?}");
+    assert_eq!(app.provider.effects(), 1, "G12: nothing runs without a reservation");
+    let coming = server.clone();
+    tokio::task::spawn_blocking(move || coming.start_server()).await.unwrap();
+    in_the_call.send(()).unwrap();
+    assert_eq!(finished(call.await.unwrap()).reply.status(), 201);
+    once_and_only_once(&db, &app, "crash").await;
+    assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
+}
+
+/// Its first attempt fails when the test says so.
+#[derive(Clone, Serialize, Deserialize)]
+struct FailsFirst;
+
+#[derive(Clone)]
+struct Gate {
+    attempts: Arc<AtomicU32>,
+    entered: mpsc::UnboundedSender<()>,
+    go_on: Arc<Semaphore>,
+}
+
+#[atomic_phases(name = "fails_first", version = 1, app = Gate)]
+impl FailsFirst {
+    #[phase]
+    async fn tried(&self, tx: &mut Tx<'_, Mysql>, gate: &Gate) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "tried").await?;
+        if gate.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+            let _ = gate.entered.send(());
+            gate.go_on.acquire().await.expect("open").forget();
+            return Err(PhaseError::retryable("asked for"));
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y26: of two duplicates in two other processes that wait for a first phase which then fails, InnoDB lets one
+/// lose a deadlock. One of them runs, the other hears of it, and no client of a deadlock.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock() {
+    let (server, db) = on_own_server(&[]).await;
+    let (entered, mut has_entered) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Semaphore::new(0));
+    let gate = Gate { attempts: Arc::default(), entered, go_on: go_on.clone() };
+    let node = async || -> Engine<Mysql, Gate> {
+        let builder = Engine::builder(open_my(db.__url(), 4).await).app(gate.clone());
+        builder.register::<FailsFirst>().lock_wait(Duration::from_secs(9)).build().unwrap()
+    };
+    let nodes = [node().await, node().await, node().await];
+    let mut calls = nodes
+        .iter()
+        .map(|node| node.call(&scope(), &key("k"), FailsFirst).into_future())
+        .map(Box::pin);
+    let first = tokio::spawn(calls.next().unwrap());
+    has_entered.recv().await.unwrap();
+    let others: Vec<_> = calls.map(tokio::spawn).collect();
+    let waiting =
+        "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    until(async || db.number(waiting).await == 2).await;
+    go_on.add_permits(1);
+    failed(first.await.unwrap());
+    let (mut ran, mut heard) = (0, 0);
+    for other in others {
+        match other.await.unwrap() {
+            Ok(Outcome::Finished(finished)) if !finished.replayed => ran += 1,
+            Ok(Outcome::Finished(_) | Outcome::InProgress { .. }) => heard += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    let deadlocks = "SELECT variable_value FROM information_schema.global_status \
+        WHERE variable_name = 'Innodb_deadlocks'";
+    assert_eq!(server.ask(deadlocks), "1", "there was none: this shows nothing");
+    assert_eq!((ran, heard), (1, 1));
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+/// Y39: an UPDATE of MySQL sees what it has assigned already. What decides about another column is assigned
+/// behind it, so that either order gives the same row.
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_the_order_of_assignments_decides_nothing() {
+    for options in [&[][..], &["--sql-mode=SIMULTANEOUS_ASSIGNMENT"]] {
+        let (_server, db) = on_own_server(options).await;
+        let app = App::default();
+        let engine = engine(&db, &app);
+        let advanced = "SELECT advanced_at - created_at FROM atomic_phases_keys";
+
+        // A release leaves the recovery point, and so the time of it.
+        let mut gate = app.provider.stop_after_the_effect();
+        let stops = engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce));
+        let stops = tokio::spawn(stops.into_future());
+        let in_the_call = gate.recv().await.unwrap();
+        app.provider.stop_no_more();
+        db.sql("UPDATE atomic_phases_keys SET advanced_at = created_at - 7").await;
+        in_the_call.send(()).unwrap();
+        failed(stops.await.unwrap());
+        assert_eq!(db.number(advanced).await, -7, "{options:?}");
+        // The next point is another time.
+        finished(engine.call(&scope(), &key("k"), book(20)).await);
+        assert!(db.number(advanced).await >= 0, "{options:?}");
+
+        // An erasure keeps the expiry of a finished request, and gives one to a dead letter, and an answer.
+        db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+        app.forget_bodies();
+        failed(engine.call(&scope(), &key("dead"), troubled(Trouble::RetryForeignOnce)).await);
+        db.sql(
+            "UPDATE atomic_phases_keys SET status = 'dead_letter', run_after = NULL, \
+             waiting_since = created_at WHERE idempotency_key = 'dead'; \
+             UPDATE atomic_phases_keys SET expires_at = created_at + 7",
+        )
+        .await;
+        for name in ["k", "dead"] {
+            engine.erase(&scope(), &key(name)).await.unwrap();
+        }
+        let row = "SELECT (expires_at - created_at = 7) || ' ' || response_status || ' ' || status || ' ' \
+            || fingerprint FROM atomic_phases_keys WHERE idempotency_key = ";
+        assert_eq!(db.text(&format!("{row}'k'")).await, "1 201 completed erased", "{options:?}");
+        assert_eq!(db.text(&format!("{row}'dead'")).await, "0 410 completed erased", "{options:?}");
+    }
+}
+
+/// Y45: what is written behind a row's lock has its time from behind the wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_lease_that_was_waited_for_is_as_long_as_any_other() {
+    let db = Mysql::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    let mut holder = my(db.__url()).await;
+    holder.batch_execute("BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE").await.unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let free = db.number("SELECT UNIX_TIMESTAMP(NOW(6)) * 1000").await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let in_the_call = gate.recv().await.unwrap();
+    let until = db.number("SELECT locked_until FROM atomic_phases_keys").await;
+    assert!(until >= free + 60_000, "{} ms too short", free + 60_000 - until);
+    in_the_call.send(()).unwrap();
+    finished(call.await.unwrap());
+}
+
+/// Y30: a unique key beside the primary one would lock the gaps that deleted rows leave. Y49: what searches by
+/// time finds an index.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_no_table_of_the_engine_has_a_unique_key_but_its_primary_one() {
+    let db = Mysql::fresh().await;
+    let unique = "SELECT count(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
+        AND table_name LIKE 'atomic%' AND non_unique = 0 AND index_name <> 'PRIMARY'";
+    assert_eq!(db.number(unique).await, 0);
+}
+
+/// Y37: of a client that is gone without a trace, MariaDB ends the transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_an_idle_transaction_is_bounded_at_the_server() {
+    let db = Mysql::fresh().await;
+    use diesel_async::RunQueryDsl;
+    let idle = diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "SELECT CAST(@@SESSION.idle_transaction_timeout AS SIGNED)",
+    );
+    let idle: i64 = idle.get_result(&mut *db.connection().await.unwrap()).await.unwrap();
+    assert_eq!(idle, 60);
+}

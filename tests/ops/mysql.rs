@@ -1,0 +1,43 @@
+//! What keeps the audit append-only on MySQL and MariaDB, where no trigger is part of the migrations.
+
+use atomic_phases::Mysql;
+use atomic_phases::engine::Resolved;
+
+use super::cast::*;
+use crate::support::db::{my, open_my};
+use crate::support::*;
+
+/// With the grants of `docs/stores.md`, operators act, and nobody changes what was written down of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_append_only_by_grants() {
+    let db = Mysql::fresh().await;
+    let (head, name) = db.__url().rsplit_once('/').unwrap();
+    let user = format!("app_{name}");
+    db.sql(&format!("CREATE USER '{user}'@'%'")).await;
+    for table in ["atomic_phases_keys", "atomic_phases_staged_jobs", "rides", "steps"] {
+        db.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.{table} TO '{user}'@'%'"))
+            .await;
+    }
+    db.sql(&format!("GRANT SELECT, INSERT ON {name}.atomic_phases_audit TO '{user}'@'%'")).await;
+    let place = head.rsplit_once('@').unwrap().1;
+    let url = format!("mysql://{user}@{place}/{name}");
+
+    let engine = engine(&open_my(&url, 4).await, &App::default());
+    let ops = admin(&engine);
+    back_off(&engine, "k").await;
+    db.sql(
+        "UPDATE atomic_phases_keys SET status = 'dead_letter', run_after = NULL, \
+         waiting_since = created_at",
+    )
+    .await;
+    let row = ops.find(&scope(), &key("k")).await.unwrap();
+    let retried = ops.retry(row.request_id, &row.version, "reason").await;
+    assert_eq!(retried.unwrap(), Resolved::Applied);
+    let mut conn = my(&url).await;
+    for sql in ["UPDATE atomic_phases_audit SET actor = 'eve'", "DELETE FROM atomic_phases_audit"] {
+        use diesel_async::SimpleAsyncConnection;
+        let told = conn.batch_execute(sql).await.unwrap_err();
+        assert!(told.to_string().starts_with("1142: "), "{told}");
+    }
+    assert_eq!(ops.audit(None, None, 10).await.unwrap().rows[0].actor, "ada");
+}

@@ -1,0 +1,136 @@
+//! What a request costs on MariaDB: told by the log of the server, which has each command as one line, and by its
+//! own count of the transactions that wrote.
+
+use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
+use serde::{Deserialize, Serialize};
+
+use crate::support::db::{open_my, prepare_my};
+use crate::support::mariadb::Server;
+use crate::support::*;
+
+/// A server that writes down what a user `app` sends.
+struct Observed(Server);
+
+impl Observed {
+    fn start() -> (Self, String) {
+        let server = Server::start(&["--log-output=TABLE"]);
+        let url = server.new_database();
+        server.ask("CREATE USER app@'%'; GRANT ALL ON *.* TO app@'%'");
+        server.ask("SET GLOBAL innodb_monitor_enable = 'trx_rw_commits'");
+        server.ask("SET GLOBAL general_log = 1");
+        (Self(server), url)
+    }
+
+    /// Each command since the last call, as the first words of each of its statements.
+    fn sent(&self) -> Vec<Vec<String>> {
+        let sent = self.0.ask(
+            "SELECT argument FROM mysql.general_log \
+             WHERE user_host LIKE 'app%' AND command_type IN ('Query', 'Execute')",
+        );
+        self.0.ask("TRUNCATE mysql.general_log");
+        let words = |sql: &str| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+        sent.lines().map(|line| line.split("; ").map(words).collect()).collect()
+    }
+
+    /// How many transactions have written and committed, this one of the log's aside.
+    fn commits(&self) -> u64 {
+        let count =
+            "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rw_commits'";
+        self.0.ask(count).parse().unwrap()
+    }
+}
+
+const LOOK: [&str; 1] = ["SELECT request_id, definition,"];
+const BEGIN: [&str; 5] = [
+    "ROLLBACK AND NO",
+    "SET SESSION autocommit",
+    "SET TRANSACTION ISOLATION",
+    "START TRANSACTION",
+    "SAVEPOINT atomic_phases",
+];
+const RESERVE: [&str; 4] = [
+    "SET SESSION innodb_lock_wait_timeout",
+    "INSERT INTO atomic_phases_keys",
+    "SET SESSION innodb_lock_wait_timeout",
+    "SELECT created_at, advanced_at,",
+];
+const MARK: [&str; 1] = ["RELEASE SAVEPOINT atomic_phases"];
+const JOB: [&str; 1] = ["INSERT INTO atomic_phases_staged_jobs"];
+const ADVANCE: [&str; 2] = ["UPDATE atomic_phases_keys SET", "SET @atomic_phases ="];
+const COMMIT: [&str; 4] =
+    ["COMMIT AND NO", "SET SESSION autocommit", "SET NAMES utf8mb4", "SET SESSION TRANSACTION"];
+
+fn texts(parts: &[&[&str]]) -> Vec<String> {
+    parts.concat().into_iter().map(str::to_owned).collect()
+}
+
+/// Hands over what it writes, in both of its phases.
+#[derive(Serialize, Deserialize)]
+struct Hop;
+
+#[atomic_phases(name = "hop", version = 1)]
+impl Hop {
+    #[phase(commit)]
+    async fn begun(
+        &self,
+        batch: &mut Batch<'_, Mysql>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<String> {
+        let id = ctx.uuid(0).to_string();
+        Mysql::add_ride(batch, &id, 1);
+        Ok(id)
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Mysql>, begun: &String) -> PhaseResult<Reply> {
+        Mysql::add_to_ride(batch, begun, 2, 2);
+        batch.stage_job("receipt", begun)?;
+        Ok(Reply::new(201))
+    }
+}
+
+/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement() {
+    let (server, url) = tokio::task::spawn_blocking(Observed::start).await.unwrap();
+    prepare_my(&url).await;
+    let store = open_my(&url.replace("root@", "app@"), 1).await;
+    let app = App::default();
+    let builder = Engine::builder(store).app(app);
+    let engine = builder.register::<Book>().register::<Hop>().build().unwrap();
+    finished(engine.call(&scope(), &key("warm"), book(20)).await);
+    finished(engine.call(&scope(), &key("warm-hop"), Hop).await);
+
+    let (_, before) = (server.sent(), server.commits());
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    let fresh = [
+        texts(&[&LOOK]),
+        texts(&[&BEGIN, &RESERVE]),
+        texts(&[&["INSERT INTO `rides`"]]),
+        texts(&[&MARK, &ADVANCE, &COMMIT]),
+        texts(&[&BEGIN]),
+        texts(&[&["INSERT INTO `steps`"]]),
+        texts(&[&MARK, &JOB, &JOB, &ADVANCE, &COMMIT]),
+    ];
+    assert_eq!(server.commits() - before, 2, "transactions that wrote");
+    assert_eq!(server.sent(), fresh);
+
+    let before = server.commits();
+    assert!(finished(engine.call(&scope(), &key("fresh"), book(20)).await).replayed);
+    assert_eq!(server.commits() - before, 0, "a replay writes nothing");
+    assert_eq!(server.sent(), [texts(&[&LOOK])]);
+
+    // Statements that are handed over, of a key that is new: the row is created as the phase leaves it.
+    let before = server.commits();
+    finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
+    let handed_over = [
+        texts(&[&BEGIN, &RESERVE]),
+        texts(&[&["INSERT INTO `rides`"]]),
+        texts(&[&MARK, &COMMIT]),
+        texts(&[&BEGIN]),
+        texts(&[&["UPDATE `rides` SET"]]),
+        texts(&[&MARK, &JOB, &ADVANCE, &COMMIT]),
+    ];
+    assert_eq!(server.commits() - before, 2, "transactions that wrote");
+    assert_eq!(server.sent(), handed_over);
+}
