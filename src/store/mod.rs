@@ -28,6 +28,8 @@ mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+mod rows_in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod shares;
 #[cfg(feature = "sqlite")]

@@ -18,6 +18,8 @@ mod rules;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::store::StoreError;
 use atomic_phases::{Postgres, Sqlite};
 use diesel_migrations::FileBasedMigrations;
@@ -29,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A store with the folder of its migrations.
 trait Schema: TestDb {
     const FOLDER: &'static str;
+    /// How many migrations make its earliest schema: of MySQL, each is one table.
+    const FIRST: usize = 1;
     /// A table that has no row, with the columns of a table: name and type.
     const COLUMNS_OF: &'static str;
 
@@ -57,6 +61,22 @@ impl Schema for Sqlite {
 
     async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
         self.migrate_from(migrations, Duration::ZERO).await
+    }
+
+    async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.revert_from(migrations).await
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Schema for Mysql {
+    const FOLDER: &'static str = "mysql";
+    const FIRST: usize = 3;
+    const COLUMNS_OF: &'static str = "SELECT coalesce(group_concat(column_name ORDER BY ordinal_position), '') \
+        FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ";
+
+    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.migrate_from(migrations, PATIENCE).await
     }
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {

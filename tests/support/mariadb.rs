@@ -167,9 +167,11 @@ fn as_mysql(program: &str) -> Command {
 }
 
 fn run(command: &mut Command) {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        status.unwrap().success(),
-        "{command:?} failed: is the package `mariadb-server` installed?"
+        output.status.success(),
+        "{command:?} failed: is the package `mariadb-server` installed? {said}{}",
+        String::from_utf8_lossy(&output.stdout)
     );
 }

@@ -32,6 +32,7 @@ struct Shared {
     refuse: AtomicBool,
     delay_ms: AtomicUsize,
     commands: AtomicUsize,
+    held: Notify,
 }
 
 impl MysqlProxy {
@@ -63,9 +64,14 @@ impl MysqlProxy {
     }
 
     /// Cuts at the `nth` (from 1) command, from now on, whose text has `part` in it, or begins with what is
-    /// behind a `^`: [`Cut::Before`], [`Cut::After`] or [`Cut::Answer`].
+    /// behind a `^`: [`Cut::Before`], [`Cut::After`], [`Cut::Answer`] or [`Cut::Hold`].
     pub fn arm(&self, part: &str, nth: usize, cut: Cut) {
         *self.shared.armed.lock().unwrap() = Some((part.to_owned(), nth, cut));
+    }
+
+    /// Cuts the connection that is held.
+    pub fn cut_now(&self) {
+        self.shared.held.notify_one();
     }
 
     /// How often it has cut.
@@ -195,6 +201,10 @@ async fn forward(
             Some(Cut::After) => return Ok(()),
             Some(Cut::Answer) => {
                 session.was_answered.notified().await;
+                return Ok(());
+            }
+            Some(Cut::Hold) => {
+                shared.held.notified().await;
                 return Ok(());
             }
             Some(other) => panic!("{other:?} is for PostgreSQL"),

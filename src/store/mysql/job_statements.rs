@@ -236,7 +236,7 @@ statement! {
     /// A page of the jobs that are dead letters.
     ListDeadJobs for Db, rows ListedSql,
     { scope: String, job_id: Vec<u8>, limit: i64 },
-    [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id,
+    [LISTED], "IS NULL AND scope >= ", scope, " AND (scope, job_id) > (", scope, ", ", job_id,
     ") ORDER BY scope, job_id LIMIT ", limit
 }
 

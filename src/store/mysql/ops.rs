@@ -69,7 +69,7 @@ impl OperatorStore for Mysql {
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let rows = ask!(self.operators, "find a request", |conn| {
-            ops::Find::new(at, limits).load::<(String, String, sql::MysqlRow)>(conn)
+            ops::Find::new(at, limits).load::<(String, String, sql::StoredRow)>(conn)
         })?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
         let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;

@@ -69,7 +69,10 @@ impl Walked {
             out.push_sql(column);
             out.push_sql(" IS NOT NULL AND ");
         }
-        out.push_sql(&format!("({column}, request_id) {behind} ("));
+        // The first bounds the index; a comparison of rows does not.
+        out.push_sql(&format!("{column} {behind}= "));
+        push_bind(out, &self.time)?;
+        out.push_sql(&format!(" AND ({column}, request_id) {behind} ("));
         push_bind(out, &self.time)?;
         out.push_sql(", ");
         push_bind(out, &self.request_id)?;
@@ -314,7 +317,7 @@ statement! {
     DeadJobsAfter for Db, rows JobSql,
     { staged_at: i64, id: Vec<u8>, allowed: Allowed, limit: i64 },
     [JOB], "(SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
-     AND (staged_at, job_id) > (", staged_at, ", ", id,
+     AND staged_at >= ", staged_at, " AND (staged_at, job_id) > (", staged_at, ", ", id,
     ") ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", {allowed},
     " ORDER BY staged_at, job_id LIMIT ", limit
 }
@@ -323,7 +326,7 @@ statement! {
     /// How far it looked.
     EndOfDeadJobs for Db, rows (BigInt, Binary), { staged_at: i64, id: Vec<u8> },
     "SELECT staged_at, job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
-     AND (staged_at, job_id) > (", staged_at, ", ", id,
+     AND staged_at >= ", staged_at, " AND (staged_at, job_id) > (", staged_at, ", ", id,
     ") ORDER BY staged_at, job_id LIMIT 1 OFFSET 9999"
 }
 
@@ -429,7 +432,9 @@ impl QueryFragment<Db> for AuditFrom {
             push_bind(&mut out, request_id)?;
             out.push_sql(" AND ");
         }
-        out.push_sql("(at, id) < (");
+        out.push_sql("at <= ");
+        push_bind(&mut out, &self.at)?;
+        out.push_sql(" AND (at, id) < (");
         push_bind(&mut out, &self.at)?;
         out.push_sql(", ");
         push_bind(&mut out, &self.id)?;

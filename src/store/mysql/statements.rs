@@ -10,7 +10,7 @@ use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt,
 
 use uuid::Uuid;
 
-use super::rows::{GlanceSql, RowSql};
+use super::rows::{KeySummarySql, RowSql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::row::millis;
@@ -50,7 +50,7 @@ pub(super) const CLOCK: &str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
 /// So a search never meets it, however many wait (G16). The last day of the year 9999.
 pub(super) const WAITS: &str = "253402214400000";
 
-/// The columns of a [`MysqlRow`]. What a run needs stays behind where the row is completed.
+/// The columns of a [`StoredRow`]. What a run needs stays behind where the row is completed.
 pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, phases, reason, \
@@ -68,14 +68,14 @@ statement! {
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
-/// The columns of a [`SqliteKeySummary`].
+/// The columns of a [`StoredKeySummary`].
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED), locked_until, run_after, expires_at, \
     response_status, response_headers, response_body";
 
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
-    Look for Db, rows GlanceSql,
+    Look for Db, rows KeySummarySql,
     { scope: String, key: String },
     "SELECT ", [SEEN], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }

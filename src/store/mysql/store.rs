@@ -149,16 +149,16 @@ impl Mysql {
         &self,
         claim: &Claim<'_>,
         hold: Hold,
-    ) -> Result<Option<sql::MysqlRow>, StoreError> {
+    ) -> Result<Option<sql::StoredRow>, StoreError> {
         let mut lent = Lent::of(&self.pool).await?;
         let conn: &mut MysqlConn = &mut lent;
         answered("take over the key", async {
             if sql::TakeOver::new(claim, hold).execute(conn).await? != 1 {
                 return Ok(None);
             }
-            let rows = sql::Read::of(claim.scope, claim.key).load::<sql::MysqlRow>(conn).await?;
+            let rows = sql::Read::of(claim.scope, claim.key).load::<sql::StoredRow>(conn).await?;
             // Whoever took it over since then has a higher token.
-            let is_ours = |row: &sql::MysqlRow| {
+            let is_ours = |row: &sql::StoredRow| {
                 row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
             };
             Ok(rows.into_iter().find(is_ours))
@@ -299,7 +299,7 @@ impl Store for Mysql {
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
         let rows = ask_again!(self, "look at the key", |conn| {
-            sql::Look::at(scope, key).load::<sql::MysqlKeySummary>(conn)
+            sql::Look::at(scope, key).load::<sql::StoredKeySummary>(conn)
         })?;
         rows.into_iter().next().map(sql::key_summary).transpose()
     }
@@ -310,7 +310,7 @@ impl Store for Mysql {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
         let rows = ask_again!(self, "read the key", |conn| {
-            sql::Read::of(scope, key).load::<sql::MysqlRow>(conn)
+            sql::Read::of(scope, key).load::<sql::StoredRow>(conn)
         })?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
@@ -750,11 +750,15 @@ impl Store for Mysql {
 
     #[cfg(feature = "fault-injection")]
     async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        ask_again!(self, "pass time", |conn| {
+        let passed = ask_again!(self, "pass time", |conn| {
             sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
                 .execute(conn)
-        })?;
-        Ok(())
+        });
+        match passed {
+            // An update finds a row that is not committed yet, and would wait for its transaction.
+            Ok(_) | Err(StoreError::Locked) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     #[cfg(feature = "fault-injection")]

@@ -274,7 +274,7 @@ impl Store for Sqlite {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
         let read = sql::Read::of(scope, key);
-        let rows = self.run("read the key", |conn| read.load::<sql::SqliteRow>(conn)).await?;
+        let rows = self.run("read the key", |conn| read.load::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
@@ -293,7 +293,7 @@ impl Store for Sqlite {
                 // Nobody else writes meanwhile, so there is a row.
                 let row = match times {
                     Some(_) => None,
-                    None => look.load::<sql::SqliteKeySummary>(conn)?.into_iter().next(),
+                    None => look.load::<sql::StoredKeySummary>(conn)?.into_iter().next(),
                 };
                 Ok((times, row))
             })
@@ -388,7 +388,7 @@ impl Store for Sqlite {
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
         let take_over = sql::TakeOver::new(claim, hold);
         let rows =
-            self.run("take over the key", |conn| take_over.load::<sql::SqliteRow>(conn)).await?;
+            self.run("take over the key", |conn| take_over.load::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 

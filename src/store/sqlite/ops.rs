@@ -118,7 +118,7 @@ impl OperatorStore for Sqlite {
         let find = ops::Find::new(at, limits);
         let rows = self
             .search("find a request", move |conn| {
-                find.load::<(String, String, sql::SqliteRow)>(conn)
+                find.load::<(String, String, sql::StoredRow)>(conn)
             })
             .await?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use diesel::connection::SimpleConnection;
 use diesel::{Connection, RunQueryDsl, SqliteConnection};
 
-use super::statements::{LoggedFile, Look, SqliteKeySummary};
+use super::statements::{LoggedFile, Look, StoredKeySummary};
 
 #[derive(Clone)]
 pub(super) struct Reader(Option<Arc<Mutex<SqliteConnection>>>);
@@ -33,7 +33,7 @@ impl Reader {
     }
 
     /// What is seen of the key's row, if it can be seen from here and now.
-    pub(super) fn look(&self, look: &Look) -> Option<Vec<SqliteKeySummary>> {
+    pub(super) fn look(&self, look: &Look) -> Option<Vec<StoredKeySummary>> {
         let mut conn = self.0.as_ref()?.lock().ok()?;
         look.load(&mut *conn).ok()
     }

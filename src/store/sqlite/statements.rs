@@ -8,16 +8,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 use diesel::sqlite::Sqlite as Db;
-use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
-use crate::store::due;
-use crate::store::row::{Row, millis};
+use crate::store::row::millis;
+pub(super) use crate::store::rows_in_millis::*;
 use crate::store::statement::{Bind, statement};
 use crate::store::{
-    Change, Claim, Guard, Hold, JobAt, JobPlace, JobRow, KeyPlace, KeySummary, NewRow, Right, Seen,
-    Status, StoreError, Undelivered,
+    Change, Claim, Guard, Hold, JobAt, JobRow, NewRow, Right, Seen, Status, StoreError, Undelivered,
+    due,
 };
 
 macro_rules! bind {
@@ -45,7 +44,7 @@ pub(super) const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
 /// So a search never meets it, however many wait (G16). The last day of the year 9999.
 const WAITS: &str = "253402214400000";
 
-/// The columns of a [`SqliteRow`]. What a run needs stays behind where the row is completed.
+/// The columns of a [`StoredRow`]. What a run needs stays behind where the row is completed.
 pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fingerprint, \
     status, recovery_point, open_intent, lease_token, attempts, \
     forgiven_attempts, reconciles, resolution, phases, reason, \
@@ -56,72 +55,6 @@ pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fi
     CASE WHEN status <> 'completed' THEN outputs END, \
     response_status, response_headers, response_body";
 
-/// Every number as SQLite holds it: read as a smaller one, it would be cut off without a word.
-pub(super) type RowSql = (
-    (Binary, Text, BigInt, Text),
-    (Text, Text, Nullable<Text>, BigInt, BigInt),
-    (BigInt, BigInt, Nullable<Text>, Text, Nullable<Text>),
-    (BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
-    (BigInt, BigInt, BigInt),
-    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
-    (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
-);
-
-pub(super) type SqliteRow = (
-    (Vec<u8>, String, i64, String),
-    (String, String, Option<String>, i64, i64),
-    (i64, i64, Option<String>, String, Option<String>),
-    (i64, Option<i64>, Option<i64>, Option<i64>),
-    (i64, i64, i64),
-    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
-    (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
-);
-
-pub(super) fn row(row: SqliteRow) -> Result<Row, StoreError> {
-    let ((request_id, definition, version, fingerprint), state, care, due, times, work, response) =
-        row;
-    let (status, recovery_point, open_intent, lease_token, attempts) = state;
-    let (forgiven_attempts, reconciles, resolution, phases, reason) = care;
-    let (now, locked_until, run_after, waiting_since) = due;
-    let (advanced_at, created_at, expires_at) = times;
-    let (response_status, response_headers, response_body) = response;
-    let request_id = Uuid::from_slice(&request_id)
-        .map_err(|_| StoreError::Unreadable { column: "request_id" })?;
-    let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
-    let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
-    let waiting_since = waiting_since.map(|then| time(then, "waiting_since")).transpose()?;
-    let advanced_at = time(advanced_at, "advanced_at")?;
-    let created_at = time(created_at, "created_at")?;
-    let expires_at = time(expires_at, "expires_at")?;
-    Ok((
-        (request_id, definition, fitting(version, "definition_version")?, fingerprint),
-        (status, recovery_point, open_intent, lease_token, fitting(attempts, "attempts")?),
-        (
-            fitting(forgiven_attempts, "forgiven_attempts")?,
-            fitting(reconciles, "reconciles")?,
-            resolution,
-            phases,
-            reason,
-        ),
-        (time(now, "now")?, locked_until, run_after, waiting_since),
-        (advanced_at, created_at, expires_at),
-        work,
-        (
-            response_status.map(|status| fitting(status, "response_status")).transpose()?,
-            response_headers,
-            response_body,
-        ),
-    ))
-}
-
-fn fitting<T: TryFrom<i64>>(stored: i64, column: &'static str) -> Result<T, StoreError> {
-    T::try_from(stored).map_err(|_| StoreError::Unreadable { column })
-}
-
-pub(super) fn time(millis: i64, column: &'static str) -> Result<DateTime<Utc>, StoreError> {
-    DateTime::from_timestamp_millis(millis).ok_or(StoreError::Unreadable { column })
-}
-
 statement! {
     /// The key's row, if there is one.
     Read for Db, rows RowSql,
@@ -129,49 +62,14 @@ statement! {
     "SELECT ", [COLUMNS], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
-/// The columns of a [`SqliteKeySummary`].
+/// The columns of a [`StoredKeySummary`].
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, expires_at, \
     response_status, response_headers, response_body";
 
-type GlanceSql = (
-    (Binary, Text, BigInt, Text),
-    (Text, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, BigInt),
-    (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
-);
-
-pub(super) type SqliteKeySummary = (
-    (Vec<u8>, String, i64, String),
-    (String, i64, i64, Option<i64>, Option<i64>, i64),
-    (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
-);
-
-pub(super) fn key_summary(row: SqliteKeySummary) -> Result<KeySummary, StoreError> {
-    let ((request_id, definition, version, fingerprint), state, response) = row;
-    let (status, lease_token, now, locked_until, run_after, expires_at) = state;
-    let (response_status, response_headers, response_body) = response;
-    let version = fitting(version, "definition_version")?;
-    let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
-    let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
-    let response_status =
-        response_status.map(|status| fitting(status, "response_status")).transpose()?;
-    crate::store::row::key_summary((
-        (uuid(&request_id, "request_id")?, definition, version, fingerprint),
-        (
-            status,
-            lease_token,
-            time(now, "now")?,
-            locked_until,
-            run_after,
-            time(expires_at, "expires_at")?,
-        ),
-        (response_status, response_headers, response_body),
-    ))
-}
-
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
-    Look for Db, rows GlanceSql,
+    Look for Db, rows KeySummarySql,
     { scope: String, key: String },
     "SELECT ", [SEEN], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
@@ -858,73 +756,9 @@ statement! {
      WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
-// Rows of the workers' and operators' searches as SQLite holds them. One with a value that no row of
-// ours has was written by hand, and is passed over.
-
-pub(super) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool, Vec<u8>);
-pub(super) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
-pub(super) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
-
 pub(super) type JobDataRow = (String, Vec<u8>, String, Vec<u8>, i32, i32, i64);
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
     let (key, id, name, args, attempts, forgiven, lag) = row;
     due::job(at, (key, uuid(&id, "job_id")?, name, args, attempts, forgiven, lag))
-}
-
-pub(super) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
-
-/// Where the search goes on behind it.
-pub(super) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
-    KeyPlace { run_after: moment(*run_after), scope: scope.clone(), key: key.clone() }
-}
-
-pub(super) fn job_place((run_after, scope, request_id, position, ..): &DueJobRow) -> JobPlace {
-    JobPlace {
-        run_after: moment(*run_after),
-        scope: scope.clone(),
-        request_id: request_id.clone(),
-        position: *position,
-    }
-}
-
-/// What is out of a timestamp's range is beyond its last.
-fn moment(millis: i64) -> DateTime<Utc> {
-    DateTime::from_timestamp_millis(millis).unwrap_or(match millis {
-        0.. => DateTime::<Utc>::MAX_UTC,
-        _ => DateTime::<Utc>::MIN_UTC,
-    })
-}
-
-/// The request id of a row that has none is nobody's: no guarded statement finds a row by it.
-pub(super) fn held_key(
-    (expires_at, scope, key, id, token, left, is_the_last): HeldKeyRow,
-) -> due::HeldKeyRow {
-    let id = Uuid::from_slice(&id).unwrap_or_default();
-    (moment(expires_at), scope, key, id, token, left, is_the_last)
-}
-
-pub(super) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {
-    let (run_after, scope, key, status, token, definition, version, past_grace, id) = row;
-    let run_after = DateTime::from_timestamp_millis(run_after)?;
-    let (version, id) = (i32::try_from(version).ok()?, Uuid::from_slice(&id).ok()?);
-    Some((run_after, scope, key, status, token, definition, version, past_grace, id))
-}
-
-pub(super) fn due_job(row: DueJobRow) -> Option<due::DueJobRow> {
-    let (run_after, scope, request_id, position, attempts, name, is_next) = row;
-    let run_after = DateTime::from_timestamp_millis(run_after)?;
-    let request_id = Uuid::from_slice(&request_id).ok()?;
-    Some((run_after, scope, request_id, position, i32::try_from(attempts).ok()?, name, is_next))
-}
-
-pub(super) fn listed(row: ListedRow) -> Option<due::JobListRow> {
-    let (scope, request_id, job_id, name, attempts, reason, staged_at) = row;
-    let (request_id, id) = (Uuid::from_slice(&request_id).ok()?, Uuid::from_slice(&job_id).ok()?);
-    let staged_at = DateTime::from_timestamp_millis(staged_at)?;
-    Some((scope, request_id, id, name, i32::try_from(attempts).ok()?, reason, staged_at))
-}
-
-pub(super) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {
-    Uuid::from_slice(bytes).map_err(|_| StoreError::Unreadable { column })
 }
