@@ -15,8 +15,8 @@ use crate::store::row::millis;
 pub(super) use crate::store::rows_in_millis::*;
 use crate::store::statement::{Bind, statement};
 use crate::store::{
-    Change, Claim, Guard, Hold, JobAt, JobRow, NewRow, Right, Seen, Status, StoreError, Undelivered,
-    due,
+    Change, Claim, Guard, Hold, JobAt, JobRow, NewRow, Right, Seen, Status, StoreError,
+    Undelivered, due,
 };
 
 macro_rules! bind {
