@@ -6,6 +6,8 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::engine::Resolution;
 use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::http::Policy;
@@ -234,7 +236,7 @@ fn json_or_not(cell: Cell) -> Cell {
 fn insert<S: TestDb>(row: &[Cell], kind: Kind) -> String {
     let values: Vec<String> = row.iter().map(|cell| kind.literal(&cell.sql)).collect();
     let id = match kind {
-        Kind::Sqlite => "x'00112233445566778899aabbccddeeff'",
+        Kind::Sqlite | Kind::Mysql => "x'00112233445566778899aabbccddeeff'",
         Kind::Postgres => "'00112233-4455-6677-8899-aabbccddeeff'",
     };
     format!(
@@ -249,6 +251,8 @@ fn insert<S: TestDb>(row: &[Cell], kind: Kind) -> String {
 enum Kind {
     Sqlite,
     Postgres,
+    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
+    Mysql,
 }
 
 impl Kind {
@@ -256,7 +260,7 @@ impl Kind {
         let inside = |name: &str| sql.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
         if let Some(hex) = inside("BYTES") {
             return match self {
-                Self::Sqlite => format!("x'{hex}'"),
+                Self::Sqlite | Self::Mysql => format!("x'{hex}'"),
                 Self::Postgres => format!("'\\x{hex}'::bytea"),
             };
         }
@@ -270,11 +274,11 @@ impl Kind {
             (Self::Postgres, _) => {
                 format!("clock_timestamp() + {millis} * interval '1 millisecond'")
             }
-            (Self::Sqlite, _) if (i64::MIN / 2..i64::MAX / 2).contains(&millis) => {
+            (_, _) if (i64::MIN / 2..i64::MAX / 2).contains(&millis) => {
                 format!("CAST(unixepoch('subsec') * 1000 AS INTEGER) + {millis}")
             }
-            (Self::Sqlite, _) if millis < 0 => "-9223372036854775807".to_owned(),
-            (Self::Sqlite, _) => millis.to_string(),
+            (_, _) if millis < 0 => "-9223372036854775807".to_owned(),
+            (_, _) => millis.to_string(),
         }
     }
 }
@@ -401,6 +405,13 @@ fn sane(fingerprint: &str) -> Vec<Cell> {
 async fn without_checks<S: TestDb>(db: &S, kind: Kind) {
     match kind {
         Kind::Sqlite => db.sql("PRAGMA ignore_check_constraints = ON").await,
+        Kind::Mysql => {
+            db.sql(
+                "ALTER TABLE atomic_phases_keys MODIFY status VARBINARY(255) NOT NULL, \
+                 MODIFY recovery_point VARBINARY(1000) NOT NULL, MODIFY open_intent VARBINARY(1000)",
+            )
+            .await;
+        }
         Kind::Postgres => {
             db.sql(
                 "ALTER TABLE atomic_phases_keys ALTER COLUMN status TYPE text;
@@ -412,11 +423,13 @@ async fn without_checks<S: TestDb>(db: &S, kind: Kind) {
     }
 }
 
-/// Both in one test: the panic hook is the process'.
+/// All in one test: the panic hook is the process'.
 #[test]
 fn g14_f4_no_row_panics_and_none_that_is_not_understood_has_an_effect() {
     hold::<Sqlite>(Kind::Sqlite, cases(1500));
     hold::<Postgres>(Kind::Postgres, cases(250));
+    #[cfg(feature = "mysql")]
+    hold::<Mysql>(Kind::Mysql, cases(250));
 }
 
 /// `PROPTEST_CASES` for a long run of its own.

@@ -6,10 +6,12 @@
 //! `sh tests/run` runs a short one. A schedule is repeated by its seed:
 //!
 //! ```sh
-//! cargo build --release --features http,axum,reqwest --example rocket_rides
+//! cargo build --release --features http,axum,reqwest,mysql --example rocket_rides
 //! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 \
-//!     cargo test --release --features http,axum,reqwest --test soak -- --nocapture
+//!     cargo test --release --features http,axum,reqwest,mysql --test soak -- --nocapture on_postgres
 //! ```
+//!
+//! and `on_mariadb`.
 
 mod support;
 
@@ -18,9 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atomic_phases::Postgres;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
+use support::look::Look;
+#[cfg(feature = "mysql")]
+use support::mariadb::Server;
+#[cfg(feature = "mysql")]
+use support::mysql_proxy::MysqlProxy;
 use support::process::{Process, free_port};
 use support::proxy::{Cut, Proxy};
 use support::rides::{Random, Rides, number};
@@ -105,9 +111,92 @@ impl Client {
     }
 }
 
+/// A database that crashes, and the proxy in front of it.
+#[derive(Clone)]
+enum Database {
+    Postgres(Arc<Cluster>, Proxy),
+    #[cfg(feature = "mysql")]
+    Mariadb(Arc<Server>, MysqlProxy),
+}
+
+impl Database {
+    /// With its URL.
+    async fn postgres() -> (Self, String) {
+        let cluster = tokio::task::spawn_blocking(|| Arc::new(Cluster::start())).await.unwrap();
+        let (url, proxy) = (cluster.new_database(), Proxy::start(cluster.port()).await);
+        (Self::Postgres(cluster, proxy), url)
+    }
+
+    #[cfg(feature = "mysql")]
+    async fn mariadb() -> (Self, String) {
+        let server = tokio::task::spawn_blocking(|| Arc::new(Server::start(&[]))).await.unwrap();
+        let url = server.new_database();
+        let proxy = MysqlProxy::start(&url).await;
+        (Self::Mariadb(server, proxy), url)
+    }
+
+    /// The same URL, by the proxy.
+    fn by_the_proxy(&self, url: &str) -> String {
+        match self {
+            Self::Postgres(_, proxy) => proxy.url(url),
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(_, proxy) => proxy.url(url),
+        }
+    }
+
+    fn crash_and_come_back(&self) {
+        match self {
+            Self::Postgres(cluster, _) => {
+                cluster.stop_immediately();
+                cluster.start_server();
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(server, _) => {
+                server.kill_9();
+                server.start_server();
+            }
+        }
+    }
+
+    /// Cuts at a commit, from now on.
+    fn cut(&self, nth: usize, cut: Cut) {
+        match self {
+            Self::Postgres(_, proxy) => proxy.arm("COMMIT", nth, cut),
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(_, proxy) => proxy.arm("COMMIT AND", nth, cut),
+        }
+    }
+
+    fn delay(&self, millis: usize) {
+        match self {
+            Self::Postgres(_, proxy) => proxy.delay(millis),
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(_, proxy) => proxy.delay(millis),
+        }
+    }
+
+    /// Nothing is cut any more.
+    fn heal(&self) {
+        self.delay(0);
+        match self {
+            Self::Postgres(_, proxy) => proxy.arm("nothing starts like this", 1, Cut::Before),
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(_, proxy) => proxy.arm("nothing is like this", 1, Cut::Before),
+        }
+    }
+
+    /// How often it was cut.
+    fn cuts(&self) -> usize {
+        match self {
+            Self::Postgres(_, proxy) => proxy.fired(),
+            #[cfg(feature = "mysql")]
+            Self::Mariadb(_, proxy) => proxy.fired(),
+        }
+    }
+}
+
 struct World {
-    cluster: Arc<Cluster>,
-    proxy: Proxy,
+    server: Database,
     provider: Process,
     servers: [(Process, Vec<String>); 2],
     database: String,
@@ -115,16 +204,14 @@ struct World {
 }
 
 impl World {
-    async fn start() -> Self {
-        let cluster = tokio::task::spawn_blocking(|| Arc::new(Cluster::start())).await.unwrap();
-        let (database, proxy) = (cluster.new_database(), Proxy::start(cluster.port()).await);
+    async fn start((server, database): (Database, String)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ledger = dir.path().join("ledger").display().to_string();
         tokio::task::block_in_place(|| {
             let provider =
                 Process::start(&["provider", "--listen", "127.0.0.1:0", "--ledger", &ledger]);
             // One is near its database, and one behind the proxy.
-            let servers = [database.clone(), proxy.url(&database)].map(|database| {
+            let servers = [database.clone(), server.by_the_proxy(&database)].map(|database| {
                 let listen = format!("127.0.0.1:{}", free_port());
                 let arguments = ["serve", "--listen", &listen, "--database-url", &database];
                 let more = ["--charge-api", &provider.url, "--lease", "1"];
@@ -133,7 +220,7 @@ impl World {
                     arguments.iter().chain(&more).chain(&rest).map(|&text| text.into()).collect();
                 (Rides::serve(&arguments), arguments)
             });
-            Self { cluster, proxy, provider, servers, database, _dir: dir }
+            Self { server, provider, servers, database, _dir: dir }
         })
     }
 
@@ -159,27 +246,30 @@ impl World {
     }
 
     async fn count(&self, what: &str) -> i64 {
-        use diesel_async::RunQueryDsl;
-        #[derive(diesel::QueryableByName)]
-        struct Count {
-            #[diesel(sql_type = diesel::sql_types::BigInt)]
-            n: i64,
-        }
-        let db = Postgres::connect(&self.database).await.unwrap();
-        let mut conn = db.pool().get().await.unwrap();
-        let query = diesel::sql_query(format!("SELECT count(*) AS n FROM {what}"));
-        query.get_result::<Count>(&mut conn).await.unwrap().n
+        Look::at(&self.database).await.count(what).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_and_nothing_is_done_twice() {
+async fn nothing_is_lost_and_nothing_is_done_twice_on_postgres() {
+    nothing_is_lost_and_nothing_is_done_twice("postgres", Database::postgres().await).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_and_nothing_is_done_twice_on_mariadb() {
+    nothing_is_lost_and_nothing_is_done_twice("mariadb", Database::mariadb().await).await;
+}
+
+async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Database, String)) {
     let seed = number("SOAK_SEED", std::process::id().into());
     let requests = number("SOAK_REQUESTS", 1200);
     let (kills, crashes) = (number("SOAK_KILLS", 24), number("SOAK_CRASHES", 2));
-    println!("SOAK_SEED={seed} SOAK_REQUESTS={requests} SOAK_KILLS={kills} SOAK_CRASHES={crashes}");
+    println!(
+        "{store}: SOAK_SEED={seed} SOAK_REQUESTS={requests} SOAK_KILLS={kills} SOAK_CRASHES={crashes}"
+    );
     let began = Instant::now();
-    let mut world = World::start().await;
+    let mut world = World::start(database).await;
     let next = Arc::new(AtomicU64::new(0));
     let counts = Arc::new(Counts {
         attempts: AtomicU64::new(0),
@@ -226,19 +316,14 @@ async fn nothing_is_lost_and_nothing_is_done_twice() {
             killed += 1;
         }
         if crashed * requests < progress * crashes {
-            let cluster = world.cluster.clone();
-            tokio::task::spawn_blocking(move || {
-                cluster.stop_immediately();
-                cluster.start_server();
-            })
-            .await
-            .unwrap();
+            let server = world.server.clone();
+            tokio::task::spawn_blocking(move || server.crash_and_come_back()).await.unwrap();
             crashed += 1;
         }
         let cuts = [Cut::Before, Cut::After, Cut::Answer];
-        world.proxy.arm("COMMIT", 1 + random.below(5) as usize, cuts[random.below(3) as usize]);
-        world.proxy.delay(random.below(3) as usize);
-        cut = world.proxy.fired();
+        world.server.cut(1 + random.below(5) as usize, cuts[random.below(3) as usize]);
+        world.server.delay(random.below(3) as usize);
+        cut = world.server.cuts();
         let spoiled = u32::from(random.below(10) == 0);
         let (before, after) = (random.below(4), random.below(4));
         let faults = json!({
@@ -255,8 +340,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice() {
     // Heal, and demand progress.
     world.fault("faults", json!({})).await;
     world.fault("pilot_faults", json!({})).await;
-    world.proxy.delay(0);
-    world.proxy.arm("nothing starts like this", 1, Cut::Before);
+    world.server.heal();
     let mut logs = HashMap::new();
     for client in clients {
         logs.extend(client.await.unwrap());
@@ -303,7 +387,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice() {
     let phantom = distinct(&charged).difference(&rides).count()
         + distinct(&notified).difference(&rides).count();
     println!(
-        "requests {}, attempts {}, process kills {killed}, database crashes {crashed}, \
+        "{store}: requests {}, attempts {}, process kills {killed}, database crashes {crashed}, \
          connections cut {cut}, hang-ups {}, mismatches refused {}, unknown for a while {}: \
          lost {lost}, duplicated {duplicated}, without a ride {phantom}, answers changed {changed}, \
          unsettled 0; {:.0} s",

@@ -12,7 +12,7 @@ use crate::verdicts::{
     Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered,
 };
 
-on_both_stores! {
+on_every_store! {
     g14_a_deploy_counts_the_rows_that_a_change_would_strand,
     a_version_is_drained_when_its_last_row_is_settled,
     g14_what_lock_files_say_of_the_rows_is_what_the_engine_says,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     g14_what_compare_says_of_a_change_is_what_happens_to_the_rows,
 }
 

@@ -10,7 +10,7 @@ use super::html::Form;
 use crate::support::work::completed;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     g1_g2_each_act_is_reviewed_done_and_audited,
     a_review_changes_nothing,
     g3_a_double_click_is_one_act,

@@ -8,7 +8,7 @@ use super::cast::*;
 use super::desk::{Desk, permissions};
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     each_route_needs_its_permission,
     g16_what_is_outside_of_the_scopes_is_on_no_page,
     a_form_of_another_site_is_refused_on_every_route,

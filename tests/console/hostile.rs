@@ -11,7 +11,7 @@ use super::desk::{Desk, Page};
 use super::html::tags;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     what_is_meant_to_break_a_page_is_text,
     a_mebibyte_and_deep_json_are_shown,
 }

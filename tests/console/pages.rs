@@ -9,7 +9,7 @@ use super::desk::Desk;
 use super::html::{forms, links, tags};
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     no_link_and_no_form_of_any_page_leads_nowhere,
     a_page_shows_what_waits_and_what_ends_it,
     a_request_is_found_by_a_filter_and_by_its_key,

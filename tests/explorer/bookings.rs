@@ -98,7 +98,7 @@ fn notifying<S: TestDb>(
         .effects(counted)
 }
 
-on_both_stores! {
+on_every_store! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,

@@ -12,7 +12,7 @@ use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
-on_both_stores! {
+on_every_store! {
     g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed,
     g1_under_another_secret_no_call_is_repeated_and_the_row_is_reported,
     g1_a_secret_is_replaced_while_requests_are_under_way,

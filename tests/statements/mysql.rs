@@ -1,6 +1,7 @@
 //! What a request costs on MariaDB: told by the log of the server, which has each command as one line, and by its
 //! own count of the transactions that wrote.
 
+use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,21 @@ impl Observed {
         self.0.ask("TRUNCATE mysql.general_log");
         let words = |sql: &str| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
         sent.lines().map(|line| line.split("; ").map(words).collect()).collect()
+    }
+
+    /// What was asked of the keys since the last call, in full.
+    fn lists(&self) -> Vec<String> {
+        let hex = self.0.ask(
+            "SELECT HEX(argument) FROM mysql.general_log WHERE user_host LIKE 'app%' \
+             AND command_type = 'Execute' AND argument LIKE '%FROM atomic_phases_keys WHERE%'",
+        );
+        self.0.ask("TRUNCATE mysql.general_log");
+        let text = |hex: &str| {
+            let digits = hex.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
+            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect();
+            String::from_utf8(bytes).unwrap()
+        };
+        hex.lines().map(text).collect()
     }
 
     /// How many transactions have written and committed, this one of the log's aside.
@@ -133,4 +149,45 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     ];
     assert_eq!(server.commits() - before, 2, "transactions that wrote");
     assert_eq!(server.sent(), handed_over);
+}
+
+/// Y49: an operator's page reads a bounded part of one index, in its order, and sorts no table.
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_lists_are_read_in_the_order_of_an_index() {
+    let (server, url) = tokio::task::spawn_blocking(Observed::start).await.unwrap();
+    let db = prepare_my(&url).await;
+    let store = open_my(&url.replace("root@", "app@"), 1).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    db.sql(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, \
+         phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
+         expires_at, params, run_after, waiting_since) \
+         SELECT scope, 'k' || seq, randomblob(16), definition, definition_version, phases, fingerprint, \
+         'unknown', recovery_point, 1, 1, created_at, created_at, expires_at + seq, 'x', created_at + seq, \
+         created_at + seq FROM atomic_phases_keys, seq_1_to_20000; ANALYZE TABLE atomic_phases_keys",
+    )
+    .await;
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    server.lists();
+    for filter in
+        [Filter::new(), Filter::waiting(), Filter::new().states([State::Due, State::BackingOff])]
+    {
+        let page = ops.list(filter.clone().page(10)).await.unwrap();
+        if let Some(cursor) = page.next {
+            ops.list(filter.page(10).after(cursor)).await.unwrap();
+        }
+    }
+    let lists = server.lists();
+    assert!(lists.len() >= 5, "{lists:#?}");
+    let database = url.rsplit_once('/').unwrap().1;
+    for list in lists {
+        let plan = server.0.ask(&format!("USE {database}; EXPLAIN {list}"));
+        let tables: Vec<&str> =
+            plan.lines().filter(|line| line.contains("\tatomic_phases_keys\t")).collect();
+        assert!(!tables.is_empty(), "{plan}");
+        for table in tables {
+            assert!(!table.contains("filesort") && !table.contains("\tALL\t"), "{list}\n{plan}");
+        }
+    }
 }

@@ -76,7 +76,7 @@ fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g14_a_phase_before_the_last_is_run_by_each_row_in_flight,
 }
 

@@ -19,7 +19,7 @@ use atomic_phases::definition::RequestDefinition;
 use atomic_phases::phase::DerivedKey;
 use atomic_phases::{Engine, Outcome, PhaseError};
 
-use crate::support::{Provider, TestDb, failed, finished, key, on_both_stores, scope};
+use crate::support::{Provider, TestDb, failed, finished, key, on_every_store, scope};
 
 /// The application's state: the provider of its payments, and a switch that only a test has.
 #[derive(Clone, Default)]

@@ -53,7 +53,7 @@ fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<before::CreateOrder>().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g14_a_removed_phase_is_still_run_by_the_rows_of_its_version,
 }
 

@@ -70,7 +70,7 @@ pub fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g1_a_renamed_phase_goes_on_under_the_same_provider_key,
 }
 

@@ -65,7 +65,7 @@ fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<before::CreateOrder>().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g14_rows_in_flight_keep_the_order_that_they_began_in,
 }
 

@@ -10,7 +10,7 @@ fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g14_a_version_is_retired_when_it_is_drained_and_its_answers_replay,
 }
 

@@ -167,7 +167,7 @@ mod second {
     }
 }
 
-on_both_stores! {
+on_every_store! {
     g9_a_member_is_retyped_in_two_deploys_and_no_retry_is_a_mismatch,
 }
 

@@ -5,7 +5,7 @@ use super::rename::CreateOrder;
 use super::*;
 use atomic_phases::engine::FailureCause;
 
-on_both_stores! {
+on_every_store! {
     g14_what_a_rollback_leaves_goes_on_when_the_release_is_back,
 }
 

@@ -93,7 +93,7 @@ pub fn definitions<Db: TestDb>() -> Definitions<Db, App> {
     Definitions::new().with::<before::CreateOrder>().with::<CreateOrder>()
 }
 
-on_both_stores! {
+on_every_store! {
     g14_two_versions_serve_each_others_retries,
 }
 

@@ -1,7 +1,7 @@
 //! The rows of the wire contract, each as one test over a real socket, for either profile.
 //!
 //! `rows!` makes the tests: rows about the header or the body on SQLite alone, rows about the life
-//! of a key on both stores.
+//! of a key on each store.
 
 #![allow(
     dead_code,
@@ -35,7 +35,7 @@ macro_rules! rows {
             w10_letter_case_makes_two_keys,
             w11_malformed_on_an_optional_route_is_never_treated_as_absent,
         }
-        crate::wire::rows_of! { $profile, life_rows, Sqlite => on_sqlite, Postgres => on_postgres:
+        crate::wire::rows_of! { $profile, life_rows, Sqlite => on_sqlite, Postgres => on_postgres, Mysql => on_mariadb:
             w20_the_first_answer_has_key_and_expiry_and_no_marker,
             w21_a_replay_is_equal_three_times,
             w22_a_rejection_is_stored_and_replayed,
@@ -109,9 +109,13 @@ macro_rules! rows_of {
     (@ $profile:expr, $rows:ident, [$store:ident => $module:ident] $names:tt) => {
         crate::wire::rows_of! { @@ $profile, $rows, $store, $module, $names }
     };
-    (@ $profile:expr, $rows:ident, [$store:ident => $module:ident, $two:ident => $other:ident] $names:tt) => {
+    (@ $profile:expr, $rows:ident,
+        [$store:ident => $module:ident, $two:ident => $other:ident, $three:ident => $third:ident] $names:tt
+    ) => {
         crate::wire::rows_of! { @@ $profile, $rows, $store, $module, $names }
         crate::wire::rows_of! { @@ $profile, $rows, $two, $other, $names }
+        #[cfg(feature = "mysql")]
+        crate::wire::rows_of! { @@ $profile, $rows, $three, $third, $names }
     };
     (@@ $profile:expr, $rows:ident, $store:ident, $module:ident, [$($name:ident),+]) => {
         mod $module {
