@@ -80,6 +80,52 @@ fn encrypts_only(cluster: &Cluster, dir: &Path) {
     cluster.change("ssl = on\nssl_cert_file = 'server.crt'\nssl_key_file = 'server.key'\n");
 }
 
+/// The same on MariaDB, by the URL alone.
+#[cfg(feature = "mysql-tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls() {
+    use crate::support::db::{open_my, prepare_my};
+    use crate::support::mariadb::Server;
+    use atomic_phases::Mysql;
+
+    let dir = tempfile::tempdir().unwrap();
+    let roots = certificates(dir.path(), "authority");
+    // The server's user reads them.
+    for (mode, path) in [("755", "."), ("644", "server.key")] {
+        let path = dir.path().join(path);
+        assert!(Command::new("chmod").arg(mode).arg(path).status().unwrap().success());
+    }
+    let file = |option: &str, file: &str| format!("--{option}={}", dir.path().join(file).display());
+    let (certificate, its_key) = (file("ssl-cert", "server.crt"), file("ssl-key", "server.key"));
+    let server = tokio::task::block_in_place(|| Server::start(&[&certificate, &its_key]));
+    let url = tokio::task::block_in_place(|| server.new_database());
+    prepare_my(&url).await;
+    server.ask("SET GLOBAL require_secure_transport = 1");
+
+    let refused = async |url: &str| match Mysql::connect(url).await {
+        Ok(_) => panic!("connected"),
+        Err(error) => error.to_string(),
+    };
+    // In the clear, with no authority that knows it, and with another one.
+    assert!(refused(&url).await.contains("3159"), "{}", refused(&url).await);
+    let encrypted = format!("{url}?require_ssl=true");
+    assert!(refused(&encrypted).await.contains("ertificate"), "{}", refused(&encrypted).await);
+    let other = tempfile::tempdir().unwrap();
+    let stranger = certificates(other.path(), "stranger");
+    let strange = format!("{url}?ssl_ca={}", stranger.display());
+    assert!(refused(&strange).await.contains("ertificate"), "{}", refused(&strange).await);
+
+    let store = open_my(&format!("{url}?ssl_ca={}", roots.display()), 2).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!((first.reply, again.replayed, app.provider.effects()), (again.reply, true, 1));
+    let cipher = "SELECT variable_value FROM information_schema.session_status \
+        WHERE variable_name = 'Ssl_cipher'";
+    assert_ne!(store.text(cipher).await, "");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,13 +36,15 @@ impl Server {
         let number = NAMES.fetch_add(1, Ordering::Relaxed);
         let name = format!("atomic-phases-my-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).unwrap();
+        // A server that starts deletes the temporary tables of all that share a folder for them.
+        std::fs::create_dir_all(dir.join("tmp")).unwrap();
         if is_root() {
-            run(Command::new("chown").arg("mysql").arg(&dir));
+            run(Command::new("chown").args(["-R", "mysql"]).arg(&dir));
         }
         run(as_mysql("mariadb-install-db")
             .arg("--no-defaults")
             .arg(format!("--datadir={}", dir.join("data").display()))
+            .arg(format!("--tmpdir={}", dir.join("tmp").display()))
             .args(["--auth-root-authentication-method=normal", "--skip-test-db"]));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let stop =
@@ -68,6 +70,7 @@ impl Server {
         command
             .arg("--no-defaults")
             .args([format!("--datadir={dir}/data"), format!("--socket={dir}/socket")])
+            .arg(format!("--tmpdir={dir}/tmp"))
             .args([format!("--pid-file={dir}/pid"), format!("--port={}", self.port)])
             .args([
                 "--bind-address=127.0.0.1",

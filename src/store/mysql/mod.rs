@@ -98,7 +98,9 @@ const OPERATORS_CONNECTIONS: usize = 2;
 
 impl Mysql {
     /// Opens a pool of [`PoolSettings::default`] for `url`: `mysql://user:password@host:port/database`. With
-    /// the feature `mysql-tls`, `?require_ssl=true` and its siblings of `mysql_async` are understood.
+    /// the feature `mysql-tls`, `?require_ssl=true` and its siblings of `mysql_async` are understood, and
+    /// `?ssl_ca=/path/to/authority.pem`: the connection is encrypted, and the server's certificate is of this
+    /// authority or of one that is known to everybody.
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] where the first connection cannot be opened.

@@ -1,9 +1,10 @@
 //! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, UrlError};
+use mysql_async::{Conn, Opts, OptsBuilder, SslOpts, UrlError};
 
 use super::error::Failure;
 
@@ -36,11 +37,33 @@ pub(super) struct Session {
     at_rest: String,
 }
 
+/// The path of a certificate authority, which the driver's URL has no place for.
+const AUTHORITY: &str = "ssl_ca=";
+
 /// Of a URL `mysql://user:password@host:port/database`.
 pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
-    let opts = Opts::from_url(url)?;
-    let says = |setting: &str| url.contains(setting);
+    let (place, settings) = url.split_once('?').unwrap_or((url, ""));
+    let (authority, settings): (Vec<&str>, Vec<&str>) = settings
+        .split('&')
+        .filter(|setting| !setting.is_empty())
+        .partition(|setting| setting.starts_with(AUTHORITY));
+    let opts = Opts::from_url(&format!("{place}?{}", settings.join("&")))?;
+    let says = |setting: &str| settings.iter().any(|said| said.starts_with(setting));
+    let authority = authority.last().map(|path| PathBuf::from(&path[AUTHORITY.len()..]));
+    let authority_is_named = authority.is_some();
+    let encrypted = authority.map(|path| {
+        let as_it_is = opts.ssl_opts().cloned().unwrap_or_default();
+        as_it_is.with_root_certs(vec![path.into()])
+    });
+    if !cfg!(feature = "mysql-tls") && (authority_is_named || opts.ssl_opts().is_some()) {
+        let param = "require_ssl or ssl_ca, without the feature `mysql-tls`".to_owned();
+        return Err(UrlError::UnknownParameter { param });
+    }
     let mut builder = OptsBuilder::from_opts(opts).client_found_rows(true);
+    if let Some(encrypted) = encrypted {
+        // Named, it is meant: there is no connection in the clear.
+        builder = builder.ssl_opts(Some::<SslOpts>(encrypted));
+    }
     if !says("stmt_cache_size=") {
         builder = builder.stmt_cache_size(KEPT_STATEMENTS);
     }
@@ -181,6 +204,15 @@ mod tests {
         let opts = options("mysql://ada@localhost/rides?stmt_cache_size=7").unwrap();
         assert_eq!((opts.stmt_cache_size(), opts.prefer_socket()), (7, false));
         assert!(opts.client_found_rows());
-        assert_eq!(options("mysql://ada@localhost/rides").unwrap().stmt_cache_size(), 256);
+        let opts = options("mysql://ada@localhost/rides").unwrap();
+        assert_eq!((opts.stmt_cache_size(), opts.ssl_opts()), (256, None));
+        let url = "mysql://ada@localhost/rides?ssl_ca=/etc/ca.pem&stmt_cache_size=7";
+        // Without TLS in the build, nothing is sent in the clear that was meant to be encrypted.
+        assert_eq!(options(url).is_ok(), cfg!(feature = "mysql-tls"));
+        if let Ok(opts) = options(url) {
+            assert_eq!(opts.stmt_cache_size(), 7);
+            assert_eq!(opts.ssl_opts().unwrap().root_certs().len(), 1);
+        }
+        assert!(options("mysql://ada@localhost/rides?no_such_setting=1").is_err());
     }
 }
