@@ -107,7 +107,9 @@ async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls(
         Err(error) => error.to_string(),
     };
     // In the clear, with no authority that knows it, and with another one.
-    assert!(refused(&url).await.contains("3159"), "{}", refused(&url).await);
+    // (MariaDB says no more than that access is denied; MySQL has a code of its own.)
+    let in_the_clear = refused(&url).await;
+    assert!(["1045", "3159"].iter().any(|code| in_the_clear.contains(code)), "{in_the_clear}");
     let encrypted = format!("{url}?require_ssl=true");
     assert!(refused(&encrypted).await.contains("ertificate"), "{}", refused(&encrypted).await);
     let other = tempfile::tempdir().unwrap();
