@@ -811,6 +811,42 @@ async fn a_connection_without_its_prepared_statements_is_not_used_again() {
     finished(engine.call(&scope(), &key("good"), Tenant("SELECT 1".to_owned())).await);
 }
 
+/// G4: behind an application that has discarded a connection's prepared statements nothing commits by itself: neither
+/// what is new to the connection, nor a row.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_where_prepared_statements_were_discarded_nothing_commits_by_itself() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE things (n int)").await;
+    for (in_first, discard) in [true, false].into_iter().zip(["DISCARD ALL", "DEALLOCATE ALL"]) {
+        let pooled = open_pg(&url_of(&db), 1).await;
+        let engine = Engine::builder(pooled.clone()).register::<TenantBatch>().build().unwrap();
+        let batch = |number: u32| {
+            let sql = format!("INSERT INTO public.things VALUES ({number})");
+            TenantBatch { sql, in_first, stages: false }
+        };
+        let name = |number: u32| key(&format!("{}-{number}", discard.replace(" ", "-")));
+        for number in 10..13 {
+            finished(engine.call(&scope(), &name(number), batch(number)).await);
+        }
+        let before = db.number("SELECT count(*) FROM things").await;
+        let mut conn = pooled.connection().await.unwrap();
+        conn.batch_execute(discard).await.unwrap();
+        drop(conn);
+        let told = engine.call(&scope(), &name(77), batch(77)).await;
+        let now = db.number("SELECT count(*) FROM things").await;
+        let done = match &told {
+            Ok(Outcome::Finished(_)) => 2,
+            _ => 0,
+        };
+        assert_eq!(now, before + done, "{discard}: {told:?}");
+        // The pool is rid of the connection.
+        let again = finished(engine.call(&scope(), &name(77), batch(77)).await);
+        assert_eq!(again.replayed, done > 0);
+        assert_eq!(db.number("SELECT count(*) FROM things").await, before + 2, "{discard}");
+        db.sql("DELETE FROM things").await;
+    }
+}
+
 /// An error that diesel has no kind for is not one of the connection: the idle ones stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_timeout_closes_no_other_connection() {

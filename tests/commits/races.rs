@@ -155,6 +155,11 @@ async fn g13_a_caller_that_goes_away_cancels_nothing<S: TestDb>(db: S) {
 async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays<S: TestDb>(
     db: S,
 ) {
+    // MariaDB tells whoever comes next that a trigger is broken, once, where the session that was parsing it is
+    // killed, as that of a dropped future is.
+    if is_mysql::<S>() {
+        db.sql("DROP TRIGGER forward_only").await;
+    }
     let mut dropped = 0;
     for polls in 1.. {
         let app = App::default();
