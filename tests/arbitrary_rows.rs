@@ -414,7 +414,9 @@ async fn without_checks<S: TestDb>(db: &S, kind: Kind) {
         }
         Kind::Postgres => {
             db.sql(
-                "ALTER TABLE atomic_phases_keys ALTER COLUMN status TYPE text;
+                "ALTER TYPE atomic_phases_status RENAME TO checked_status;
+                 CREATE DOMAIN atomic_phases_status AS text;
+                 ALTER TABLE atomic_phases_keys ALTER COLUMN status TYPE text;
                  ALTER TABLE atomic_phases_keys ALTER COLUMN recovery_point TYPE text;
                  ALTER TABLE atomic_phases_keys ALTER COLUMN open_intent TYPE text",
             )

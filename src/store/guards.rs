@@ -327,7 +327,8 @@ async fn g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone<S: Stor
     let all = won(&at).await;
     let mut requests: Vec<_> = all.iter().map(|row| (row.at.request_id, row.at.position)).collect();
     let mut expected = vec![(one[0].request_id, 0), (other[0].request_id, 0)];
-    (requests.sort(), expected.sort());
+    requests.sort();
+    expected.sort();
     assert_eq!(requests, expected, "of each request the next, seen as it is, and not under way");
     assert!(all.iter().all(|row| row.at.attempts == 1 && row.args == b"1"));
     assert!(won(&at).await.is_empty(), "each once");

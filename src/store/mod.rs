@@ -72,8 +72,8 @@ pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 use self::types::is_nested;
 pub(crate) use self::types::{
     Birth, Change, Claim, Commit, ERASED, Erase, EraseAct, FoundBy, Guard, Hold, KeyRow,
-    KeySummary, NewRow, Refusal, Reserved, Right, RowTimes, Seen, Settles, StoredResponse,
-    SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
+    KeySummary, NewRow, ParamsAndContext, Refusal, Reserved, Right, RowTimes, Seen, Settles,
+    StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
 };
 pub use self::types::{Standing, Status};
 pub use crate::error::DbError;
@@ -245,7 +245,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> impl Future<Output = Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Option<ParamsAndContext>, StoreError>> + Send;
 
     /// How many keys of the scope, but for those of requests that had none, are not past their retention,
     /// counted up to `cap`.

@@ -12,6 +12,9 @@ use crate::caller::Caller;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
 
+/// What a client gave, as it is stored: parameters and context.
+pub(crate) type ParamsAndContext = (Vec<u8>, Option<Vec<u8>>);
+
 /// How the server knows an open transaction.
 #[doc(hidden)]
 #[derive(Clone, Debug)]

@@ -147,7 +147,7 @@ impl Asking<'_, '_> {
             };
             if forms.iter().all(|(form, _)| word(form).is_some())
                 && let Some(names) =
-                    self.answers.variants_at::<T>(self.leaf, &value, &[name.clone()])
+                    self.answers.variants_at::<T>(self.leaf, &value, std::slice::from_ref(&name))
             {
                 forms.sort_by_key(|(form, _)| {
                     names.iter().position(|n| word(form).as_deref() == Some(*n))

@@ -53,8 +53,9 @@ use super::due::{
 use super::row::{SurveyRow, SurveyedJobRow, key_row, key_summary, surveyed, surveyed_jobs};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
-    Status, Store, StoreError, SurveyedJob, SurveyedRow, Transaction, Undelivered, Writes,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, Reserved,
+    RowTimes, StagedJobRow, Status, Store, StoreError, SurveyedJob, SurveyedRow, Transaction,
+    Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
@@ -540,7 +541,7 @@ impl Store for Memory {
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+    ) -> Result<Option<ParamsAndContext>, StoreError> {
         let place = place_of(scope, key);
         let seen = self
             .ask_again("read what was given", |session| read_key(session, place).boxed())
@@ -1352,18 +1353,12 @@ async fn commit(
     next: NextState,
     jobs: Vec<JobRecord>,
 ) -> QueryResult<()> {
-    let mut answer = match session.ours {
-        true => Ok(()),
-        // Said by the engine's own statement, which is last; the jobs before it go the same way.
-        false => session.advance_or_fail(&guarded, next.clone()).await,
-    };
+    // The jobs ride in the statement of the guarded update.
+    let mut answer = session.advance_or_fail(&guarded, next).await;
     for job in jobs {
         if answer.is_ok() {
             answer = session.insert_job(job).await;
         }
-    }
-    if answer.is_ok() {
-        answer = session.advance_or_fail(&guarded, next).await;
     }
     session.conclude(answer).await
 }

@@ -31,8 +31,8 @@ use crate::store::row::{
 };
 use crate::store::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Reserved, RowTimes, StagedJobRow,
-    Store, StoreError, SurveyedJob, SurveyedRow, Undelivered, Writes,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, Reserved,
+    RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Undelivered, Writes,
 };
 
 /// The server's answer to a statement of the engine's, if one comes in time.
@@ -433,7 +433,7 @@ impl Store for Mysql {
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+    ) -> Result<Option<ParamsAndContext>, StoreError> {
         let rows = ask_again!(self, "read what was given", |conn| {
             sql::ParamsAndContext {
                 scope: scope.as_str().to_owned(),

@@ -61,9 +61,9 @@ use super::row::{
 use super::shares::{Place, Shares};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, PoolSettings, Refusal, Reserved,
-    RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction,
-    TransactionId, Undelivered, Writes,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, PoolSettings,
+    Refusal, Reserved, RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow,
+    Transaction, TransactionId, Undelivered, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -829,7 +829,7 @@ impl<P: Pool> Store for Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+    ) -> Result<Option<ParamsAndContext>, StoreError> {
         let rows =
             ask_again!(self, "read what was given", |conn| {
                 sql::ParamsAndContext { scope: scope.as_str(), key: key.as_str(), request_id }

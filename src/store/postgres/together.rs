@@ -120,11 +120,9 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<Vec<u32>>>>;
 
-    fn twice(
-        sent: &Sent,
-    ) -> impl Fn(Vec<u32>) -> std::pin::Pin<Box<dyn Future<Output = Vec<Option<u32>>> + Send>>
-    + Send
-    + use<> {
+    type Answers = std::pin::Pin<Box<dyn Future<Output = Vec<Option<u32>>> + Send>>;
+
+    fn twice(sent: &Sent) -> impl Fn(Vec<u32>) -> Answers + Send + use<> {
         let sent = sent.clone();
         move |asked| {
             sent.lock().unwrap().push(asked.clone());

@@ -48,9 +48,9 @@ use super::row::{
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, Refusal, Reserved, RowTimes,
-    StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction, Undelivered, Writes,
-    is_nested,
+    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, Refusal,
+    Reserved, RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction,
+    Undelivered, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -429,7 +429,7 @@ impl Store for Sqlite {
         scope: &Scope,
         key: &IdempotencyKey,
         request_id: Uuid,
-    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, StoreError> {
+    ) -> Result<Option<ParamsAndContext>, StoreError> {
         let read = sql::ParamsAndContext {
             scope: scope.as_str().to_owned(),
             key: key.as_str().to_owned(),
