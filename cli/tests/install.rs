@@ -86,7 +86,7 @@ fn cargo_calls_the_commands_in_a_package_of_its_own() {
     std::fs::create_dir(it.dir.path().join("bin")).unwrap();
     let program = it.dir.path().join("bin/cargo-atomic-phases");
     std::fs::copy(env!("CARGO_BIN_EXE_cargo-atomic-phases"), program).unwrap();
-    let lock = include_str!("../../examples/rocket_rides/phases/rides.create@1.toml");
+    let lock = include_str!("rides.create@1.toml");
     it.write("app/Cargo.toml", MANIFEST);
     it.write("app/src/lib.rs", WRITES);
     it.write("app/src/lock.toml", lock);
