@@ -116,7 +116,7 @@ impl<Q: Send + 'static, A: Send + 'static> Drop for Sender<Q, A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::future::join_all;
+    use futures_util::future::{join, join_all};
 
     type Sent = Arc<Mutex<Vec<Vec<u32>>>>;
 
@@ -144,7 +144,7 @@ mod tests {
             }
             join_all([2, 7, 3].map(|number| together.ask(number, twice(&sent)))).await
         };
-        let (first, others) = futures_util::join!(first, others);
+        let (first, others) = join(first, others).await;
         assert_eq!((first, others), (Some(2), vec![Some(4), None, Some(6)]));
         assert_eq!(*sent.lock().unwrap(), [vec![1], vec![2, 7, 3]]);
     }
@@ -152,8 +152,7 @@ mod tests {
     #[tokio::test]
     async fn where_the_statement_comes_to_no_end_each_asks_alone() {
         let (together, sent) = (Together::new(), Sent::default());
-        let both =
-            futures_util::join!(together.ask(13, twice(&sent)), together.ask(2, twice(&sent)));
+        let both = join(together.ask(13, twice(&sent)), together.ask(2, twice(&sent))).await;
         assert_eq!(both, (None, None));
         assert_eq!(together.ask(3, twice(&sent)).await, Some(6));
     }
