@@ -72,8 +72,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         intent.as_ref().is_some_and(is_asked)
     }
 
-    /// It rests once more before it is asked: what its call was begun under is known here, and not for how
-    /// long it has waited (G2).
+    /// The outcome rests once more before the reconcile function is asked: this process knows the time limit of the
+    /// call, and not for how long the row has waited (G2).
     async fn ask_about(self: &Arc<Self>, listed: &ListedRequest) -> Result<(), StoreError> {
         let names = (Scope::new(&listed.scope), IdempotencyKey::new(&listed.key));
         let (Ok(scope), Ok(key)) = names else { return Ok(()) };
