@@ -14,7 +14,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{my, open_my};
+use crate::support::db::{lock_waits, my, open_my};
 use crate::support::mariadb::Server;
 use crate::support::*;
 
@@ -192,10 +192,6 @@ impl Waits {
 const PAIR: &str = "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); \
     INSERT INTO pair VALUES (1, 0), (2, 0)";
 
-/// How many sessions wait for a row's lock.
-const LOCK_WAITS: &str = "SELECT count(*) FROM information_schema.innodb_trx \
-    WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%pair%'";
-
 /// Y9: the server does not look at a client while it waits for a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_second() {
@@ -211,7 +207,7 @@ async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_secon
         .unwrap();
     let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).__call_in_place());
     in_the_phase.recv().await.unwrap();
-    until(async || db.number(LOCK_WAITS).await == 1).await;
+    until(async || lock_waits(&db).await == 1).await;
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     let free = db.sql("UPDATE pair SET n = 8 WHERE id = 2");
@@ -275,7 +271,7 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
         let other = tokio::spawn(async move {
             other.batch_execute("UPDATE pair SET n = n + 10 WHERE id = 1; COMMIT").await.unwrap();
         });
-        until(async || db.number(LOCK_WAITS).await == 1).await;
+        until(async || lock_waits(&db).await == 1).await;
         go_on.add_permits(1);
         other.await.unwrap();
         // The second attempt meets nobody.

@@ -13,7 +13,7 @@ use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{my, open_my, prepare_my};
+use crate::support::db::{lock_waits, my, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
@@ -293,9 +293,7 @@ async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock(
     let first = tokio::spawn(calls.next().unwrap());
     has_entered.recv().await.unwrap();
     let others: Vec<_> = calls.map(tokio::spawn).collect();
-    let waiting =
-        "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    until(async || db.number(waiting).await == 2).await;
+    until(async || lock_waits(&db).await == 2).await;
     go_on.add_permits(1);
     failed(first.await.unwrap());
     let (mut ran, mut heard) = (0, 0);

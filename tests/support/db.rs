@@ -408,6 +408,31 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     conn
 }
 
+/// How many sessions of this database wait for a row's lock. From the status of InnoDB, which is made when it
+/// is asked for: `information_schema.innodb_trx` is a copy that is not made anew while it is read more often
+/// than ten times a second, by anybody.
+#[cfg(feature = "mysql")]
+pub async fn lock_waits(db: &Mysql) -> i64 {
+    #[derive(diesel::QueryableByName)]
+    struct InnodbStatus {
+        #[diesel(sql_type = diesel::sql_types::Text, column_name = "Status")]
+        text: String,
+    }
+    let mut conn = my(db.__url()).await;
+    let status = diesel::sql_query("SHOW ENGINE INNODB STATUS");
+    let InnodbStatus { text } = status.get_result(&mut *conn).await.unwrap();
+    let sessions: Vec<&str> = text
+        .split("---TRANSACTION")
+        .filter(|transaction| transaction.contains("\nLOCK WAIT "))
+        .filter_map(|transaction| transaction.split("thread id ").nth(1)?.split(',').next())
+        .collect();
+    let sessions = if sessions.is_empty() { "0".to_owned() } else { sessions.join(", ") };
+    db.number(&format!(
+        "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND id IN ({sessions})"
+    ))
+    .await
+}
+
 #[cfg(feature = "mysql")]
 pub async fn open_my(url: &str, max_size: usize) -> Mysql {
     let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
