@@ -13,5 +13,6 @@ mod jobs;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod operators;
+mod plans;
 mod reserve;
 mod single_statement;

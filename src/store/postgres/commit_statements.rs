@@ -405,19 +405,20 @@ statement! {
     /// [`Advance`], and the jobs that the phase staged, in the same transaction and in no other: after a raw
     /// COMMIT of the phase they would be committed by themselves (G18). In the table that stands beside the
     /// keys', and in no other: no enqueuer would find them there. That one of them was not inserted is an error
-    /// too.
+    /// too. The server expects few elements of an array that it does not know, and so keeps the plan of this
+    /// statement; of a `generate_series` it expects a thousand rows, and would plan each commit anew.
     AdvanceAndStage<'a> for Pg as varying, rows Integer,
     {
         moved: Moved<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
-        args: Vec<&'a [u8]>, waits: Vec<bool>, count: i32, not_ours: NotOurs<'a>, count_again: i32,
+        args: Vec<&'a [u8]>, waits: Vec<bool>, not_ours: NotOurs<'a>, count: i32,
     },
     "WITH advanced AS (", {moved}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
      staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
-     args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, (", ids, "::uuid[])[n], (", positions,
-    "::bigint[])[n], (", names, "::text[])[n], (", args, "::bytea[])[n], advanced_at, CASE WHEN (", waits,
-    "::boolean[])[n] THEN ", [WAITS],
-    " ELSE advanced_at END FROM advanced, generate_series(1, ", count, ") AS n RETURNING job_id) SELECT CASE", {not_ours},
-    " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count_again, " THEN ",
+     args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
+     advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END FROM advanced, unnest(", ids, "::uuid[], ",
+    positions, "::bigint[], ", names, "::text[], ", args, "::bytea[], ", waits, "::boolean[]) \
+     AS job (id, position, name, args, waits) RETURNING job_id) SELECT CASE", {not_ours},
+    " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count, " THEN ",
     (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
@@ -436,7 +437,6 @@ impl<'a> AdvanceAndStage<'a> {
             args: jobs.iter().map(|job| job.args.as_slice()).collect(),
             waits: jobs.iter().map(StagedJob::is_behind_another).collect(),
             count,
-            count_again: count,
         }
     }
 }

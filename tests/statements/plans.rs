@@ -1,0 +1,60 @@
+//! A statement that is sent for each request is planned once for a connection, and not each time.
+
+use crate::recorded::alone;
+use crate::support::db::{open_pg, url_of};
+use crate::support::*;
+use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+
+/// What the session of its phase has prepared and the server has planned for one row of values after another, by
+/// whether it made a plan for all values in the end: it tries five times what is cheaper.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Planned {
+    once: bool,
+}
+
+#[atomic_phases(name = "planned", version = 1)]
+impl Planned {
+    #[phase]
+    async fn looked(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        use diesel_async::RunQueryDsl;
+        let is = if self.once { "generic_plans > 0" } else { "custom_plans > 5" };
+        let texts = diesel::dsl::sql::<diesel::sql_types::Text>(&format!(
+            "coalesce((SELECT string_agg(statement, E'\\n\\n') FROM pg_prepared_statements \
+             WHERE statement LIKE '%atomic_phases%' AND {is}), '')"
+        ));
+        Ok(Reply::text(200, diesel::select(texts).get_result::<String>(tx).await?))
+    }
+}
+
+/// Of a value that it does not know, the server guesses what it will find: where the guess is large, each plan for
+/// the values at hand looks cheaper, and planning such a statement takes longer than running it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_sends_is_planned_once_for_a_connection() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let one = open_pg(&url_of(&db), 1).await;
+    let engine = engine(&one, &app);
+    for round in 0..12 {
+        let name = |what: &str| key(&format!("{what}-{round}"));
+        for _ in 0..2 {
+            finished(engine.call(&scope(), &name("tx"), book(20)).await);
+        }
+        for form in [Form::InTurn, Form::AsOne] {
+            let name = name(&format!("{form:?}"));
+            finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
+        }
+        finished(engine.call(&scope(), &name("once"), notify(Trouble::None)).await);
+    }
+    let looks = Engine::builder(one).register::<Planned>().build().unwrap();
+    let told = async |once| {
+        let name = key(&format!("planned-{once}"));
+        let reply = finished(looks.call(&scope(), &name, Planned { once }).await).reply;
+        String::from_utf8(reply.bytes().to_vec()).unwrap()
+    };
+    let once = told(true).await;
+    for kind in ["WITH begun", "WITH advanced", "staged AS (INSERT", "WITH atomic_phases_key"] {
+        assert!(once.contains(kind), "no {kind} in {once}");
+    }
+    assert_eq!(told(false).await, "");
+}
