@@ -19,7 +19,7 @@ use crate::server::{Server, url};
 use crate::yardstick;
 
 /// One request on its way.
-type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub type PgEngine = Engine<Postgres, App>;
 
@@ -170,7 +170,7 @@ impl<'s> Field<'s> {
 }
 
 /// Begins one request.
-trait Start: Fn() -> Work + Send + Sync {}
+pub trait Start: Fn() -> Work + Send + Sync {}
 
 impl<F: Fn() -> Work + Send + Sync> Start for F {}
 
@@ -185,13 +185,23 @@ pub async fn answer_some(engine: &PgEngine) {
     }
 }
 
-pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + use<> {
+pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + Sync + use<> {
+    replays(engine, replay_scope(), ride(), ANSWERED)
+}
+
+/// Asks again for one of so many keys that are finished.
+pub fn replays<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
+    engine: &Engine<S, App>,
+    scope: Scope,
+    request: R,
+    answered: u64,
+) -> impl Fn() -> Work + Clone + Send + Sync + use<S, R> {
     let (engine, next) = (engine.clone(), Arc::new(AtomicU64::new(0)));
     move || {
-        let engine = engine.clone();
-        let key = key_of(next.fetch_add(7, Ordering::Relaxed) % ANSWERED);
+        let (engine, scope, request) = (engine.clone(), scope.clone(), request.clone());
+        let key = key_of(next.fetch_add(7, Ordering::Relaxed) % answered);
         Box::pin(async move {
-            match engine.call(&replay_scope(), &key, ride()).await {
+            match engine.call(&scope, &key, request).await {
                 Ok(Outcome::Finished(finished)) if finished.replayed => {}
                 other => panic!("not replayed: {other:?}"),
             }

@@ -46,20 +46,24 @@ pub async fn of(server: &Server, requests: u64, keys: &str, work: impl AsyncFnOn
     Counts {
         commits: each(xid as f64),
         statements: each(statements as f64),
-        trips: each(proxy.turns.load(Ordering::Relaxed) as f64),
+        trips: each(proxy.turns() as f64),
         wal: each(wal as f64),
         hot,
     }
 }
 
 /// Counts how often the client speaks after the server has.
-struct Proxy {
-    port: u16,
+pub struct Proxy {
+    pub port: u16,
     turns: Arc<AtomicU64>,
 }
 
 impl Proxy {
-    async fn start(server: u16) -> Self {
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    pub async fn start(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let turns = Arc::new(AtomicU64::new(0));

@@ -14,6 +14,8 @@ mod counts;
 mod embedded;
 mod large;
 mod load;
+#[cfg(feature = "mysql")]
+mod on_mariadb;
 mod options;
 mod plot;
 mod profile;
@@ -59,6 +61,10 @@ async fn main() {
             }
             None => println!("{}", on_sqlite(&plan, &mut samples).await),
         }
+        return;
+    }
+    if options.mariadb {
+        mariadb(&plan).await;
         return;
     }
     let server = Server::start();
@@ -141,6 +147,16 @@ async fn main() {
     write(&server, &plan, &samples, &text, &plans).await;
 }
 
+#[cfg(feature = "mysql")]
+async fn mariadb(plan: &Plan) {
+    on_mariadb::write(plan).await;
+}
+
+#[cfg(not(feature = "mysql"))]
+async fn mariadb(_: &Plan) {
+    panic!("built without the feature `mysql`");
+}
+
 /// Every path for a moment, so that none rots: its figures say nothing.
 async fn smoke(server: &Server, pool: usize) {
     const MOMENT: Duration = Duration::from_millis(50);
@@ -156,6 +172,8 @@ async fn smoke(server: &Server, pool: usize) {
     for name in Embedded::NAMES {
         println!("{name}: {:?}", embedded.run(name, 2, MOMENT).await);
     }
+    #[cfg(feature = "mysql")]
+    on_mariadb::smoke(pool, MOMENT).await;
     let engine = open(server.port(), pool).await;
     println!(
         "abandoned: {:.0}/s",
@@ -334,7 +352,8 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let version = server.text("split_part(version(), ' on ', 1)").await;
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
     std::fs::create_dir_all(&folder).unwrap();
-    let machine = report::machine(&version, &settings, plan.rounds, plan.seconds);
+    let title = "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.";
+    let machine = report::machine(title, &version, &settings, plan.rounds, plan.seconds);
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();

@@ -20,6 +20,9 @@ pub struct Options {
     /// Only the embedded store beside rusqlite, which needs no server; writes no file.
     #[arg(long)]
     pub only_sqlite: bool,
+    /// Only the store on MariaDB beside its driver by hand; writes docs/bench/mariadb.md.
+    #[arg(long)]
+    pub mariadb: bool,
     /// Only this contestant, for ten seconds, at the first of `--at-once`: for a profiler.
     #[arg(long)]
     pub profile: Option<String>,

@@ -51,8 +51,9 @@ pub fn section(
     out
 }
 
-/// Machine and settings.
+/// Machine and settings, below a title that says what wrote it.
 pub fn machine(
+    title: &str,
     version: &str,
     settings: &[(String, String)],
     rounds: usize,
@@ -68,8 +69,7 @@ pub fn machine(
     let load = read("/proc/loadavg");
     let load: Vec<&str> = load.split(' ').take(2).collect();
     let mut out = format!(
-        "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.\n\n\
-         {cores} cores ({model}), {} GB, shared by client and server; load average at the end {}. \
+        "{title}\n\n{cores} cores ({model}), {} GB, shared by client and server; load average at the end {}. \
          {rounds} interleaved rounds of {seconds} s for each contestant. Figures are medians; a ratio is \
          the median of the ratios within each round, with the least and the greatest in brackets.\n\n\
          {version}\n\n| setting | |\n|---|---|\n",

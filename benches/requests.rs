@@ -1,4 +1,4 @@
-//! The requests that are measured, over both stores.
+//! The requests that are measured, over every store.
 
 // A chain of phases needs only a part of it.
 #![allow(dead_code)]
@@ -175,3 +175,5 @@ macro_rules! requests {
 
 requests!(postgres, Postgres);
 requests!(sqlite, Sqlite);
+#[cfg(feature = "mysql")]
+requests!(mysql, Mysql);

@@ -8,7 +8,7 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 
 #[path = "../tests/support/cluster.rs"]
 #[allow(dead_code)]
-mod cluster;
+pub mod cluster;
 
 const SETTINGS: &[&str] = &[
     "shared_buffers = '1GB'",

@@ -17,6 +17,8 @@ macro_rules! in_form {
         mod $module {
             in_form!(@on on_sqlite, atomic_phases::Sqlite, $form, $($name),*);
             in_form!(@on on_postgres, atomic_phases::Postgres, $form, $($name),*);
+            #[cfg(feature = "mysql")]
+            in_form!(@on on_mariadb, atomic_phases::Mysql, $form, $($name),*);
         }
     };
     (@on $module:ident, $store:ty, $form:ident, $($name:ident),*) => {
@@ -30,7 +32,7 @@ macro_rules! in_form {
     };
 }
 
-/// Each over both stores, with the statements in turn, and as one where the store can.
+/// Each over every store, with the statements in turn, and as one where the store can.
 macro_rules! in_both_forms {
     ($($name:ident),* $(,)?) => {
         in_form!(in_turn, InTurn, $($name),*);

@@ -13,7 +13,13 @@ mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]
+mod mysql_batch;
+#[cfg(feature = "mysql")]
 mod mysql_faults;
+#[cfg(feature = "mysql")]
+mod mysql_sessions;
+#[cfg(feature = "mysql")]
+mod mysql_waits;
 mod races;
 mod sessions;
 mod shared_commit;

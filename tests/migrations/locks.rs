@@ -6,39 +6,44 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::engine::Call;
 use atomic_phases::store::StoreError;
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::{CallError, Outcome, Postgres};
+use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result as Ran,
 };
-use diesel::pg::Pg;
 use diesel_async::SimpleAsyncConnection;
 
+#[cfg(feature = "mysql")]
+use crate::support::db::my;
 use crate::support::db::{pg, url_of};
 use crate::support::*;
+#[cfg(feature = "mysql")]
+use crate::all;
 use crate::{Schema, next};
 
 /// Longer than any request may take here, and shorter than the transaction that holds the lock.
 const STUCK: Duration = Duration::from_secs(10);
 
-async fn has_next_column(db: &Postgres) -> bool {
-    let columns =
-        "SELECT count(*) FROM information_schema.columns WHERE column_name = 'next_number'";
-    db.number(columns).await == 1
+/// Whether the table of keys has this column.
+async fn has_column<S: Schema>(db: &S, name: &str) -> bool {
+    let columns = db.text(&format!("{}'atomic_phases_keys'", S::COLUMNS_OF)).await;
+    columns.split(',').any(|column| column == name)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g17_a_migration_gives_up_behind_a_long_transaction_and_no_request_waits_for_it() {
-    let db = <Postgres as TestDb>::fresh().await;
+/// `long`: a connection for a transaction that has read the table and goes on. `one_try`: the longest that one try and
+/// the rest behind it take.
+async fn gives_up<S: Schema>(db: S, long: &mut impl SimpleAsyncConnection, one_try: Duration) {
     let engine = engine(&db, &App::default());
-    let mut long = pg(&url_of(&db)).await;
     long.batch_execute("BEGIN; SELECT count(*) FROM atomic_phases_keys").await.unwrap();
 
     let patience = Duration::from_secs(4);
     let began = Instant::now();
     let migrating = {
         let db = db.clone();
-        tokio::spawn(async move { db.migrate_from(next(Postgres::FOLDER), patience).await })
+        tokio::spawn(async move { db.up_within(next(S::FOLDER), patience).await })
     };
     let (mut requests, mut longest) = (0, Duration::ZERO);
     while !migrating.is_finished() {
@@ -53,22 +58,38 @@ async fn g17_a_migration_gives_up_behind_a_long_transaction_and_no_request_waits
     println!("{requests} requests beside it, the longest {longest:?}; it gave up after {waited:?}");
     assert!(matches!(gave_up, StoreError::Migration(_)), "{gave_up}");
     assert!(gave_up.to_string().contains("kept its tables locked"), "{gave_up}");
-    assert!(waited >= patience && waited < patience + Duration::from_secs(3), "{waited:?}");
+    assert!(waited >= patience && waited < patience + one_try + STUCK, "{waited:?}");
     assert!(requests > 10, "{requests}");
-    assert!(!has_next_column(&db).await, "nothing of it was changed");
+    assert!(!has_column(&db, "next_number").await, "nothing of it was changed");
 
     long.batch_execute("COMMIT").await.unwrap();
-    db.up(next(Postgres::FOLDER)).await.unwrap();
-    assert!(has_next_column(&db).await);
+    db.up(next(S::FOLDER)).await.unwrap();
+    assert!(has_column(&db, "next_number").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_migration_gives_up_behind_a_long_transaction_and_no_request_waits_for_it() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let mut long = pg(&url_of(&db)).await;
+    gives_up(db, &mut *long, Duration::from_secs(3)).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_migration_gives_up_behind_a_long_transaction_on_mariadb() {
+    let db = <Mysql as TestDb>::fresh().await;
+    let mut long = my(db.__url()).await;
+    gives_up(db, &mut *long, Duration::from_secs(4)).await;
 }
 
 /// `None` where it takes too long.
-async fn within(call: Call<Postgres, App, Book>) -> Option<Result<Outcome, CallError>> {
+async fn within<S: Schema>(call: Call<S, App, Book>) -> Option<Result<Outcome, CallError>> {
     tokio::time::timeout(STUCK, call.into_future()).await.ok()
 }
 
-/// A migration whose process stops in the middle, with its lock held.
+/// A migration whose process stops in the middle, behind its change.
 struct Frozen {
+    change: String,
     has_locked: Sender<()>,
     go_on: Mutex<Receiver<()>>,
 }
@@ -89,15 +110,15 @@ impl MigrationName for Name {
 
 impl MigrationMetadata for Name {}
 
-impl Migration<Pg> for Frozen {
-    fn run(&self, conn: &mut dyn BoxableConnection<Pg>) -> Ran<()> {
-        conn.batch_execute("ALTER TABLE atomic_phases_keys ADD COLUMN frozen text")?;
+impl<DB: Backend> Migration<DB> for Frozen {
+    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
+        conn.batch_execute(&self.change)?;
         self.has_locked.send(())?;
         self.go_on.lock().unwrap().recv()?;
         Ok(())
     }
 
-    fn revert(&self, _: &mut dyn BoxableConnection<Pg>) -> Ran<()> {
+    fn revert(&self, _: &mut dyn BoxableConnection<DB>) -> Ran<()> {
         Ok(())
     }
 
@@ -113,10 +134,10 @@ impl Migration<Pg> for Frozen {
 /// Handed over once.
 struct Once(Mutex<Option<Frozen>>);
 
-impl MigrationSource<Pg> for Once {
-    fn migrations(&self) -> Ran<Vec<Box<dyn Migration<Pg>>>> {
+impl<DB: Backend> MigrationSource<DB> for Once {
+    fn migrations(&self) -> Ran<Vec<Box<dyn Migration<DB>>>> {
         let frozen = self.0.lock().unwrap().take();
-        Ok(frozen.into_iter().map(|frozen| Box::new(frozen) as Box<dyn Migration<Pg>>).collect())
+        Ok(frozen.into_iter().map(|frozen| Box::new(frozen) as Box<dyn Migration<DB>>).collect())
     }
 }
 
@@ -125,7 +146,8 @@ async fn g17_a_process_that_freezes_in_a_migration_gives_its_lock_back() {
     let db = <Postgres as TestDb>::fresh().await;
     let engine = engine(&db, &App::default());
     let ((has_locked, locked), (thaw, go_on)) = (channel(), channel());
-    let source = Once(Mutex::new(Some(Frozen { has_locked, go_on: Mutex::new(go_on) })));
+    let change = "ALTER TABLE atomic_phases_keys ADD COLUMN frozen text".to_owned();
+    let source = Once(Mutex::new(Some(Frozen { change, has_locked, go_on: Mutex::new(go_on) })));
     let migrating = {
         let db = db.clone();
         tokio::spawn(async move { db.migrate_from(source, Duration::ZERO).await })
@@ -140,6 +162,42 @@ async fn g17_a_process_that_freezes_in_a_migration_gives_its_lock_back() {
     println!("the first request behind it ended after {:?}", began.elapsed());
     thaw.send(()).unwrap();
     migrating.await.unwrap().unwrap_err();
-    let columns = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'frozen'";
-    assert_eq!(db.number(columns).await, 0, "the server took it back");
+    assert!(!has_column(&db, "frozen").await, "the server took it back");
+}
+
+/// MariaDB commits the change at once, so the process holds no lock of the table. When its machine is lost before it
+/// has recorded the change, the next one to migrate finds it made.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_process_that_dies_in_a_migration_on_mariadb_holds_nobody_up() {
+    let db = <Mysql as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    let ((has_locked, changed), (thaw, go_on)) = (channel(), channel());
+    let up = all(Mysql::FOLDER).last().unwrap().join("up.sql");
+    let change = std::fs::read_to_string(up).unwrap();
+    let source = Once(Mutex::new(Some(Frozen { change, has_locked, go_on: Mutex::new(go_on) })));
+    let migrating = {
+        let db = db.clone();
+        tokio::spawn(async move { db.migrate_from(source, Duration::ZERO).await })
+    };
+    tokio::task::block_in_place(|| changed.recv().unwrap());
+    for name in ["one", "two"] {
+        let call = engine.call(&scope(), &key(name), book(20));
+        finished(within(call).await.expect("a request waits behind the migration"));
+    }
+    let name = "CONCAT('atomic_phases.', LEFT(SHA1(DATABASE()), 40))";
+    let its_session = db.number(&format!("SELECT IS_USED_LOCK({name})")).await;
+    db.sql(&format!("KILL {its_session}")).await;
+    let next_one = {
+        let db = db.clone();
+        tokio::spawn(async move { db.up(next(Mysql::FOLDER)).await })
+    };
+    next_one.await.unwrap().unwrap();
+    thaw.send(()).unwrap();
+    migrating.await.unwrap().unwrap_err();
+    assert!(has_column(&db, "next_number").await);
+    db.up(next(Mysql::FOLDER)).await.unwrap();
+    db.down(next(Mysql::FOLDER)).await.unwrap();
+    assert!(!has_column(&db, "next_number").await);
+    finished(engine.call(&scope(), &key("three"), book(20)).await);
 }

@@ -36,7 +36,17 @@ trait Schema: TestDb {
     /// A table that has no row, with the columns of a table: name and type.
     const COLUMNS_OF: &'static str;
 
-    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
+    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+        self.up_within(migrations, PATIENCE).await
+    }
+
+    /// Tried for so long.
+    fn up_within(
+        &self,
+        migrations: FileBasedMigrations,
+        patience: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
 }
 
@@ -45,8 +55,12 @@ impl Schema for Postgres {
     const COLUMNS_OF: &'static str = "SELECT coalesce(string_agg(column_name, ',' ORDER BY ordinal_position), '') \
         FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ";
 
-    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
-        self.migrate_from(migrations, PATIENCE).await
+    async fn up_within(
+        &self,
+        migrations: FileBasedMigrations,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        self.migrate_from(migrations, patience).await
     }
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
@@ -59,7 +73,12 @@ impl Schema for Sqlite {
     const COLUMNS_OF: &'static str =
         "SELECT coalesce(group_concat(name), '') FROM pragma_table_info WHERE arg = ";
 
-    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
+    /// Nobody else writes to the file meanwhile.
+    async fn up_within(
+        &self,
+        migrations: FileBasedMigrations,
+        _: Duration,
+    ) -> Result<(), StoreError> {
         self.migrate_from(migrations, Duration::ZERO).await
     }
 
@@ -75,8 +94,12 @@ impl Schema for Mysql {
     const COLUMNS_OF: &'static str = "SELECT coalesce(group_concat(column_name ORDER BY ordinal_position), '') \
         FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ";
 
-    async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
-        self.migrate_from(migrations, PATIENCE).await
+    async fn up_within(
+        &self,
+        migrations: FileBasedMigrations,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        self.migrate_from(migrations, patience).await
     }
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {

@@ -29,26 +29,28 @@ impl Observed {
 
     /// Each command since the last call, as the first words of each of its statements.
     fn sent(&self) -> Vec<Vec<String>> {
-        let sent = self.0.ask(
-            "SELECT argument FROM mysql.general_log \
-             WHERE user_host LIKE 'app%' AND command_type IN ('Query', 'Execute')",
-        );
-        self.0.ask("TRUNCATE mysql.general_log");
+        let sent = self.logged("command_type IN ('Query', 'Execute')");
         let words = |sql: &str| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
-        sent.lines().map(|line| line.split("; ").map(words).collect()).collect()
+        sent.iter().map(|sql| without_literals(sql).split("; ").map(words).collect()).collect()
     }
 
     /// What was asked of the keys since the last call, in full.
     fn lists(&self) -> Vec<String> {
-        let hex = self.0.ask(
-            "SELECT HEX(argument) FROM mysql.general_log WHERE user_host LIKE 'app%' \
-             AND command_type = 'Execute' AND argument LIKE '%FROM atomic_phases_keys FORCE INDEX%'",
-        );
+        self.logged(
+            "command_type = 'Execute' AND argument LIKE '%FROM atomic_phases_keys FORCE INDEX%'",
+        )
+    }
+
+    /// Commands of the log, which is empty then.
+    fn logged(&self, which: &str) -> Vec<String> {
+        let hex = self.0.ask(&format!(
+            "SELECT HEX(argument) FROM mysql.general_log WHERE user_host LIKE 'app%' AND {which}"
+        ));
         self.0.ask("TRUNCATE mysql.general_log");
         let text = |hex: &str| {
             let digits = hex.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
-            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect();
-            String::from_utf8(bytes).unwrap()
+            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap());
+            String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
         };
         hex.lines().map(text).collect()
     }
@@ -61,6 +63,25 @@ impl Observed {
     }
 }
 
+/// The log shows binds in place: bytes in which anything may stand.
+fn without_literals(sql: &str) -> String {
+    let (mut outside, mut signs) = (String::new(), sql.chars());
+    while let Some(sign) = signs.next() {
+        if sign != '\'' {
+            outside.push(sign);
+            continue;
+        }
+        while let Some(inside) = signs.next() {
+            match inside {
+                '\\' => drop(signs.next()),
+                '\'' => break,
+                _ => {}
+            }
+        }
+    }
+    outside
+}
+
 const LOOK: [&str; 1] = ["SELECT request_id, definition,"];
 const BEGIN: [&str; 5] = [
     "ROLLBACK AND NO",
@@ -69,8 +90,8 @@ const BEGIN: [&str; 5] = [
     "START TRANSACTION",
     "SAVEPOINT atomic_phases",
 ];
-const RESERVE: [&str; 4] = [
-    "SET SESSION innodb_lock_wait_timeout",
+const LOCK_WAIT: [&str; 1] = ["SET SESSION innodb_lock_wait_timeout"];
+const RESERVE: [&str; 3] = [
     "INSERT INTO atomic_phases_keys",
     "SET SESSION innodb_lock_wait_timeout",
     "SELECT created_at, advanced_at,",
@@ -80,6 +101,26 @@ const JOB: [&str; 1] = ["INSERT INTO atomic_phases_staged_jobs"];
 const ADVANCE: [&str; 2] = ["UPDATE atomic_phases_keys SET", "SET @atomic_phases ="];
 const COMMIT: [&str; 4] =
     ["COMMIT AND NO", "SET SESSION autocommit", "SET NAMES utf8mb4", "SET SESSION TRANSACTION"];
+/// Of a transaction that is one prepared block.
+const BLOCK: [&str; 5] =
+    ["BEGIN NOT ATOMIC", "RESIGNAL", "END", "ROLLBACK AND NO", "START TRANSACTION"];
+/// Where in it the server is.
+const PLACE: [&str; 1] = ["SET @atomic_phases ="];
+const CREATE: [&str; 2] = ["INSERT INTO atomic_phases_keys", "SELECT created_at, advanced_at,"];
+const GUARDED: [&str; 4] = [
+    "UPDATE atomic_phases_keys SET",
+    "SET @atomic_phases_rows =",
+    "IF @atomic_phases_rows <>",
+    "END IF",
+];
+const END: [&str; 6] = [
+    "SET SESSION autocommit",
+    "SET NAMES utf8mb4",
+    "SET SESSION TRANSACTION",
+    "SET @atomic_phases =",
+    "COMMIT AND NO",
+    "END",
+];
 
 fn texts(parts: &[&[&str]]) -> Vec<String> {
     parts.concat().into_iter().map(str::to_owned).collect()
@@ -129,7 +170,7 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
         texts(&[&BEGIN, &RESERVE]),
         texts(&[&["INSERT INTO `rides`"]]),
         texts(&[&MARK, &ADVANCE, &COMMIT]),
-        texts(&[&BEGIN]),
+        texts(&[&BEGIN, &LOCK_WAIT]),
         texts(&[&["INSERT INTO `steps`"]]),
         texts(&[&MARK, &JOB, &JOB, &ADVANCE, &COMMIT]),
     ];
@@ -141,16 +182,23 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     assert_eq!(server.commits() - before, 0, "a replay writes nothing");
     assert_eq!(server.sent(), [texts(&[&LOOK])]);
 
-    // Statements that are handed over, of a key that is new: the row is created as the phase leaves it.
+    // Statements that are handed over, of a key that is new: the row is created as the phase leaves it, and each
+    // transaction is one round trip.
     let before = server.commits();
     finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
     let handed_over = [
-        texts(&[&BEGIN, &RESERVE]),
-        texts(&[&["INSERT INTO `rides`"]]),
-        texts(&[&MARK, &COMMIT]),
-        texts(&[&BEGIN]),
-        texts(&[&["UPDATE `rides` SET"]]),
-        texts(&[&MARK, &JOB, &ADVANCE, &COMMIT]),
+        texts(&[&BLOCK, &PLACE, &CREATE, &PLACE, &LOCK_WAIT, &["INSERT INTO `rides`"], &PLACE, &END]),
+        texts(&[
+            &BLOCK,
+            &PLACE,
+            &LOCK_WAIT,
+            &["UPDATE `rides` SET"],
+            &PLACE,
+            &JOB,
+            &GUARDED,
+            &PLACE,
+            &END,
+        ]),
     ];
     assert_eq!(server.commits() - before, 2, "transactions that wrote");
     assert_eq!(server.sent(), handed_over);

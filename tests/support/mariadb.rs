@@ -95,6 +95,16 @@ impl Server {
         panic!("MariaDB did not start: {log}");
     }
 
+    /// Processor time of the server, in seconds.
+    pub fn cpu(&self) -> f64 {
+        let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap();
+        // Past the name, which may hold spaces: state, parent, …, utime, stime.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        ticks as f64 / 100.0
+    }
+
     /// Kills the server, as the loss of its machine does.
     pub fn kill_9(&self) {
         let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();

@@ -1,14 +1,17 @@
-//! What a phase hands over: its statements, executed one by one behind the begin, and the guarded update last.
-//! So a statement that commits behind the engine's back has no recovery point to take along (G4).
+//! What a phase hands over: its statements, executed behind the begin, and the guarded update last. So a statement
+//! that commits behind the engine's back has no recovery point to take along (G4). On MariaDB all of it is one
+//! [`Block`], where the texts allow it; else they are executed one by one.
+
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error;
 use mysql_async::{Row, from_row_opt};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{self, timeout_at};
 
-use super::Mysql;
+use super::block::{Block, Place, Trouble};
 use super::connection::Answers;
 use super::error::Failure;
 use super::literal::Bound;
@@ -16,7 +19,10 @@ use super::session::Session;
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
 use super::watch::only_touches_rows;
+use super::{KeyTurn, Mysql};
 use crate::definition::Isolation;
+use crate::key::Scope;
+use crate::store::patience::Patience;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
 /// A statement of a phase, to be executed later.
@@ -27,6 +33,19 @@ pub struct Statement {
 impl Statement {
     pub(super) fn of(query: &impl QueryFragment<Db>) -> Self {
         Self { bound: Bound::of(query) }
+    }
+
+    pub(super) fn sql(&self) -> Option<&str> {
+        self.bound.as_ref().ok().map(|bound| bound.sql.as_str())
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.bound.as_ref().map_or(0, Bound::size)
+    }
+
+    pub(super) fn bound(&self) -> QueryResult<Bound> {
+        let unreadable = |error: &Error| Error::QueryBuilderError(error.to_string().into());
+        self.bound.as_ref().map(Bound::clone).map_err(unreadable)
     }
 
     fn is_refused(&self) -> bool {
@@ -56,6 +75,124 @@ pub(super) enum Created {
 }
 
 impl Mysql {
+    /// Waits for the others of this process that are about to create the same key. `None` where one of them still is,
+    /// past the bound or when the caller has given up.
+    pub(super) async fn turn(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
+        let key = (row.scope.clone(), row.key.clone());
+        row.caller.unless_gone(self.keys.take(&key, until)).await.flatten()
+    }
+
+    /// Creates the row in an open transaction, once no other is about to do so. That is waited for in memory, without a
+    /// connection (G16), until then or until the caller gives up.
+    pub(super) async fn create_when_free(
+        &self,
+        row: &NewRow<'_>,
+        until: Instant,
+        insert: impl Fn() -> QueryResult<Bound>,
+    ) -> Result<Created, StoreError> {
+        let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
+        loop {
+            let place = self.shares.for_a_phase(row.scope).await?;
+            let mut created = self.create_row(row, &insert).await?;
+            if let Created::Yes { tx, .. } = &mut created {
+                tx.place = Some(place);
+                return Ok(created);
+            }
+            drop(place);
+            let is_busy = matches!(created, Created::Busy);
+            if !is_busy || row.caller.unless_gone(patience.pause()).await != Some(true) {
+                return Ok(created);
+            }
+        }
+    }
+
+    /// The same with what the phase writes, and committed: one block.
+    pub(super) async fn create_as_block(
+        &self,
+        row: &NewRow<'_>,
+        until: Instant,
+        insert: impl Fn() -> QueryResult<Bound>,
+        writes: Writes<'_, Self>,
+    ) -> Commit<RowTimes> {
+        let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
+        let handed_over = (&writes.statements.all[..], writes.jobs);
+        let make = |session: &Session| Block::creating(session, row, insert()?, handed_over);
+        let mut deadlocks = 0;
+        loop {
+            let trouble = match self.as_block(row.scope, writes.within, make).await {
+                Ok(Ok(rows)) => return created(&[rows]),
+                Ok(Err(trouble)) => trouble,
+                Err(error) => return Commit::Failed(error),
+            };
+            if trouble.at == Place::Reservation && trouble.failure.has_undone_all() {
+                deadlocks += 1;
+                match deadlocks < TRIES {
+                    true => continue,
+                    false => return Commit::Failed(StoreError::Locked),
+                }
+            }
+            let is_busy =
+                trouble.at == Place::Reservation && trouble.failure.is_of_a_lock();
+            if !is_busy || row.caller.unless_gone(patience.pause()).await != Some(true) {
+                return trouble.judge();
+            }
+        }
+    }
+
+    /// What a later phase writes, and its recovery point: one block.
+    pub(super) async fn advance_as_block(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        writes: Writes<'_, Self>,
+    ) -> Commit {
+        let write = sql::Write::new(guard, change);
+        let handed_over = (&writes.statements.all[..], writes.jobs);
+        let make = |session: &Session| Block::advancing(session, guard, &write, handed_over);
+        match self.as_block(guard.scope, writes.within, make).await {
+            Ok(Ok(_)) => Commit::Done(()),
+            Ok(Err(trouble)) => trouble.judge(),
+            Err(error) => Commit::Failed(error),
+        }
+    }
+
+    /// Sends a block, which holds a place of its scope for as long as it takes. One that a dead connection could not
+    /// even prepare is sent on another.
+    async fn as_block(
+        &self,
+        scope: &Scope,
+        within: Duration,
+        make: impl Fn(&Session) -> QueryResult<Block>,
+    ) -> Result<Result<Vec<Row>, Trouble>, StoreError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let place = self.shares.for_a_phase(scope).await?;
+            let mut tx = MysqlTransaction::on(&self.pool).await?;
+            tx.place = Some(place);
+            let block = match make(tx.lent.session()) {
+                Ok(block) => block,
+                Err(error) => {
+                    tx.end();
+                    return Err(StoreError::database("write the phase", error));
+                }
+            };
+            let told = block.send(&mut tx.lent, time::Instant::now() + within).await;
+            let Err(trouble) = &told else {
+                tx.end();
+                return Ok(told);
+            };
+            tx.undo().await;
+            let is_dead = matches!(trouble.failure, Failure::Lost(_));
+            if is_dead {
+                self.forget_idle();
+            }
+            if !is_dead || trouble.at != Place::Nowhere || tries > 1 {
+                return Ok(told);
+            }
+        }
+    }
+
     /// Begins a transaction and creates the row in it, in one round trip.
     pub(super) async fn create_row(
         &self,
@@ -66,17 +203,17 @@ impl Mysql {
         loop {
             tries += 1;
             match self.try_to_create(row, insert()).await {
-                Err(Trouble { failure }) if failure.has_undone_all() => {
+                Err(failure) if failure.has_undone_all() => {
                     if tries == TRIES {
                         return Ok(Created::Busy);
                     }
                 }
-                Err(Trouble { failure }) if failure.is_lost() && tries == 1 => self.forget_idle(),
-                Err(Trouble { failure }) if failure.is_of_a_unique_key() => {
+                Err(failure) if failure.is_lost() && tries == 1 => self.forget_idle(),
+                Err(failure) if failure.is_of_a_unique_key() => {
                     return Ok(Created::Exists);
                 }
-                Err(Trouble { failure }) if failure.is_of_a_lock() => return Ok(Created::Busy),
-                Err(Trouble { failure }) => {
+                Err(failure) if failure.is_of_a_lock() => return Ok(Created::Busy),
+                Err(failure) => {
                     return Err(StoreError::database(RESERVE, failure));
                 }
                 Ok(created) => return created,
@@ -88,7 +225,7 @@ impl Mysql {
         &self,
         row: &NewRow<'_>,
         insert: QueryResult<Bound>,
-    ) -> Result<Result<Created, StoreError>, Trouble> {
+    ) -> Result<Result<Created, StoreError>, Failure> {
         let (mut tx, mut script) =
             match MysqlTransaction::begin(&self.pool, Isolation::ReadCommitted).await {
                 Ok(begun) => begun,
@@ -100,7 +237,7 @@ impl Mysql {
         let Answers { rows, failure } = script.send(&mut tx.lent).await;
         if let Some(failure) = failure {
             tx.undo().await;
-            return Err(Trouble { failure });
+            return Err(failure);
         }
         Ok(match times(&rows) {
             Some((created_at, advanced_at, expires_at)) => {
@@ -122,7 +259,7 @@ impl Mysql {
         writes: Writes<'_, Self>,
     ) -> Commit {
         const DOING: &str = "execute a statement of the phase";
-        let until = Instant::now() + writes.within;
+        let until = time::Instant::now() + writes.within;
         for statement in writes.statements.all {
             let done = match statement.bound {
                 Ok(bound) => match timeout_at(until, tx.lent.execute_one(bound)).await {
@@ -160,31 +297,43 @@ impl Mysql {
     pub(super) async fn try_create(
         &self,
         row: &NewRow<'_>,
+        until: Instant,
         insert: impl Fn() -> QueryResult<Bound>,
         writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
-        let (tx, now, expires_at) = match self.create_row(row, insert).await {
+        let (tx, now, expires_at) = match self.create_when_free(row, until, insert).await {
             Ok(Created::Yes { tx, advanced_at, expires_at, .. }) => (tx, advanced_at, expires_at),
             Ok(Created::Exists) => return Commit::Fenced,
             Ok(Created::Busy) => return Commit::Failed(StoreError::Locked),
             Err(error) => return Commit::Failed(error),
         };
         let committed = Self::execute_and_commit(tx, &row.guard(), None, writes).await;
-        match (sql::time(now, "advanced_at"), sql::time(expires_at, "expires_at")) {
-            (Ok(now), Ok(expires_at)) => committed.map(|()| RowTimes { now, expires_at }),
-            (Err(error), _) | (_, Err(error)) => Commit::Unknown(error),
+        match row_times(now, expires_at) {
+            Ok(times) => committed.map(|()| times),
+            Err(error) => Commit::Unknown(error),
         }
+    }
+}
+
+fn row_times(advanced_at: i64, expires_at: i64) -> Result<RowTimes, StoreError> {
+    Ok(RowTimes {
+        now: sql::time(advanced_at, "advanced_at")?,
+        expires_at: sql::time(expires_at, "expires_at")?,
+    })
+}
+
+/// What a block has told of the row that it created.
+fn created(rows: &[Vec<Row>]) -> Commit<RowTimes> {
+    let read = times(rows).ok_or(StoreError::Unreadable { column: "advanced_at" });
+    match read.and_then(|(_, advanced_at, expires_at)| row_times(advanced_at, expires_at)) {
+        Ok(times) => Commit::Done(times),
+        Err(error) => Commit::Unknown(error),
     }
 }
 
 const RESERVE: &str = "reserve the key";
 
-/// Why a text failed.
-struct Trouble {
-    failure: Failure,
-}
-
-/// Behind the begin: the row, with its own bound for the wait, and its times.
+/// Behind the begin: the row, whose lock is not waited for as long as a phase's are, and its times.
 fn fill(
     script: &mut Script,
     session: &Session,
@@ -194,7 +343,8 @@ fn fill(
     if let Some(request_id) = row.replaces {
         script.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
     }
-    script.push(&session.waiting(&insert?.into_text(), row.lock_wait));
+    script.push_bound(insert?);
+    script.push(&session.lent());
     script.push_bound(Bound::of(&sql::Times::of(row.scope, row.key))?);
     Ok(())
 }

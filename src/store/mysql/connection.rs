@@ -170,6 +170,27 @@ impl MysqlConn {
         Ok(self.run(bound).await?.1)
     }
 
+    /// Prepares a statement of the engine's, where this connection does not have it.
+    pub(super) async fn prepare(&mut self, sql: &str) -> Result<(), Failure> {
+        let done = match self.sent(sql.len()) {
+            Ok(conn) => match timeout(ANSWER_WITHIN, conn.prep(sql)).await {
+                Ok(done) => done.map(drop).map_err(Failure::of),
+                Err(_) => Err(Failure::Unanswered),
+            },
+            Err(failure) => Err(failure),
+        };
+        self.answered(done)
+    }
+
+    /// Sends a block of statements, prepared. The rows of the first of them that has any.
+    pub(super) async fn execute_block(&mut self, block: Bound) -> Result<Vec<Row>, Failure> {
+        let done = match self.sent(block.size()) {
+            Ok(conn) => first_told(conn, block).await.map_err(Failure::of),
+            Err(failure) => Err(failure),
+        };
+        self.answered(done)
+    }
+
     async fn run(&mut self, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
         let done = match self.sent(bound.size()) {
             Ok(conn) => prepared(conn, bound).await.map_err(Failure::of),
@@ -238,6 +259,14 @@ async fn prepared(conn: &mut Conn, bound: Bound) -> mysql_async::Result<(Vec<Die
     let affected = result.affected_rows();
     result.drop_result().await?;
     Ok((rows, affected))
+}
+
+async fn first_told(conn: &mut Conn, block: Bound) -> mysql_async::Result<Vec<Row>> {
+    let mut result = conn.exec_iter(block.sql, Params::Positional(block.values)).await?;
+    let rows = result.collect().await?;
+    // A failure behind the first rows is one of the block.
+    result.drop_result().await?;
+    Ok(rows)
 }
 
 impl Drop for MysqlConn {

@@ -19,8 +19,8 @@ pub(super) enum Failure {
 }
 
 /// Undid the whole transaction, so that it may succeed when it is run again: a deadlock, a record that was
-/// changed since the snapshot.
-const UNDONE: [u16; 2] = [1213, 1020];
+/// changed since the snapshot; and a cluster that refused it.
+const UNDONE: [u16; 4] = [1213, 1020, 1180, 3101];
 
 /// A lock was not granted in time: by `innodb_lock_wait_timeout`, `max_statement_time` (MariaDB) or
 /// `max_execution_time`, or at once (`NOWAIT`).
@@ -34,10 +34,10 @@ const FOREIGN_KEY: [u16; 6] = [1216, 1217, 1451, 1452, 1830, 1834];
 const NOT_NULL: [u16; 2] = [1048, 1364];
 /// MySQL's code, and MariaDB's.
 const CHECK: [u16; 2] = [3819, 4025];
+/// The server is read only, as in a switch-over: it refuses a `COMMIT`, too.
+const READ_ONLY_SERVER: u16 = 1290;
 /// The server, the transaction or the cluster's node is read only.
-const READ_ONLY: [u16; 4] = [1290, 1792, 1836, 3100];
-/// The cluster refused the commit and rolled the transaction back.
-const REFUSED_BY_CLUSTER: [u16; 2] = [1180, 3101];
+const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
 const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 
@@ -95,15 +95,18 @@ impl Failure {
     /// has written nothing. Of any other error it is not (G7).
     pub(super) fn is_certain_at_commit(&self) -> bool {
         let Some(code) = self.code() else { return matches!(self, Self::Client(_)) };
-        [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK, &READ_ONLY, &REFUSED_BY_CLUSTER]
-            .iter()
-            .any(|codes| codes.contains(&code))
+        code == READ_ONLY_SERVER
+            || [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK]
+                .iter()
+                .any(|codes| codes.contains(&code))
     }
 
     /// Whether it is certain that a statement which commits by itself was not executed: it failed on the
     /// way to its commit.
     pub(super) fn is_certain_of_a_statement(&self) -> bool {
-        let of_the_statement = |code| LOCKED.contains(&code) || BAD_VALUE.contains(&code);
+        let of_the_statement = |code| {
+            [&LOCKED[..], &BAD_VALUE, &READ_ONLY].iter().any(|codes| codes.contains(&code))
+        };
         self.is_certain_at_commit()
             || self.code().is_some_and(|code| of_the_statement(code) || is_of_the_text(code))
     }
@@ -213,10 +216,24 @@ mod tests {
     fn g7_only_what_is_known_to_have_written_nothing_is_certain_at_commit() {
         let certain = |code: u16| server(code).is_certain_at_commit();
         assert!([1213, 1020, 1290, 1180, 3101, 1062, 1452].into_iter().all(certain));
-        assert!(![1205, 1317, 1047, 1114, 1021, 1040, 9999].into_iter().any(certain));
+        let unknown =
+            [1205, 1969, 3024, 3572, 1317, 1047, 1792, 1836, 3100, 1114, 1021, 1206, 1040, 1203];
+        assert!(!unknown.into_iter().any(certain));
+        assert!(![1226, 1461, 1153, 1301, 1118, 1305, 1242, 1406, 9999].into_iter().any(certain));
         assert!(!Failure::Lost(String::new()).is_certain_at_commit());
         assert!(server(1205).is_certain_of_a_statement());
+        assert!(server(1836).is_certain_of_a_statement());
         assert!(!server(1317).is_certain_of_a_statement());
+    }
+
+    #[test]
+    fn what_a_cluster_refuses_runs_again() {
+        for code in [1213, 1020, 1180, 3101] {
+            assert!(server(code).has_undone_all(), "{code}");
+            let error = Error::from(server(code));
+            assert!(crate::error::DbError(error).is_worth_a_rerun(), "{code}");
+        }
+        assert!(!server(1062).has_undone_all() && !server(1205).has_undone_all());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use diesel::result::Error;
 use mysql_async::Value;
 
 /// A statement, with what is bound in it.
+#[derive(Clone)]
 pub(super) struct Bound {
     pub(super) sql: String,
     pub(super) values: Vec<Value>,

@@ -3,12 +3,13 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `connection`, `watch`, `session`, `pool` | one session: what is under way on it, what failed on it, its settings, when it goes back |
-//! | `transaction`, `batch` | a transaction of a phase, from its mark to its commit |
+//! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL, and what it returns |
 //! | `error`, `literal` | from a code to what it means; from a query to what is sent |
 
 mod batch;
+mod block;
 mod connection;
 mod erasure;
 mod error;
@@ -38,6 +39,7 @@ pub use self::connection::MysqlConn;
 use self::error::Failure;
 pub use self::pool::MysqlHandle;
 use self::pool::{Lent, MysqlPool};
+use self::session::Session;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
@@ -66,7 +68,7 @@ const ONE_AT_A_TIME: &str = "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA1(DATA
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long a statement waits for a row that another transaction has locked: its holder in a commit, or one
-/// that is gone without a trace. On MariaDB it is waited for in memory, without a connection.
+/// that is gone without a trace. Waited for in memory, without a connection, on MySQL between tries of a second.
 const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// The right to create a key, of one request in this process at a time.
@@ -90,6 +92,8 @@ pub struct Mysql {
     operators: MysqlPool,
     keys: Arc<Turns<(Scope, IdempotencyKey)>>,
     shares: Arc<Shares>,
+    /// As its first connection has found it.
+    session: Arc<Session>,
     url: Arc<str>,
 }
 
@@ -120,9 +124,8 @@ impl Mysql {
         let pool = pool::open(opts, settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
-        let store = Self { pool, operators, keys, shares, url: url.into() };
-        drop(Lent::of(&store.pool).await?);
-        Ok(store)
+        let session = Arc::new(Lent::of(&pool).await?.session().clone());
+        Ok(Self { pool, operators, keys, shares, session, url: url.into() })
     }
 
     /// How many connections the local phases of one scope hold at most at a time; by default three quarters

@@ -1,7 +1,6 @@
 //! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, SslOpts, UrlError};
@@ -129,14 +128,13 @@ fn is_supported(version: &str, is_mariadb: bool) -> bool {
 }
 
 impl Session {
-    /// Begins a transaction of a phase. Each step is its own statement, and the mark is the last: what
+    /// Begins a transaction that still waits for locks as the engine's own statements do. Each step is its own statement, and the mark is the last: what
     /// ends the transaction ends it too (G4). Without `autocommit`, what follows a deadlock or a raw
     /// `COMMIT` is a transaction of its own that is never committed, and not committed by itself.
-    pub(super) fn begin(&self, isolation: &str) -> String {
+    pub(super) fn begin(isolation: &str) -> String {
         format!(
-            "ROLLBACK AND NO CHAIN NO RELEASE; SET SESSION autocommit = 0, innodb_lock_wait_timeout = {}; \
-             SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION; SAVEPOINT atomic_phases",
-            self.lock_wait
+            "ROLLBACK AND NO CHAIN NO RELEASE; SET SESSION autocommit = 0; \
+             SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION; SAVEPOINT atomic_phases"
         )
     }
 
@@ -150,32 +148,9 @@ impl Session {
         format!("ROLLBACK AND NO CHAIN NO RELEASE; {}", self.at_rest)
     }
 
-    /// For statements of the application's: they wait as long as the server says.
+    /// For statements of a phase's, or of the application's: they wait as long as the server says.
     pub(super) fn lent(&self) -> String {
         format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait)
-    }
-
-    /// For a transaction of the engine's alone.
-    pub(super) fn own_lock_wait(&self) -> String {
-        format!("SET SESSION innodb_lock_wait_timeout = {}", own_lock_wait(self.is_mariadb))
-    }
-
-    /// Lets `insert` wait so long for another transaction, in a text of its own. MariaDB has milliseconds.
-    pub(super) fn waiting(&self, insert: &str, bound: Duration) -> String {
-        let seconds = bound.as_secs() + u64::from(bound.subsec_nanos() > 0);
-        let lock_wait = self.lock_wait;
-        let insert = match self.is_mariadb && bound.subsec_nanos() > 0 {
-            true => {
-                let bound = bound.as_secs_f64().max(0.001);
-                format!("SET STATEMENT max_statement_time = {bound:.3} FOR {insert}")
-            }
-            false => insert.to_owned(),
-        };
-        format!(
-            "SET SESSION innodb_lock_wait_timeout = {}; {insert}; \
-             SET SESSION innodb_lock_wait_timeout = {lock_wait}",
-            seconds.max(1)
-        )
     }
 }
 

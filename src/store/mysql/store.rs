@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::batch::{Created, refusal};
+use super::block::Block;
 use super::error::failure_of;
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
@@ -123,11 +124,9 @@ impl Mysql {
         let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation).await?;
         let pins = isolation != Isolation::ReadCommitted;
         if pins {
-            let pin = bound(DOING, &sql::Pin::new(guard))?;
-            script.push(&tx.lent.session().own_lock_wait());
-            script.push_bound(pin);
-            script.push(&tx.lent.session().lent());
+            script.push_bound(bound(DOING, &sql::Pin::new(guard))?);
         }
+        script.push(&tx.lent.session().lent());
         let answers = script.send(&mut tx.lent).await;
         if let Some(failure) = answers.failure {
             tx.undo().await;
@@ -317,14 +316,11 @@ impl Store for Mysql {
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MysqlTransaction>, StoreError> {
         let until = Instant::now() + row.lock_wait;
-        let key = (row.scope.clone(), row.key.clone());
-        let turn = row.caller.unless_gone(self.keys.take(&key, until)).await.flatten();
-        let Some(turn) = turn else { return Ok(Reserved::Busy) };
-        let place = self.shares.for_a_phase(row.scope).await?;
-        match self.create_row(row, || Bound::of(&sql::Insert::new(row))).await? {
+        let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
+        let insert = || Bound::of(&sql::Insert::new(row));
+        match self.create_when_free(row, until, insert).await? {
             Created::Yes { mut tx, created_at, expires_at, .. } => {
                 tx.turn = Some(turn);
-                tx.place = Some(place);
                 let created_at = sql::time(created_at, "created_at")?;
                 let expires_at = sql::time(expires_at, "expires_at")?;
                 Ok(Reserved::Fresh { tx, created_at, expires_at })
@@ -345,15 +341,14 @@ impl Store for Mysql {
             return Commit::Refused(refusal);
         }
         let until = Instant::now() + row.lock_wait;
-        let key = (row.scope.clone(), row.key.clone());
-        let turn = row.caller.unless_gone(self.keys.take(&key, until)).await.flatten();
-        let Some(_turn) = turn else { return Commit::Failed(StoreError::Locked) };
-        let _place = match self.shares.for_a_phase(row.scope).await {
-            Ok(place) => place,
-            Err(error) => return Commit::Failed(error),
+        let Some(_turn) = self.turn(row, until).await else {
+            return Commit::Failed(StoreError::Locked);
         };
         let insert = || Bound::of(&sql::Create::new(row, created_at, change));
-        self.try_create(row, insert, writes).await
+        match Block::takes(&self.session, &writes.statements.all, writes.jobs) {
+            true => self.create_as_block(row, until, insert, writes).await,
+            false => self.try_create(row, until, insert, writes).await,
+        }
     }
 
     async fn advance(
@@ -366,7 +361,13 @@ impl Store for Mysql {
         if let Some(refusal) = refusal(&writes) {
             return Commit::Refused(refusal);
         }
-        self.try_advance(isolation, guard, change, writes).await
+        // In any other level the row is locked in front of the phase.
+        let is_block = isolation == Isolation::ReadCommitted
+            && Block::takes(&self.session, &writes.statements.all, writes.jobs);
+        match is_block {
+            true => self.advance_as_block(guard, change, writes).await,
+            false => self.try_advance(isolation, guard, change, writes).await,
+        }
     }
 
     async fn now(&self) -> Result<DateTime<Utc>, StoreError> {

@@ -11,6 +11,7 @@ use super::connection::{Answers, MysqlConn};
 use super::error::{Failure, NO_SAVEPOINT, RAISED};
 use super::literal::Bound;
 use super::pool::{Lent, MysqlPool};
+use super::session::Session;
 use super::statements as sql;
 use super::watch::{Watch, gone};
 use super::{KeyTurn, Mysql};
@@ -72,18 +73,27 @@ pub(super) fn level(isolation: Isolation) -> &'static str {
 }
 
 impl MysqlTransaction {
-    /// One that begins when the script is sent. From here on the connection goes back to the pool only by
-    /// way of an end.
+    /// One that begins when the script is sent.
     pub(super) async fn begin(
         pool: &MysqlPool,
         isolation: Isolation,
     ) -> Result<(Self, Script), StoreError> {
+        let mut script = Script::default();
+        script.push(&Session::begin(level(isolation)));
+        Ok((Self::on(pool).await?, script))
+    }
+
+    /// One that is about to begin. From here on the connection goes back to the pool only by way of an end.
+    pub(super) async fn on(pool: &MysqlPool) -> Result<Self, StoreError> {
         let mut lent = Lent::of(pool).await?;
         let watching = lent.begin_watching();
         watching.map_err(|error| StoreError::database("begin a transaction", error))?;
-        let mut script = Script::default();
-        script.push(&lent.session().begin(level(isolation)));
-        Ok((Self { lent, turn: None, place: None }, script))
+        Ok(Self { lent, turn: None, place: None })
+    }
+
+    /// It has ended, and its session is at rest.
+    pub(super) fn end(mut self) {
+        self.lent.stop_watching();
     }
 
     /// Ends it without a trace, and gives the connection back.
@@ -183,7 +193,7 @@ fn concluding(
     Ok(Ends { mark, jobs, raise: commit - 1, commit })
 }
 
-const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+pub(super) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 
 /// A subquery of two rows, where no row was as the guard says.
 const RAISE_UNLESS_ONE: &str =
@@ -195,7 +205,6 @@ pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>
         Ok(begun) => begun,
         Err(error) => return Commit::Failed(error),
     };
-    script.push(&tx.lent.session().own_lock_wait());
     script.push_bound(guarded);
     let raise = script.push(RAISE_UNLESS_ONE);
     for bound in then {

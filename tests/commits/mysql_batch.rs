@@ -1,0 +1,201 @@
+//! A `Batch` on MariaDB: one block, of which nothing is committed unless all of it is.
+
+use std::time::Duration;
+
+use atomic_phases::engine::FailureCause;
+use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, atomic_phases};
+use diesel::sql_query;
+use diesel_async::SimpleAsyncConnection;
+use serde::{Deserialize, Serialize};
+
+use crate::support::db::{my, open_my};
+use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::proxy::Cut;
+use crate::support::*;
+
+/// Hands these texts over, in its first phase or in its last.
+#[derive(Clone, Serialize, Deserialize)]
+struct HandsOver {
+    first: Vec<String>,
+    last: Vec<String>,
+}
+
+#[atomic_phases(name = "hands_over", version = 1)]
+impl HandsOver {
+    #[phase(commit, timeout = "2s")]
+    async fn begun(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Began> {
+        self.first.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
+        Ok(Began)
+    }
+
+    #[phase(timeout = "2s")]
+    async fn answered(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        self.last.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
+        Ok(Reply::new(204))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Began;
+
+/// The text as the first thing that a request hands over, and as the last.
+fn in_each_phase(sql: &[&str]) -> [(&'static str, HandsOver); 2] {
+    let texts: Vec<String> = sql.iter().map(|sql| (*sql).to_owned()).collect();
+    [
+        ("begun", HandsOver { first: texts.clone(), last: Vec::new() }),
+        ("answered", HandsOver { first: Vec::new(), last: texts }),
+    ]
+}
+
+async fn engine_on(db: &Mysql) -> Engine<Mysql, ()> {
+    Engine::builder(db.clone()).register::<HandsOver>().build().unwrap()
+}
+
+/// Whatever stands behind an error is not executed, and nothing in front of it is committed: of a statement that may be
+/// part of a block, and of one that goes by itself because of what is in its text.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_nothing_of_a_batch_is_committed_where_one_of_it_fails() {
+    let db = Mysql::fresh().await;
+    let engine = engine_on(&db).await;
+    db.sql("CREATE TABLE once (n INT PRIMARY KEY); INSERT INTO once VALUES (1)").await;
+    db.sql("CREATE TABLE short (name VARCHAR(3))").await;
+    let plain = "INSERT INTO steps (request, step) VALUES (1, 2)";
+    for (at, fails) in [
+        "INSERT INTO once VALUES (1)",
+        "INSERT INTO once VALUES (1) /* by itself */",
+        "INSERT INTO short VALUES (12345)",
+        "INSERT INTO short VALUES ('long')",
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO",
+        "INSERT INTO steps (request, step) VALUES (1, 2); COMMIT",
+        "INSERT INTO steps (request, step) VALUES (1, 'unclosed)",
+        "INSERT INTO `steps VALUES (1, 2)",
+        "DELETE FROM steps END",
+        "CREATE TABLE made (n INT)",
+        "COMMIT",
+        "DELETE FROM steps -- the rest",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (phase, request) in in_each_phase(&[plain, fails, plain]) {
+            let told = engine.call(&scope(), &key(&format!("{phase}-{at}")), request).await;
+            if fails.ends_with("the rest") {
+                // A comment ends with its statement.
+                finished(told);
+                assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "{fails}");
+                db.sql("DELETE FROM steps").await;
+                continue;
+            }
+            let cause = failed_or_unavailable(told);
+            assert!(cause.is_none_or(|cause| is_of_the_database(&cause)), "{fails}");
+            assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "{phase}: {fails}");
+        }
+    }
+    let wrote = "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed'";
+    assert_eq!(db.number(wrote).await, 2);
+}
+
+/// What a first phase's failure is told as, where it is not the store that is told to be in trouble.
+fn failed_or_unavailable(
+    told: Result<atomic_phases::Outcome, atomic_phases::CallError>,
+) -> Option<FailureCause> {
+    match told {
+        Err(atomic_phases::CallError::Unavailable(_)) => None,
+        told => Some(failed(told)),
+    }
+}
+
+fn is_of_the_database(cause: &FailureCause) -> bool {
+    matches!(cause, FailureCause::Database { .. } | FailureCause::Misuse { .. })
+}
+
+/// What a statement of the phase violates is no twin of the key, and its error is told as the phase's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_key_that_a_phase_violates_is_not_the_requests() {
+    let db = Mysql::fresh().await;
+    let engine = engine_on(&db).await;
+    db.sql("CREATE TABLE once (n INT PRIMARY KEY); INSERT INTO once VALUES (1)").await;
+    for (phase, request) in in_each_phase(&["INSERT INTO once VALUES (1)"]) {
+        let cause = failed(engine.call(&scope(), &key(phase), request).await);
+        match cause {
+            FailureCause::Database { phase: at, about, .. } => {
+                assert_eq!((at, about.as_deref()), (phase, Some("constraint PRIMARY")));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A block in which the connection breaks, or whose answer never comes, may have been committed: that is found out.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_lost_block_is_resolved() {
+    for cut in [Cut::Before, Cut::After, Cut::Answer] {
+        for nth in [1, 2, 3] {
+            let db = Mysql::fresh().await;
+            let proxy = MysqlProxy::start(db.__url()).await;
+            let store = open_my(&proxy.url(db.__url()), 4).await;
+            let app = App::default();
+            let engine = engine(&store, &app);
+            let warm = Form::AsOne.parcel(Trouble::FinishEarly);
+            finished(engine.call(&scope(), &key("warm"), warm).await);
+            db.sql("DELETE FROM rides; DELETE FROM steps; DELETE FROM atomic_phases_staged_jobs")
+                .await;
+            proxy.arm("COMMIT AND", nth, cut);
+            let call = engine.call(&scope(), &key("k"), Form::AsOne.parcel(Trouble::None));
+            let done = finished(call.await);
+            let what = format!("{cut:?} at {nth}");
+            let told = (proxy.fired(), done.reply.status(), done.replayed);
+            assert_eq!(told, (1, 201, false), "{what}");
+            for (table, rows) in [("rides", 1), ("steps", 2), ("atomic_phases_staged_jobs", 2)] {
+                let count = db.number(&format!("SELECT count(*) FROM {table}")).await;
+                assert_eq!(count, rows, "{what}: {table}");
+            }
+            assert_eq!(app.provider.effects(), 1, "{what}");
+        }
+    }
+}
+
+/// A batch past its limit is not committed, is told by phase and limit, and frees its locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_g17_a_batch_past_its_time_limit_frees_its_locks() {
+    let db = Mysql::fresh().await;
+    let engine = engine_on(&db).await;
+    db.sql("CREATE TABLE held (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO held VALUES (1, 0)")
+        .await;
+    for sleeps in ["UPDATE held SET n = n + SLEEP(25)", "UPDATE held SET n = n + SLEEP('25')"] {
+        for (phase, request) in in_each_phase(&["UPDATE held SET n = 1", sleeps]) {
+            let name = key(&format!("{phase}-{}", sleeps.len()));
+            let cause = failed(engine.call(&scope(), &name, request).await);
+            let limit = Duration::from_secs(2);
+            assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{sleeps}");
+            // The session is ended within a second, and did not sleep to its end.
+            let free = db.sql("UPDATE held SET n = 0");
+            tokio::time::timeout(Duration::from_secs(10), free).await.expect("a lock stayed");
+        }
+    }
+}
+
+/// A table that a block uses is changed behind the back of the connections that have it prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
+    let db = Mysql::fresh().await;
+    let app = App::default();
+    let store = open_my(db.__url(), 1).await;
+    let engine = engine(&store, &app);
+    let mut admin = my(db.__url()).await;
+    for (name, change) in [
+        ("before", "DO 0"),
+        ("column", "ALTER TABLE rides ADD COLUMN note VARCHAR(9) FIRST"),
+        ("index", "CREATE INDEX rides_amount ON rides (amount)"),
+        ("own", "ALTER TABLE atomic_phases_keys ADD COLUMN note VARBINARY(9) FIRST"),
+        ("gone", "ALTER TABLE atomic_phases_keys DROP COLUMN note; ALTER TABLE rides DROP COLUMN note"),
+        ("trigger", "CREATE TRIGGER seen BEFORE INSERT ON rides FOR EACH ROW SET @seen = 1"),
+    ] {
+        admin.batch_execute(change).await.unwrap();
+        let parcel = Form::AsOne.parcel(Trouble::None);
+        assert!(!finished(engine.call(&scope(), &key(name), parcel).await).replayed, "{name}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 12);
+}

@@ -1,0 +1,84 @@
+//! What waits on MariaDB for a key that another process is about to create: in memory, without a connection.
+
+use std::future::IntoFuture;
+use std::time::{Duration, Instant};
+
+use atomic_phases::Mysql;
+use diesel_async::SimpleAsyncConnection;
+
+use crate::support::db::{my, open_my};
+use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::*;
+
+/// Longer than any wait of a test.
+const LOCK_WAIT: Duration = Duration::from_secs(600);
+
+/// Another process is in the middle of creating the key `held`.
+const CREATES: &str = "BEGIN; INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+    definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
+    expires_at, params) SELECT scope, 'held', randomblob(16), definition, definition_version, phases, fingerprint, \
+    status, recovery_point, 1, 1, created_at, created_at, expires_at, params FROM atomic_phases_keys";
+
+/// G16: a pool's only connection is free for others meanwhile, and the one that waits runs when it may.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connection() {
+    for batch in [false, true] {
+        let db = Mysql::fresh().await;
+        let proxy = MysqlProxy::start(db.__url()).await;
+        let store = open_my(&proxy.url(db.__url()), 1).await;
+        let app = App::default();
+        let engine = engine_with(&store, &app, |b| b.lock_wait(LOCK_WAIT));
+        finished(engine.call(&scope(), &key("done"), book(20)).await);
+        let mut other = my(db.__url()).await;
+        other.batch_execute(CREATES).await.unwrap();
+        let before = proxy.commands();
+        let waits = match batch {
+            false => engine.call(&scope(), &key("held"), book(20)).into_future(),
+            true => {
+                let parcel = Form::AsOne.parcel(Trouble::None);
+                engine.call(&scope(), &key("held"), parcel).into_future()
+            }
+        };
+        let waits = tokio::spawn(waits);
+        // It has tried more than once.
+        until(async || proxy.commands() > before + 8).await;
+        let began = Instant::now();
+        assert!(finished(engine.call(&scope(), &key("done"), book(20)).await).replayed);
+        finished(engine.call(&scope(), &key("next"), book(20)).await);
+        println!("two requests beside it in {:?}", began.elapsed());
+        assert!(!waits.is_finished());
+        other.batch_execute("ROLLBACK").await.unwrap();
+        assert!(!finished(waits.await.unwrap()).replayed);
+    }
+}
+
+/// G13: nothing waits for the row's lock any more once its caller has given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let store = open_my(&proxy.url(db.__url()), 2).await;
+    let app = App::default();
+    let engine = engine_with(&store, &app, |b| b.lock_wait(LOCK_WAIT));
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
+    let mut other = my(db.__url()).await;
+    other.batch_execute(CREATES).await.unwrap();
+    let before = proxy.commands();
+    let waits = tokio::spawn(engine.call(&scope(), &key("held"), book(20)).into_future());
+    until(async || proxy.commands() > before + 8).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    // Who waits asks several times a second.
+    let is_still = async || {
+        let before = proxy.commands();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        proxy.commands() == before
+    };
+    let mut looks = 0;
+    while !is_still().await {
+        looks += 1;
+        assert!(looks < 30, "it goes on asking");
+    }
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "and nothing was run");
+}
