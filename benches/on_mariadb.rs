@@ -143,8 +143,9 @@ impl Field {
         self.server.ask("SET GLOBAL innodb_monitor_enable = 'trx_rw_commits'");
         for name in Self::NAMES {
             let proxy = Proxy::start(self.server.port()).await;
-            let url =
-                self.url.replace(&format!(":{}/", self.server.port()), &format!(":{}/", proxy.port));
+            let url = self
+                .url
+                .replace(&format!(":{}/", self.server.port()), &format!(":{}/", proxy.port));
             let (engine, by_hand) = (open(&url, 1).await, ByHand::on(&url, 1));
             let work = self.work(name, &engine, &by_hand);
             // Connections are opened, and statements prepared.

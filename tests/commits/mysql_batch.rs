@@ -161,8 +161,10 @@ async fn g7_a_lost_block_is_resolved() {
 async fn g13_g17_a_batch_past_its_time_limit_frees_its_locks() {
     let db = Mysql::fresh().await;
     let engine = engine_on(&db).await;
-    db.sql("CREATE TABLE held (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO held VALUES (1, 0)")
-        .await;
+    db.sql(
+        "CREATE TABLE held (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO held VALUES (1, 0)",
+    )
+    .await;
     for sleeps in ["UPDATE held SET n = n + SLEEP(25)", "UPDATE held SET n = n + SLEEP('25')"] {
         for (phase, request) in in_each_phase(&["UPDATE held SET n = 1", sleeps]) {
             let name = key(&format!("{phase}-{}", sleeps.len()));
@@ -189,7 +191,10 @@ async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
         ("column", "ALTER TABLE rides ADD COLUMN note VARCHAR(9) FIRST"),
         ("index", "CREATE INDEX rides_amount ON rides (amount)"),
         ("own", "ALTER TABLE atomic_phases_keys ADD COLUMN note VARBINARY(9) FIRST"),
-        ("gone", "ALTER TABLE atomic_phases_keys DROP COLUMN note; ALTER TABLE rides DROP COLUMN note"),
+        (
+            "gone",
+            "ALTER TABLE atomic_phases_keys DROP COLUMN note; ALTER TABLE rides DROP COLUMN note",
+        ),
         ("trigger", "CREATE TRIGGER seen BEFORE INSERT ON rides FOR EACH ROW SET @seen = 1"),
     ] {
         admin.batch_execute(change).await.unwrap();

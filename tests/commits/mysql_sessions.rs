@@ -1,10 +1,12 @@
 //! What a session of the engine's counts, sees and locks on MariaDB, whatever the server's defaults are.
 
-use atomic_phases::Mysql;
+use atomic_phases::engine::FailureCause;
 use atomic_phases::worker::Reaper;
+use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
-use diesel::sql_types::Text;
+use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use serde::{Deserialize, Serialize};
 
 use crate::support::db::{my, open_my};
 use crate::support::mariadb::Server;
@@ -64,4 +66,42 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     assert_eq!(db.text("SELECT idempotency_key FROM atomic_phases_keys").await, "two");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
+}
+
+/// Reads rows, of which the last is locked, and ignores that it did not get them all.
+#[derive(Serialize, Deserialize)]
+struct ReadsOn;
+
+#[derive(diesel::QueryableByName)]
+struct One {
+    #[diesel(sql_type = BigInt)]
+    #[allow(dead_code)]
+    n: i64,
+}
+
+#[atomic_phases(name = "reads_on", version = 1)]
+impl ReadsOn {
+    #[phase]
+    async fn read(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        tx.batch_execute("SET SESSION innodb_lock_wait_timeout = 1").await?;
+        let rows = sql_query("SELECT n FROM many ORDER BY n FOR UPDATE").load::<One>(tx).await;
+        Ok(Reply::text(200, if rows.is_ok() { "all" } else { "an error" }))
+    }
+}
+
+/// Y6: a statement whose error comes behind its first rows has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_an_error_in_the_middle_of_the_rows_fails_the_phase() {
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE many (n BIGINT PRIMARY KEY, wide TEXT) SELECT seq AS n FROM seq_1_to_2000",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).register::<ReadsOn>().build().unwrap();
+    let mut other = my(db.__url()).await;
+    other.batch_execute("BEGIN; UPDATE many SET wide = 'x' WHERE n = 2000").await.unwrap();
+    let cause = failed(engine.call(&scope(), &key("k"), ReadsOn).await);
+    assert!(matches!(cause, FailureCause::Misuse { .. }), "{cause:?}");
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(finished(engine.call(&scope(), &key("k"), ReadsOn).await).reply.bytes(), b"all");
 }

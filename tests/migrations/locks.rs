@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use atomic_phases::engine::Call;
-use atomic_phases::store::StoreError;
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
+use atomic_phases::engine::Call;
+use atomic_phases::store::StoreError;
 use atomic_phases::{CallError, Outcome, Postgres};
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
@@ -17,11 +17,11 @@ use diesel::migration::{
 use diesel_async::SimpleAsyncConnection;
 
 #[cfg(feature = "mysql")]
+use crate::all;
+#[cfg(feature = "mysql")]
 use crate::support::db::my;
 use crate::support::db::{pg, url_of};
 use crate::support::*;
-#[cfg(feature = "mysql")]
-use crate::all;
 use crate::{Schema, next};
 
 /// Longer than any request may take here, and shorter than the transaction that holds the lock.

@@ -187,7 +187,16 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     let before = server.commits();
     finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
     let handed_over = [
-        texts(&[&BLOCK, &PLACE, &CREATE, &PLACE, &LOCK_WAIT, &["INSERT INTO `rides`"], &PLACE, &END]),
+        texts(&[
+            &BLOCK,
+            &PLACE,
+            &CREATE,
+            &PLACE,
+            &LOCK_WAIT,
+            &["INSERT INTO `rides`"],
+            &PLACE,
+            &END,
+        ]),
         texts(&[
             &BLOCK,
             &PLACE,

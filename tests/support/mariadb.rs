@@ -46,7 +46,7 @@ impl Server {
             .arg(format!("--datadir={}", dir.join("data").display()))
             .arg(format!("--tmpdir={}", dir.join("tmp").display()))
             .args(["--auth-root-authentication-method=normal", "--skip-test-db"]));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port(number);
         let stop =
             format!("read _; kill -9 $(cat '{0}/pid'); sleep 0.2; rm -rf '{0}'", dir.display());
         let watchdog = as_mysql("sh")
@@ -86,7 +86,7 @@ impl Server {
         #[expect(clippy::zombie_processes)]
         let _server = command.spawn().unwrap();
         for _ in 0..600 {
-            if self.try_ask("SELECT 1").is_some() {
+            if self.is_ours() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -95,13 +95,19 @@ impl Server {
         panic!("MariaDB did not start: {log}");
     }
 
+    /// Whether it answers, and not another on its port.
+    fn is_ours(&self) -> bool {
+        self.try_ask("SELECT @@datadir").is_some_and(|dir| Path::new(&dir).starts_with(&self.dir))
+    }
+
     /// Processor time of the server, in seconds.
     pub fn cpu(&self) -> f64 {
         let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap();
         // Past the name, which may hold spaces: state, parent, …, utime, stime.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
-        let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let ticks: u64 =
+            fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
         ticks as f64 / 100.0
     }
 
@@ -133,6 +139,17 @@ impl Server {
         let said = String::from_utf8(asked.stdout).unwrap();
         asked.status.success().then(|| said.trim().to_owned())
     }
+}
+
+/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again. Each server
+/// of this process looks from another place on: they start at once.
+fn free_port(server: u32) -> u16 {
+    const BELOW_THEM: std::ops::Range<u32> = 20_000..32_000;
+    let start = std::process::id().wrapping_mul(97).wrapping_add(31 * server) % BELOW_THEM.end;
+    let numbers = BELOW_THEM.len() as u32;
+    let ports = (0..numbers).map(|next| (BELOW_THEM.start + (start + next) % numbers) as u16);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.into_iter().find(free).expect("a free port")
 }
 
 /// The command line's client: `mysql://user[:password]@host:port/..`.

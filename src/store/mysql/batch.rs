@@ -131,8 +131,7 @@ impl Mysql {
                     false => return Commit::Failed(StoreError::Locked),
                 }
             }
-            let is_busy =
-                trouble.at == Place::Reservation && trouble.failure.is_of_a_lock();
+            let is_busy = trouble.at == Place::Reservation && trouble.failure.is_of_a_lock();
             if !is_busy || row.caller.unless_gone(patience.pause()).await != Some(true) {
                 return trouble.judge();
             }

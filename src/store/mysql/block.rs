@@ -220,7 +220,8 @@ impl Trouble {
 
 /// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
 fn is_one_statement(sql: &str) -> bool {
-    let ends_it = [";", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
+    let ends_it =
+        [";", "@", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
     !ends_it && sql.matches('`').count() % 2 == 0 && only_touches_rows(sql)
 }
 
@@ -245,6 +246,7 @@ mod tests {
             "INSERT INTO t VALUES (1) /* ",
             "INSERT INTO `t VALUES (1)",
             "INSERT INTO t VALUES (1\\)",
+            "SELECT 1 INTO @atomic_phases",
             "COMMIT",
             "",
         ] {
@@ -265,8 +267,7 @@ mod tests {
             assert!(matches!(told, Commit::Failed(StoreError::Locked)), "{at:?}");
         }
         let raised = || Failure::Server { code: RAISED, message: String::new() };
-        for (at, is_fenced) in
-            [(Place::Phase, false), (Place::Engine, false), (Place::Guard, true)]
+        for (at, is_fenced) in [(Place::Phase, false), (Place::Engine, false), (Place::Guard, true)]
         {
             let told: Commit = Trouble { at, failure: raised() }.judge();
             assert_eq!(matches!(told, Commit::Fenced), is_fenced, "{at:?}");

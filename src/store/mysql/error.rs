@@ -104,9 +104,8 @@ impl Failure {
     /// Whether it is certain that a statement which commits by itself was not executed: it failed on the
     /// way to its commit.
     pub(super) fn is_certain_of_a_statement(&self) -> bool {
-        let of_the_statement = |code| {
-            [&LOCKED[..], &BAD_VALUE, &READ_ONLY].iter().any(|codes| codes.contains(&code))
-        };
+        let of_the_statement =
+            |code| [&LOCKED[..], &BAD_VALUE, &READ_ONLY].iter().any(|codes| codes.contains(&code));
         self.is_certain_at_commit()
             || self.code().is_some_and(|code| of_the_statement(code) || is_of_the_text(code))
     }
