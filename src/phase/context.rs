@@ -39,6 +39,9 @@ impl RequestContext {
 
     /// When the request was first accepted, by the database's clock. Use it instead of the present
     /// time wherever a foreign call's parameters hold a time.
+    ///
+    /// It is of the row: where a failover has lost that, the retry has another time, and a provider that
+    /// honours keys refuses the old key with it. `docs/failover.md` says what that comes to.
     #[must_use]
     pub fn created_at(&self) -> DateTime<Utc> {
         self.created_at
@@ -46,6 +49,9 @@ impl RequestContext {
 
     /// The `n`-th UUID of this request: different for each `n` and each request, the same in each
     /// attempt and phase. A version 8 UUID of SHA-256 over the stored request id and `n`.
+    ///
+    /// The request id is of the row, as [`created_at`](Self::created_at) is, and lost with it: what a provider
+    /// compares is better made of [`scope`](Self::scope) and [`key`](Self::key).
     #[must_use]
     pub fn uuid(&self, n: u64) -> Uuid {
         let mut hash = Sha256::new();
