@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     /// How long before the end of a provider's window a call is not repeated any more: the call may
     /// take a while, and two clocks are never quite one (G11).
     pub(crate) window_margin: Duration,
+    /// How often it is asked which phases operators have paused. 5 s: an operator waits for it.
+    pub(crate) pauses_every: Duration,
     pub(crate) limits: Limits,
     /// Which header lines of a reply are stored and replayed, in lower case. The others (a cookie, a
     /// date, a request id) belong to the one answer that they were made for.
@@ -175,6 +177,7 @@ impl Default for Settings {
             reconcile_after: Duration::from_secs(30),
             max_reconciles: 20,
             window_margin: Duration::from_secs(300),
+            pauses_every: Duration::from_secs(5),
             limits: Limits::default(),
             stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
             quota: Quota::default(),
@@ -198,6 +201,7 @@ impl Settings {
         duration("reconcile_after", self.reconcile_after, Duration::ZERO, month)?;
         number("max_reconciles", self.max_reconciles, 1, most)?;
         duration("window_margin", self.window_margin, Duration::ZERO, CENTURY)?;
+        duration("pauses_every", self.pauses_every, MILLISECOND * 10, DAY)?;
         self.limits.check()?;
         self.quota.check()
     }

@@ -234,6 +234,7 @@ fn says_what_needs_code(run: &Run) {
         &["reveal", &id, "--what", "key", "--reason", "r"][..],
         &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
         &["list", "--stranded"],
+        &["pause", "pilots.call", "called", "--reason", "r"],
     ] {
         let (code, told) = run.told(arguments);
         assert_eq!(code, 2);
@@ -301,6 +302,17 @@ async fn a_service_is_asked_with_a_token() {
             run.told(&["reveal", &finished, "--what", "parameters", "--reason", "ticket 7"]);
         assert_eq!(code, 0, "{told}");
         assert!(told.contains("9007199254740993"), "{told}");
+        let pause =
+            ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
+        assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
+        let (code, told) = run.told(&["pauses"]);
+        assert_eq!((code, told.lines().count()), (0, 2), "{told}");
+        assert!(told.contains("pilots.call  called") && told.contains("the line is cut"), "{told}");
+        let unpause = ["unpause", "pilots.call", "called", "--reason", "it is mended"];
+        assert_eq!(run.told(&unpause), (0, "applied\n".to_owned()));
+        assert_eq!(run.told(&unpause), (0, "already\n".to_owned()));
+        let pause = ["pause", "pilots.call", "noted", "--reason", "r"];
+        assert_eq!(run.told(&pause).0, 4, "a local phase is none");
         // An output keeps its digits on its way, too; it is none of this phase's type.
         let unknown = run.id("unknown");
         let executed = [

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::lease::{Heartbeats, Running};
+use super::pauses::Pauses;
 use super::quota::{Creating, RateLimits};
 use super::registry::Registry;
 use super::{Core, Engine, Wakeups};
@@ -188,6 +189,13 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
+    /// How often it is asked which foreign phases operators have [paused](crate::ops::Ops::pause); 5 s. From the
+    /// first foreign phase on, and never on the way of a request.
+    pub fn pauses_every(mut self, every: Duration) -> Self {
+        self.settings.pauses_every = every;
+        self
+    }
+
     /// Caps on what a caller may make the engine store.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
@@ -244,6 +252,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             creating: Creating::default(),
             clock: Clock::default(),
             heartbeats: Heartbeats::default(),
+            pauses: Pauses::default(),
         };
         Ok(Engine { core: Arc::new(core) })
     }

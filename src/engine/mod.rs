@@ -21,6 +21,7 @@ mod jobs;
 mod lease;
 mod outcome;
 mod pause;
+mod pauses;
 mod progress;
 mod quota;
 mod registry;
@@ -44,6 +45,7 @@ pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
+pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub use self::progress::StrandedBecause;
 pub(crate) use self::resolve::Terms;
@@ -52,6 +54,7 @@ pub use self::status::RequestStatus;
 
 use self::clock::Clock;
 use self::lease::{Heartbeats, Running};
+use self::pauses::Pauses;
 use self::quota::{Creating, RateLimits};
 use self::registry::Registry;
 use crate::codec::Codec;
@@ -82,6 +85,7 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) creating: Creating,
     pub(crate) clock: Clock,
     pub(crate) heartbeats: Heartbeats,
+    pub(crate) pauses: Pauses,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

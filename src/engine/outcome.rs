@@ -108,6 +108,11 @@ pub enum FailureCause {
         /// Its limit.
         limit: Duration,
     },
+    /// An operator has paused the phase: it was not begun. It counts as no attempt.
+    Paused {
+        /// The phase's name.
+        phase: &'static str,
+    },
     /// Stored parameters or outputs do not decode as the registered types. It counts as an attempt; an
     /// operator can [resolve](crate::Engine::resolve) the request, a later build may read it again.
     Undecodable {
@@ -125,6 +130,9 @@ pub enum FailureCause {
     NotKnownHere,
 }
 
+/// The reason of a request that met a pause. The operator's words are the audit's, and not a client's.
+pub(crate) const PAUSED: &str = "the phase is paused by an operator";
+
 impl FailureCause {
     /// Why the request stopped, in words that are stored with it and shown to operators.
     #[must_use]
@@ -135,6 +143,7 @@ impl FailureCause {
             Self::Database { kind, .. } => kind,
             Self::Misuse { rule, .. } => rule,
             Self::TimeLimit { .. } => "the phase's time limit has passed",
+            Self::Paused { .. } => PAUSED,
             Self::Undecodable { what } => what,
             Self::OtherAttempt => "another attempt failed",
             Self::ShuttingDown => "the process was shutting down",
@@ -150,7 +159,8 @@ impl FailureCause {
             | Self::Panic { phase }
             | Self::Database { phase, .. }
             | Self::Misuse { phase, .. }
-            | Self::TimeLimit { phase, .. } => Some(phase),
+            | Self::TimeLimit { phase, .. }
+            | Self::Paused { phase } => Some(phase),
             Self::Undecodable { .. }
             | Self::OtherAttempt
             | Self::ShuttingDown
@@ -167,6 +177,7 @@ impl FailureCause {
             Self::Database { .. } => "database",
             Self::Misuse { .. } => "misuse",
             Self::TimeLimit { .. } => "time_limit",
+            Self::Paused { .. } => "paused",
             Self::Undecodable { .. } => "undecodable",
             Self::OtherAttempt => "other_attempt",
             Self::ShuttingDown => "shutting_down",

@@ -172,6 +172,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             job_id: None,
             definition: None,
             version: None,
+            phase: None,
             before: None,
             after: None,
         };
@@ -198,7 +199,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     }
 
     /// What became of an act. Applied, it was audited with its write; anything else is audited here.
-    async fn settle<T: Done>(
+    pub(super) async fn settle<T: Done>(
         &self,
         mut entry: AuditEntry,
         done: Result<T, OpsError>,
@@ -236,7 +237,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
 }
 
 /// What an act came to.
-trait Done {
+pub(super) trait Done {
     /// Whether nothing had to be written.
     fn is_already(&self) -> bool;
 }

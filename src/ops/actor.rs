@@ -62,6 +62,12 @@ impl Actor {
         self.permissions
     }
 
+    /// Whether the requests of every scope are the actor's to see.
+    #[must_use]
+    pub fn sees_every_scope(&self) -> bool {
+        self.limits.allow_all()
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -109,13 +115,16 @@ impl Permissions {
     pub const ERASE: Self = Self(8);
     /// To read what was done, by whom and why.
     pub const AUDIT: Self = Self(16);
+    /// To pause foreign phases, which holds back the requests of every scope.
+    pub const PAUSE: Self = Self(32);
 
-    const NAMED: [(Self, &'static str); 5] = [
+    const NAMED: [(Self, &'static str); 6] = [
         (Self::READ, "read"),
         (Self::REVEAL, "reveal"),
         (Self::ACT, "act"),
         (Self::ERASE, "erase"),
         (Self::AUDIT, "audit"),
+        (Self::PAUSE, "pause"),
     ];
 
     /// Who looks and does nothing: [`READ`](Self::READ).
@@ -124,10 +133,11 @@ impl Permissions {
         Self::READ
     }
 
-    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT) and [`AUDIT`](Self::AUDIT).
+    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT), [`AUDIT`](Self::AUDIT) and
+    /// [`PAUSE`](Self::PAUSE).
     #[must_use]
     pub fn responder() -> Self {
-        Self::READ | Self::ACT | Self::AUDIT
+        Self::READ | Self::ACT | Self::AUDIT | Self::PAUSE
     }
 
     /// Everything.
@@ -178,13 +188,14 @@ mod tests {
             Permissions::ACT,
             Permissions::ERASE,
             Permissions::AUDIT,
+            Permissions::PAUSE,
         ];
         let held = |held: Permissions| all.map(|one| held.contain(one));
-        assert_eq!(held(Permissions::NONE), [false; 5]);
-        assert_eq!(held(Permissions::viewer()), [true, false, false, false, false]);
-        assert_eq!(held(Permissions::responder()), [true, false, true, false, true]);
-        assert_eq!(held(Permissions::admin()), [true; 5]);
-        assert_eq!(Permissions::responder().to_string(), "read and act and audit");
+        assert_eq!(held(Permissions::NONE), [false; 6]);
+        assert_eq!(held(Permissions::viewer()), [true, false, false, false, false, false]);
+        assert_eq!(held(Permissions::responder()), [true, false, true, false, true, true]);
+        assert_eq!(held(Permissions::admin()), [true; 6]);
+        assert_eq!(Permissions::responder().to_string(), "read and act and audit and pause");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct AuditRecord {
     /// Who.
     pub actor: String,
     /// What: `resolve.executed`, `resolve.not_executed`, `resolve.finish`, `retry`, `erase`, `job.retry`,
-    /// `job.discard`, or `reveal.` and what was revealed.
+    /// `job.discard`, `pause`, `unpause`, or `reveal.` and what was revealed.
     pub act: String,
     /// `applied`; `already`, where it was done before; or `refused`.
     pub outcome: String,
@@ -33,6 +33,8 @@ pub struct AuditRecord {
     pub job_id: Option<Uuid>,
     /// Name and version of the request's definition.
     pub definition: Option<(String, u32)>,
+    /// Definition and phase of a pause, which is of every version.
+    pub phase: Option<(String, String)>,
     /// The request's status before.
     pub before: Option<String>,
     /// The request's status after.
@@ -52,7 +54,8 @@ impl From<Audited> for AuditRecord {
             scope_hash: row.scope.map(|scope| ShortHash(&scope).to_string()),
             request_id: row.request_id,
             job_id: row.job_id,
-            definition: row.definition.zip(row.version),
+            definition: row.definition.clone().zip(row.version),
+            phase: row.definition.zip(row.phase),
             before: row.before,
             after: row.after,
         }

@@ -21,6 +21,12 @@ pub enum OpsError {
     /// There is no such job that is a dead letter, or its scope is none that the actor may see.
     #[error("there is no dead job of this id")]
     NoSuchJob,
+    /// There is no such foreign phase that this build knows.
+    #[error("this build knows no foreign phase of this name in a definition of that name")]
+    NoSuchPhase,
+    /// A pause holds back the requests of every scope, and the actor may see some of them only.
+    #[error("a pause is of every scope, and you may act on some of them only")]
+    NotEveryScope,
     /// The row is not as the actor saw it. Look again, then decide again.
     #[error("it has moved on since it was looked at: look again")]
     MovedOn,

@@ -6,6 +6,7 @@ mod audit;
 mod error;
 mod filter;
 mod jobs;
+mod pause;
 mod request;
 mod reveal;
 mod why;
@@ -20,6 +21,7 @@ pub use self::audit::AuditRecord;
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
 pub use self::jobs::{JobView, Place};
+pub use self::pause::{ForeignPhase, PauseView};
 pub use self::request::{
     Details, Event, Happened, PhaseStands, PhaseView, PhaseViewKind, RowVersion, Summary,
 };
@@ -29,10 +31,12 @@ pub use crate::store::operators::OperatorStore;
 
 use self::request::{happened, listed, phases};
 use self::why::{Facts, why};
-use crate::engine::{Core, Engine, StrandedBecause};
+use crate::definition::Definition;
+use crate::engine::{Core, Engine, PAUSED, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::Status;
 use crate::store::operators::{FoundRequest, ListedRequest, RequestAt};
+use crate::store::pauses::PausedPhase;
+use crate::store::{KeyRow, Status};
 
 /// How many audit rows a request's timeline has at most.
 const MOST_ACTS: u32 = 100;
@@ -205,7 +209,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         let definition = self.core.known_definition(&row.definition, row.version);
         Ok(Details {
             summary: self.summary(&found),
-            why: self.reason_of(&found),
+            why: self.reason_of(&found).await?,
             read_at: found.now,
             phases: phases(row, definition.as_ref()),
             timeline,
@@ -221,7 +225,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn why(&self, request_id: Uuid) -> Result<Why, OpsError> {
         self.needs(Permissions::READ)?;
-        Ok(self.reason_of(&self.found(request_id).await?))
+        self.reason_of(&self.found(request_id).await?).await
     }
 
     /// Staged jobs that are dead letters, the oldest first, `rows` of them, a thousand at most. Needs
@@ -313,15 +317,39 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         self.core.stranded_by_place(definition, &row.phases, &row.recovery_point)
     }
 
-    fn reason_of(&self, found: &FoundRequest) -> Why {
+    async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {
         let FoundRequest { scope, key, now, row } = found;
         let definition = self.core.known_definition(&row.definition, row.version);
         let stranded = match row.status {
             Status::Completed => None,
             _ => self.core.stranded_because(scope, key, row),
         };
+        let pause = self.pause_of(row, definition.as_ref()).await?;
         let settings = &self.core.settings;
-        why(&Facts { now: *now, row, definition: definition.as_ref(), stranded, settings })
+        let (definition, pause) = (definition.as_ref(), pause.as_ref());
+        Ok(why(&Facts { now: *now, row, definition, stranded, pause, settings }))
+    }
+
+    /// The pause that a request met and that lasts.
+    async fn pause_of(
+        &self,
+        row: &KeyRow,
+        definition: Option<&Definition>,
+    ) -> Result<Option<PausedPhase>, OpsError> {
+        if row.reason.as_deref() != Some(PAUSED) {
+            return Ok(None);
+        }
+        let phases = phases(row, definition);
+        let Some(next) = phases.iter().find(|phase| phase.stands == PhaseStands::Next) else {
+            return Ok(None);
+        };
+        let known = definition.map_or(&[][..], |definition| definition.phases);
+        let known = known.iter().find(|known| known.is_called(&next.name));
+        let is_next =
+            |name: &str| name == next.name || known.is_some_and(|phase| phase.is_called(name));
+        let pauses = self.core.store.pauses().await?;
+        let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
+        Ok(ours.find(|pause| is_next(&pause.phase)))
     }
 }
 

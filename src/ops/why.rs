@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use crate::config::Settings;
 use crate::definition::Definition;
 use crate::engine::StrandedBecause;
+use crate::store::pauses::PausedPhase;
 use crate::store::{ERASED, KeyRow, Status};
 
 /// What holds a request, in one sentence, and what ends that.
@@ -41,6 +42,8 @@ pub enum HeldBy {
     Accepted,
     /// A back-off after a passing failure.
     BackOff,
+    /// Its next phase is paused by an operator.
+    Paused,
     /// Nothing but that nobody has resumed it yet.
     Due,
     /// A call whose outcome is unknown; its reconcile function is asked.
@@ -67,6 +70,7 @@ impl HeldBy {
             Self::EndedLease => "ended_lease",
             Self::Accepted => "accepted",
             Self::BackOff => "back_off",
+            Self::Paused => "paused",
             Self::Due => "due",
             Self::UnknownAsked => "unknown_asked",
             Self::UnknownUnasked => "unknown_unasked",
@@ -118,6 +122,8 @@ pub(super) struct Facts<'a> {
     pub(super) definition: Option<&'a Definition>,
     /// Of an unfinished row.
     pub(super) stranded: Option<StrandedBecause>,
+    /// The pause of its next phase, if it met one that lasts.
+    pub(super) pause: Option<&'a PausedPhase>,
     pub(super) settings: &'a Settings,
 }
 
@@ -192,7 +198,10 @@ pub(super) fn why(facts: &Facts<'_>) -> Why {
         _ if facts.stranded.is_some() => stranded(facts),
         Status::Unknown => unknown(facts),
         Status::InProgress => lease_ended(facts),
-        Status::FailedRetryable => released(facts),
+        Status::FailedRetryable => match facts.pause {
+            Some(pause) => paused(facts, pause),
+            None => released(facts),
+        },
         Status::Pending => Why {
             held_by: HeldBy::Accepted,
             ended_by: EndedBy::Worker,
@@ -314,6 +323,19 @@ fn lease_ended(facts: &Facts<'_>) -> Why {
     );
     let until = Some(facts.after(facts.row.back_off_left));
     Why { held_by: HeldBy::EndedLease, ended_by: EndedBy::Worker, until, sentence }
+}
+
+fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Why {
+    let PausedPhase { phase, paused_by, reason, .. } = pause;
+    let ends = match pause.ends_at {
+        Some(ends) => format!("until {}", facts.at(ends)),
+        None => "until an operator ends it".to_owned(),
+    };
+    let sentence = format!(
+        "The phase `{phase}` is paused {ends}, by {paused_by} since {}: {reason}; no engine begins it.",
+        facts.at(pause.paused_at)
+    );
+    Why { held_by: HeldBy::Paused, ended_by: EndedBy::Operator, until: pause.ends_at, sentence }
 }
 
 fn released(facts: &Facts<'_>) -> Why {

@@ -19,6 +19,7 @@ pub struct AuditEntry {
     pub(crate) job_id: Option<Uuid>,
     pub(crate) definition: Option<String>,
     pub(crate) version: Option<u32>,
+    pub(crate) phase: Option<String>,
     pub(crate) before: Option<String>,
     pub(crate) after: Option<String>,
 }
@@ -28,7 +29,7 @@ pub(super) type AuditRow = (
     (DateTime<Utc>, Uuid, String, String),
     (String, Option<String>, String),
     (Option<String>, Option<Uuid>, Option<Uuid>),
-    (Option<String>, Option<i32>, Option<String>, Option<String>),
+    (Option<String>, Option<i32>, Option<String>, Option<String>, Option<String>),
 );
 
 /// An audit row that was read.
@@ -46,6 +47,7 @@ pub struct Audited {
     pub(crate) job_id: Option<Uuid>,
     pub(crate) definition: Option<String>,
     pub(crate) version: Option<u32>,
+    pub(crate) phase: Option<String>,
     pub(crate) before: Option<String>,
     pub(crate) after: Option<String>,
 }
@@ -54,7 +56,7 @@ pub(super) fn audited(row: AuditRow) -> Audited {
     let ((at, id, actor, act), said, about, what) = row;
     let (outcome, refused_because, reason) = said;
     let (scope, request_id, job_id) = about;
-    let (definition, version, before, after) = what;
+    let (definition, version, phase, before, after) = what;
     Audited {
         at,
         id,
@@ -68,6 +70,7 @@ pub(super) fn audited(row: AuditRow) -> Audited {
         job_id,
         definition,
         version: version.map(i32::cast_unsigned),
+        phase,
         before,
         after,
     }

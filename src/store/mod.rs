@@ -21,6 +21,7 @@ mod migrations;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 pub(crate) mod operators;
+pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod patience;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -387,6 +388,10 @@ pub trait Store: Clone + Send + Sync + 'static {
         overdue: Duration,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
+
+    /// The foreign phases that operators have paused and whose pause lasts, a thousand at most.
+    #[doc(hidden)]
+    fn pauses(&self) -> impl Future<Output = Result<Vec<pauses::PausedPhase>, StoreError>> + Send;
 
     /// Lets all jobs that are dead letters try again, and says how many.
     #[doc(hidden)]

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
+use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
@@ -31,6 +32,10 @@ pub struct Limits {
 }
 
 impl Limits {
+    pub(crate) fn allow_all(&self) -> bool {
+        self.only.is_none() && self.prefix.is_empty()
+    }
+
     /// As the statements judge it.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn allow(&self, scope: &str) -> bool {
@@ -368,6 +373,14 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn settle_job(&self, act: &JobAct<'_>)
     -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Pauses a phase, or ends its pause, and writes the audit row, in one transaction. `false`: there was no
+    /// pause to be ended, and nothing was written.
+    #[doc(hidden)]
+    fn set_pause(
+        &self,
+        act: &PauseAct<'_>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Writes an audit row by itself: of a refusal, or of a look at values.
     #[doc(hidden)]

@@ -18,6 +18,7 @@ on_every_store! {
     g3_what_moved_in_between_is_told_and_not_done,
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
+    a_phase_is_paused_and_its_pause_is_ended,
 }
 
 /// The form of the act behind its review, with a reason.
@@ -238,4 +239,34 @@ async fn g18_a_dead_job_is_retried_and_discarded<S: TestDb + OperatorStore>(db: 
         assert_eq!(audit(&engine).await[0].outcome, "refused");
     }
     desk.get("jobs").await.is(200).has("No job gave up");
+}
+
+async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let desk = Desk::of(&engine).await;
+    let choice = desk.get("pauses").await.is(200).form("/pauses/plan");
+    let choice = choice.with("definition", "book").with("phase", "charged");
+    let review = desk.submit(&choice.clone().with("act", "pause")).await.is(200);
+    review.has("Review: Pause a phase").has("window goes on");
+    let form = review.form("/pauses/act").with("reason", "the bank is closed");
+    desk.submit(&form.clone().with("reason", "")).await.is(422).has("a reason is 1 to 500");
+    desk.submit(&form.clone().with("for", "soon")).await.is(400).has("a number and a unit");
+    assert!(admin(&engine).pauses().await.unwrap().is_empty(), "a review changes nothing");
+    let done = desk.submit(&form.with("for", "2h")).await;
+    let told = desk.follow(&done).await.is(200);
+    told.has("no engine begins the phase").has("the bank is closed").has("ends <time");
+    failed(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 0);
+    desk.request(id_of(&engine, "k").await).await.has("is paused until");
+
+    let review = desk.submit(&choice.with("act", "unpause")).await.is(200);
+    let form = review.form("/pauses/act").with("reason", "it is open");
+    for told in ["begin the phase again", "was not paused any more"] {
+        let done = desk.submit(&form).await;
+        desk.follow(&done).await.is(200).has(told);
+    }
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 1);
+    desk.get("audit").await.is(200).has("unpause").has("the bank is closed").has("charged");
 }

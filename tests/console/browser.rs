@@ -35,7 +35,7 @@ async fn desk() -> (TestEngine<Sqlite>, Desk) {
 /// Every page, one of each kind of request and a review included.
 async fn addresses(engine: &TestEngine<Sqlite>, desk: &Desk) -> Vec<String> {
     let mut all: Vec<String> =
-        ["overview", "waiting", "requests?state=unknown", "jobs", "audit", "nowhere"]
+        ["overview", "waiting", "requests?state=unknown", "jobs", "pauses", "audit", "nowhere"]
             .map(|path| desk.url(path).to_string())
             .to_vec();
     for name in ["unknown", "dead-letter", "running", "finished", "erased", "backing-off"] {

@@ -92,6 +92,7 @@ pub fn permissions(names: &str) -> Permissions {
             "act" => Permissions::ACT,
             "erase" => Permissions::ERASE,
             "audit" => Permissions::AUDIT,
+            "pause" => Permissions::PAUSE,
             _ => Permissions::NONE,
         }
     })

@@ -43,6 +43,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
     };
     let of = |what: &str| format!("requests/{id}/{what}");
     let job = job.to_string();
+    let charged = [("definition", "book"), ("phase", "charged")];
     let (seen, reason) = (("version", version), ("reason", "because"));
     let stale = ("version", "stale");
     vec![
@@ -51,6 +52,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
         get("requests", "read"),
         get("jobs", "read"),
         get("audit", "audit"),
+        get("pauses", "read"),
         get(&format!("requests/{id}"), "read"),
         post("requests/find".into(), &[("scope", "tenant-1"), ("key", "k")], "read", 303),
         post("requests/find".into(), &[("scope", "tenant-1")], "read", 200),
@@ -97,6 +99,15 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
             "act",
             412,
         ),
+        post("pauses/plan".into(), &[("act", "pause"), charged[0], charged[1]], "read,pause", 200),
+        // Of none that there is.
+        post(
+            "pauses/act".into(),
+            &[("act", "pause"), charged[0], ("phase", "gone"), reason],
+            "pause",
+            404,
+        ),
+        post("pauses/act".into(), &[("act", "unpause"), charged[0], charged[1], reason], "pause", 303),
     ]
 }
 
@@ -133,6 +144,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
         "act",
         "erase",
         "audit",
+        "pause",
         "reveal,act,erase,audit",
         "read,act,erase,audit",
         "read,reveal,erase,audit",
@@ -146,8 +158,8 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             let page = desk.send(request.header("x-may", may)).await;
             let held = match may {
                 "viewer" => permissions("read"),
-                "responder" => permissions("read,act,audit"),
-                "admin" => permissions("read,reveal,act,erase,audit"),
+                "responder" => permissions("read,act,audit,pause"),
+                "admin" => permissions("read,reveal,act,erase,audit,pause"),
                 names => permissions(names),
             };
             let expected = match may {
@@ -172,7 +184,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             checked += 1;
         }
     }
-    assert_eq!(checked, 21 * 15);
+    assert_eq!(checked, 25 * 16);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 
@@ -188,7 +200,12 @@ async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorSto
             let page = desk.send(request.header("x-scopes", scopes)).await;
             let is_list = route.method == Method::GET && !route.path.contains('/');
             let is_list = is_list || route.form.len() == 1 && route.path.ends_with("find");
-            let expected = if is_list { 200 } else { 404 };
+            let expected = match route.path.starts_with("pauses/") {
+                // A pause is of every scope.
+                true => 403,
+                false if is_list => 200,
+                false => 404,
+            };
             assert_eq!(page.status, expected, "{} {}: {}", route.method, route.path, page.text);
             if is_list {
                 page.has_not(&id[..8]).has_not("receipt");
@@ -238,7 +255,7 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
     }
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, audited);
     for (headers, _) in cases.iter().filter(|(_, is_own)| *is_own) {
-        let request = asked(&desk, &routes[8]);
+        let request = asked(&desk, &routes[9]);
         let request =
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         desk.send(request).await.is(200);
@@ -275,7 +292,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         // Refused as of another site, if it is a form.
         pages.push(desk.send(asked(&desk, route)).await);
     }
-    assert_eq!(pages.len(), 5 + 2 * 21);
+    assert_eq!(pages.len(), 5 + 2 * 25);
     for page in &pages {
         let header =
             |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());

@@ -68,7 +68,7 @@ async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore
     assert_eq!(
         actions.len(),
         5,
-        "find, plan (of requests, of jobs), reveal, requests, audit: {actions:?}"
+        "find, plan (of requests, of jobs, of pauses), reveal, requests, audit: {actions:?}"
     );
 }
 
@@ -193,7 +193,7 @@ async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + O
     call.await.unwrap();
     let desk = Desk::of(&engine).await;
     let id = admin(&engine).find(&scope, &key("key-canary")).await.unwrap().request_id;
-    for path in ["overview", "waiting", "requests", "jobs", "audit", &format!("requests/{id}")] {
+    for path in ["overview", "waiting", "requests", "jobs", "pauses", "audit", &format!("requests/{id}")] {
         desk.get(path).await.is(200).has_not(canary);
     }
     let find = desk.get("requests").await.form("/find").with("scope", "scope-canary");

@@ -12,6 +12,7 @@ mod cast;
 mod list;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod pauses;
 mod permissions;
 mod redaction;
 mod why;

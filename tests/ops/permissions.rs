@@ -16,7 +16,7 @@ on_every_store! {
 }
 
 /// Each door of the layer, and what it needs.
-const DOORS: [(&str, Permissions); 14] = [
+const DOORS: [(&str, Permissions); 17] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
@@ -24,16 +24,19 @@ const DOORS: [(&str, Permissions); 14] = [
     ("why", Permissions::READ),
     ("dead_jobs", Permissions::READ),
     ("audit", Permissions::AUDIT),
+    ("pauses", Permissions::READ),
     ("resolve", Permissions::ACT),
     ("retry", Permissions::ACT),
     ("erase", Permissions::ERASE),
     ("retry_job", Permissions::ACT),
     ("discard_job", Permissions::ACT),
+    ("pause", Permissions::PAUSE),
+    ("unpause", Permissions::PAUSE),
     ("reveal", Permissions::REVEAL),
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 7;
+const READS: usize = 8;
 
 async fn open<S: TestDb + OperatorStore>(
     ops: &Ops<S, App>,
@@ -49,6 +52,9 @@ async fn open<S: TestDb + OperatorStore>(
         "why" => ops.why(request).await.map(drop),
         "dead_jobs" => ops.dead_jobs(None, 10).await.map(drop),
         "audit" => ops.audit(None, None, 10).await.map(drop),
+        "pauses" => ops.pauses().await.map(drop),
+        "pause" => ops.pause("book", "charged", None, "reason").await.map(drop),
+        "unpause" => ops.unpause("book", "charged", "reason").await.map(drop),
         "resolve" => {
             let word = Resolution::finish(Reply::text(200, ""));
             ops.resolve(request, &version, word, "reason").await.map(drop)
@@ -85,6 +91,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
         Permissions::ACT,
         Permissions::ERASE,
         Permissions::AUDIT,
+        Permissions::PAUSE,
     ];
     let mut checked = 0;
     for (index, (door, needs)) in DOORS.into_iter().enumerate() {
@@ -109,7 +116,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             checked += 1;
         }
     }
-    assert_eq!(checked, 14 * 10);
+    assert_eq!(checked, 17 * 11);
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",
@@ -132,10 +139,11 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         let ops = engine.ops(Actor::new("eve", Permissions::admin(), scopes.clone()).unwrap());
         for (door, _) in DOORS {
             let opened = open(&ops, door, at).await;
-            let is_empty = ["list", "counts", "dead_jobs", "audit"].contains(&door);
+            let is_empty = ["list", "counts", "dead_jobs", "audit", "pauses"].contains(&door);
             match opened {
                 Ok(()) => assert!(is_empty, "{door}"),
                 Err(OpsError::NoSuchRequest | OpsError::NoSuchJob) => {}
+                Err(OpsError::NotEveryScope) => assert!(door.ends_with("pause"), "{door}"),
                 Err(other) => panic!("{door} of {scopes:?}: {other}"),
             }
         }
@@ -145,7 +153,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
     }
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
-    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 7);
+    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 9);
     let inside = Scopes::Prefix("tenant-1".into());
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), inside).unwrap());
     assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 2);

@@ -1,5 +1,7 @@
 //! What a request costs: counted, not timed.
 
+use std::time::Duration;
+
 use crate::recorded::{self, alone};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
@@ -77,8 +79,13 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
     let with_tx = crate::support::engine(&store, &app);
-    let engine =
-        Engine::builder(store).app(app).register::<Hop>().register::<Touch>().build().unwrap();
+    let builder = Engine::builder(store).app(app).register::<Hop>().register::<Touch>();
+    // Asked for by a clock, which is not what is counted.
+    let engine = builder.pauses_every(Duration::from_secs(3600)).build().unwrap();
+    // The first foreign phase begins to ask what is paused, on a connection that may be a new one.
+    let asked = recorded::asked_for_pauses();
+    finished(engine.call(&scope(), &key("first"), Hop(Form::InTurn)).await);
+    until(async || recorded::asked_for_pauses() > asked).await;
     let head = ["SELECT request_id, definition,"];
     let in_turn = [
         "BEGIN ISOLATION LEVEL",

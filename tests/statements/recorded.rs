@@ -2,6 +2,7 @@
 //! connections of the process.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diesel::connection::InstrumentationEvent;
 use tokio::sync::MutexGuard;
@@ -17,10 +18,33 @@ pub async fn alone() -> MutexGuard<'static, ()> {
     turn
 }
 
+/// How often it was asked what is paused: by a clock, beside the requests.
+static ASKED_FOR_PAUSES: AtomicUsize = AtomicUsize::new(0);
+
+fn asks_for_pauses(query: &str) -> bool {
+    query.contains("FROM atomic_phases_pauses WHERE coalesce")
+}
+
 fn record(event: InstrumentationEvent<'_>) {
-    if let InstrumentationEvent::StartQuery { query, .. } = event {
-        SENT.lock().unwrap().push(query.to_string());
+    match event {
+        InstrumentationEvent::StartQuery { query, .. } => {
+            let query = query.to_string();
+            // A connection more, for that: its setting is none of a request's.
+            let is_of_a_new_connection = query.starts_with("SET client_connection_check_interval");
+            if !asks_for_pauses(&query) && !is_of_a_new_connection {
+                SENT.lock().unwrap().push(query);
+            }
+        }
+        InstrumentationEvent::FinishQuery { query, .. } if asks_for_pauses(&query.to_string()) => {
+            ASKED_FOR_PAUSES.fetch_add(1, Ordering::SeqCst);
+        }
+        _ => {}
     }
+}
+
+/// How often it was asked so far, and answered.
+pub fn asked_for_pauses() -> usize {
+    ASKED_FOR_PAUSES.load(Ordering::SeqCst)
 }
 
 /// What was sent since the last call.

@@ -67,6 +67,40 @@ pub(crate) fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     })
 }
 
+/// Pauses a foreign phase.
+pub(crate) fn pause(
+    api: &Api,
+    (definition, phase): (&str, &str),
+    length: Option<&str>,
+    because: &Because,
+) -> Result<End, Failure> {
+    if !api.has_code() {
+        let text = "which phases there are only a service knows: ask --url";
+        return Err(Failure::usage(text));
+    }
+    let mut body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
+    if let Some(length) = length {
+        body["for"] = length.into();
+    }
+    set_pause(api, "begin", &body)
+}
+
+/// Ends a pause.
+pub(crate) fn unpause(
+    api: &Api,
+    (definition, phase): (&str, &str),
+    because: &Because,
+) -> Result<End, Failure> {
+    let body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
+    set_pause(api, "end", &body)
+}
+
+fn set_pause(api: &Api, act: &str, body: &Value) -> Result<End, Failure> {
+    let told = api.post(&format!("/pauses/{act}"), &body.to_string(), None)?.json;
+    println!("{}", told["outcome"].as_str().unwrap_or("done"));
+    Ok(End::Fine)
+}
+
 fn header(line: &str) -> Result<[String; 2], Failure> {
     let (name, value) =
         line.split_once(':').ok_or_else(|| Failure::usage("a header line is `name: value`"))?;

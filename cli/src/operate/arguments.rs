@@ -139,6 +139,29 @@ pub(crate) enum Commands {
         #[arg(long)]
         yes: bool,
     },
+    /// Pause a foreign phase: no engine begins it, and the requests that come to it wait
+    Pause {
+        /// The definition's name
+        definition: String,
+        /// The phase's name
+        phase: String,
+        /// How long: 15m, 2h; without it, until it is ended
+        #[arg(long = "for", value_name = "TIME")]
+        length: Option<String>,
+        #[command(flatten)]
+        because: Because,
+    },
+    /// End a pause
+    Unpause {
+        /// The definition's name
+        definition: String,
+        /// The phase's name
+        phase: String,
+        #[command(flatten)]
+        because: Because,
+    },
+    /// List the foreign phases that are paused
+    Pauses,
     /// Staged jobs that gave up
     #[command(subcommand)]
     Jobs(Jobs),

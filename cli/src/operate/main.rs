@@ -65,6 +65,13 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
             true => act::on_each(&api, act::Act::Erase, ids, because),
             false => Err(Failure::usage("an erasure cannot be undone: say --yes")),
         },
+        Commands::Pauses => read::pauses(&api, *format),
+        Commands::Pause { definition, phase, length, because } => {
+            act::pause(&api, (definition, phase), length.as_deref(), because)
+        }
+        Commands::Unpause { definition, phase, because } => {
+            act::unpause(&api, (definition, phase), because)
+        }
         Commands::Jobs(command) => act::jobs(&api, command, *format),
         Commands::Completions { .. } | Commands::Man | Commands::Migrate(_) => Ok(End::Fine),
     }

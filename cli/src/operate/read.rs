@@ -221,6 +221,23 @@ pub(crate) const JOBS: [Column; 6] = [
     ("WHY", |job| text(&job["reason"])),
 ];
 
+const PAUSES: [Column; 6] = [
+    ("DEFINITION", |row| text(&row["definition"])),
+    ("PHASE", |row| text(&row["phase"])),
+    ("SINCE", |row| time(&row["paused_at"])),
+    ("UNTIL", |row| time(&row["ends_at"])),
+    ("BY", |row| text(&row["paused_by"])),
+    ("REASON", |row| text(&row["reason"])),
+];
+
+pub(crate) fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/pauses")?.json;
+    if let Value::Array(rows) = told["rows"].take() {
+        print(&rows, &PAUSES, format);
+    }
+    Ok(End::Fine)
+}
+
 pub(crate) fn audit(
     api: &Api,
     request: Option<&str>,

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::asked::{Asked, Audited, Because, Listed, Looked, Sought, Told, Wanted};
+use super::asked::{
+    Ago, Asked, Audited, Because, Listed, Looked, Paused, Sought, Told, Unpaused, Wanted,
+};
 use super::problem::{Kind, Problem};
 use super::{OPENAPI, Route, views};
 use crate::engine::Resolved;
@@ -100,6 +102,19 @@ pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
             let Because { reason } = asked.body()?;
             ops.discard_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
             done(Resolved::Applied)
+        }
+        Route::Pauses => {
+            let rows: Vec<Value> = ops.pauses().await?.iter().map(views::pause).collect();
+            json!({ "rows": rows })
+        }
+        Route::Pause => {
+            let Paused { definition, phase, length, reason } = asked.body()?;
+            let length = length.map(|Ago(length)| length);
+            done(ops.pause(&definition, &phase, length, &reason).await?)
+        }
+        Route::Unpause => {
+            let Unpaused { definition, phase, reason } = asked.body()?;
+            done(ops.unpause(&definition, &phase, &reason).await?)
         }
         Route::Audit => {
             let Audited { request, limit, cursor } = asked.query()?;

@@ -167,7 +167,7 @@ fn state<E: Error>(name: &str) -> Result<State, E> {
 }
 
 /// How long ago: `90s`, `15m`, `2h`, `7d`.
-struct Ago(Duration);
+pub(super) struct Ago(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Ago {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -230,6 +230,26 @@ pub(super) struct Sought {
 #[serde(deny_unknown_fields)]
 pub(super) struct Looked {
     pub(super) what: String,
+    pub(super) reason: String,
+}
+
+/// Which phase is to be paused, for how long, and why.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paused {
+    pub(super) definition: String,
+    pub(super) phase: String,
+    #[serde(rename = "for")]
+    pub(super) length: Option<Ago>,
+    pub(super) reason: String,
+}
+
+/// Whose pause is to end, and why.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Unpaused {
+    pub(super) definition: String,
+    pub(super) phase: String,
     pub(super) reason: String,
 }
 

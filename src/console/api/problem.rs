@@ -30,6 +30,7 @@ pub(crate) enum Kind {
     NoVersion,
     NoSuchRequest,
     NoSuchJob,
+    NoSuchPhase,
     MovedOn,
     InUse,
     Refused,
@@ -49,7 +50,7 @@ pub(crate) struct Facts {
 impl Kind {
     /// In the order of the checks.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::CrossOrigin,
         Self::Unauthenticated,
         Self::NoSuchRoute,
@@ -63,6 +64,7 @@ impl Kind {
         Self::NotAllowed,
         Self::NoSuchRequest,
         Self::NoSuchJob,
+        Self::NoSuchPhase,
         Self::MovedOn,
         Self::InUse,
         Self::Refused,
@@ -85,6 +87,7 @@ impl Kind {
             Self::NotAllowed => (403, "not_allowed", "The operator lacks a permission"),
             Self::NoSuchRequest => (404, "no_such_request", "There is no such request"),
             Self::NoSuchJob => (404, "no_such_job", "There is no such job"),
+            Self::NoSuchPhase => (404, "no_such_phase", "There is no such phase"),
             Self::MovedOn => (412, "moved_on", "It has moved on since it was looked at"),
             Self::InUse => (409, "in_use", "The request is in use"),
             Self::Refused => (409, "refused", "The act was refused"),
@@ -117,6 +120,7 @@ impl Kind {
             | Self::Malformed
             | Self::Invalid
             | Self::NotAllowed
+            | Self::NoSuchPhase
             | Self::InUse
             | Self::Refused
             | Self::Unreadable => "",
@@ -181,9 +185,10 @@ impl From<NotLetIn> for Problem {
 impl From<OpsError> for Problem {
     fn from(error: OpsError) -> Self {
         let kind = match &error {
-            OpsError::NotAllowed { .. } => Kind::NotAllowed,
+            OpsError::NotAllowed { .. } | OpsError::NotEveryScope => Kind::NotAllowed,
             OpsError::NoSuchRequest => Kind::NoSuchRequest,
             OpsError::NoSuchJob => Kind::NoSuchJob,
+            OpsError::NoSuchPhase => Kind::NoSuchPhase,
             OpsError::MovedOn => Kind::MovedOn,
             OpsError::BadReason | OpsError::BadFilter(_) | OpsError::BadCursor => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })

@@ -18,12 +18,15 @@ pub(crate) enum Route {
     Job,
     RetryJob,
     DiscardJob,
+    Pauses,
+    Pause,
+    Unpause,
     Audit,
     Description,
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Overview,
         Self::List,
         Self::Search,
@@ -38,6 +41,9 @@ impl Route {
         Self::Job,
         Self::RetryJob,
         Self::DiscardJob,
+        Self::Pauses,
+        Self::Pause,
+        Self::Unpause,
         Self::Audit,
         Self::Description,
     ];
@@ -58,6 +64,9 @@ impl Route {
             Self::Job => "/jobs/{id}",
             Self::RetryJob => "/jobs/{id}/retry",
             Self::DiscardJob => "/jobs/{id}/discard",
+            Self::Pauses => "/pauses",
+            Self::Pause => "/pauses/begin",
+            Self::Unpause => "/pauses/end",
             Self::Audit => "/audit",
             Self::Description => "/openapi.json",
         }
@@ -76,7 +85,9 @@ impl Route {
             | Self::Retry
             | Self::Erase
             | Self::RetryJob
-            | Self::DiscardJob => true,
+            | Self::DiscardJob
+            | Self::Pause
+            | Self::Unpause => true,
             Self::Overview
             | Self::List
             | Self::Search
@@ -85,6 +96,7 @@ impl Route {
             | Self::Why
             | Self::Jobs
             | Self::Job
+            | Self::Pauses
             | Self::Audit
             | Self::Description => false,
         }

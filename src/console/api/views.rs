@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::http::reply_as_json;
 use crate::ops::{
-    AuditRecord, Count, Counts, Details, Event, Happened, JobView, Page, PhaseView, Revealed,
-    Summary, Why,
+    AuditRecord, Count, Counts, Details, Event, Happened, JobView, Page, PauseView, PhaseView,
+    Revealed, Summary, Why,
 };
 
 fn time(time: DateTime<Utc>) -> String {
@@ -111,8 +111,21 @@ pub(super) fn job(job: &JobView) -> Value {
     })
 }
 
+pub(super) fn pause(pause: &PauseView) -> Value {
+    json!({
+        "definition": pause.definition,
+        "phase": pause.phase,
+        "reason": pause.reason,
+        "paused_by": pause.paused_by,
+        "paused_at": time(pause.paused_at),
+        "ends_at": some_time(pause.ends_at),
+    })
+}
+
 pub(super) fn act(record: &AuditRecord) -> Value {
     let (definition, version) = record.definition.clone().unzip();
+    let phase = record.phase.clone();
+    let definition = definition.or_else(|| phase.as_ref().map(|(of, _)| of.clone()));
     json!({
         "at": time(record.at),
         "id": record.id.to_string(),
@@ -126,6 +139,7 @@ pub(super) fn act(record: &AuditRecord) -> Value {
         "job": record.job_id.map(|id| id.to_string()),
         "definition": definition,
         "definition_version": version,
+        "phase": phase.map(|(_, phase)| phase),
         "before": record.before,
         "after": record.after,
     })

@@ -83,6 +83,11 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
                 }
                 @if let Some(job) = row.job_id { " job " code { (short(job)) } }
             },
+            (None, _) if row.phase.is_some() => html! {
+                @if let Some((name, phase)) = &row.phase {
+                    span.definition { (said(name)) } " " code { (said(phase)) }
+                }
+            },
             (None, _) => html! { span.quiet { "–" } },
         };
         vec![
@@ -95,7 +100,7 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
             html! { span.reason { (said(&row.reason)) } },
         ]
     });
-    let head = ["At (UTC)", "Who", "Act", "Outcome", "Request", "Status", "Why"];
+    let head = ["At (UTC)", "Who", "Act", "Outcome", "About", "Status", "Why"];
     table("Acts, the newest first", &head, cells)
 }
 

@@ -19,15 +19,17 @@ pub(super) enum Section {
     Waiting,
     Requests,
     Jobs,
+    Pauses,
     Audit,
     None,
 }
 
-const SECTIONS: [(Section, &str, &str, Permissions); 5] = [
+const SECTIONS: [(Section, &str, &str, Permissions); 6] = [
     (Section::Overview, "overview", "Overview", Permissions::READ),
     (Section::Waiting, "waiting", "Waiting", Permissions::READ),
     (Section::Requests, "requests", "Requests", Permissions::READ),
     (Section::Jobs, "jobs", "Jobs", Permissions::READ),
+    (Section::Pauses, "pauses", "Pauses", Permissions::READ),
     (Section::Audit, "audit", "Audit", Permissions::AUDIT),
 ];
 

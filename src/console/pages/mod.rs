@@ -14,6 +14,7 @@ mod jobs;
 mod list;
 mod look;
 mod overview;
+mod pauses;
 mod plan;
 mod request;
 mod requests;
@@ -133,6 +134,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
             .route("/jobs", get(jobs::page::<S, A>))
             .route("/jobs/plan", back().post(jobs::plan::<S, A>))
             .route("/jobs/act", back().post(jobs::act::<S, A>))
+            .route("/pauses", get(pauses::page::<S, A>))
+            .route("/pauses/plan", back().post(pauses::plan::<S, A>))
+            .route("/pauses/act", back().post(pauses::act::<S, A>))
             .route("/audit", get(audit::page::<S, A>))
             .route("/assets/{version}/{file}", get(assets::file))
             .fallback(guard::nowhere::<S, A>)

@@ -14,8 +14,10 @@ use crate::ops::OpsError;
 /// Which status an error has.
 pub(super) fn status(error: &OpsError) -> StatusCode {
     match error {
-        OpsError::NotAllowed { .. } => StatusCode::FORBIDDEN,
-        OpsError::NoSuchRequest | OpsError::NoSuchJob => StatusCode::NOT_FOUND,
+        OpsError::NotAllowed { .. } | OpsError::NotEveryScope => StatusCode::FORBIDDEN,
+        OpsError::NoSuchRequest | OpsError::NoSuchJob | OpsError::NoSuchPhase => {
+            StatusCode::NOT_FOUND
+        }
         OpsError::MovedOn => StatusCode::PRECONDITION_FAILED,
         OpsError::BadFilter(_) | OpsError::BadCursor => StatusCode::BAD_REQUEST,
         OpsError::BadReason => StatusCode::UNPROCESSABLE_ENTITY,

@@ -71,6 +71,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         effect: EffectClass,
     ) -> PhaseEnd {
         reach!(phase.name, BeforePhase);
+        if let Some(rest) = self.core.paused(self.definition.name, phase).await {
+            return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
+        }
         let at_most_once = effect == EffectClass::AtMostOnce;
         if at_most_once {
             // A process that finds this intent open knows that the call may have been made (G2).

@@ -82,8 +82,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let failures = self.failures();
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
         // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
-        // back-off had passed does not count, nor does one that ends with its process.
-        let counts = left.is_zero() && cause != FailureCause::ShuttingDown;
+        // back-off had passed does not count, nor does one that ends with its process or met a pause.
+        let is_forgiven = matches!(cause, FailureCause::ShuttingDown | FailureCause::Paused { .. });
+        let counts = left.is_zero() && !is_forgiven;
         let counts = counts || mutated!(CountEveryAttempt);
         if counts && failures >= settings.max_attempts {
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Record};
+use super::record::{AuditRecord, JobRecord, KeyRecord, PauseRecord, Place, Record};
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
 ///
@@ -383,6 +383,8 @@ struct Dump {
     rows: Vec<(String, String, Value)>,
     #[serde(default)]
     audit: Vec<AuditRecord>,
+    #[serde(default)]
+    pauses: Vec<PauseRecord>,
 }
 
 fn dump_of(state: &State) -> Value {
@@ -392,6 +394,7 @@ fn dump_of(state: &State) -> Value {
             (Some(Record::Key(key)), _) => dump.keys.push(key),
             (Some(Record::Job(job)), _) => dump.jobs.push(job),
             (Some(Record::Audit(audit)), _) => dump.audit.push(audit),
+            (Some(Record::Pause(pause)), _) => dump.pauses.push(pause),
             (Some(Record::Row(value)), Place::Row(table, id)) => {
                 dump.rows.push((table.clone(), id.clone(), value));
             }
@@ -402,13 +405,14 @@ fn dump_of(state: &State) -> Value {
 }
 
 fn records(dump: Value) -> Result<BTreeMap<Place, Record>, serde_json::Error> {
-    let Dump { keys, jobs, rows, audit } = serde_json::from_value(dump)?;
+    let Dump { keys, jobs, rows, audit, pauses } = serde_json::from_value(dump)?;
     let keys = keys.into_iter().map(|key| (key.place(), Record::Key(key)));
     let jobs = jobs.into_iter().map(|job| (job.place(), Record::Job(job)));
     let rows =
         rows.into_iter().map(|(table, id, value)| (Place::Row(table, id), Record::Row(value)));
     let audit = audit.into_iter().map(|audit| (audit.place(), Record::Audit(audit)));
-    Ok(keys.chain(jobs).chain(rows).chain(audit).collect())
+    let pauses = pauses.into_iter().map(|pause| (pause.place(), Record::Pause(pause)));
+    Ok(keys.chain(jobs).chain(rows).chain(audit).chain(pauses).collect())
 }
 
 fn same(a: &Record, b: &Record) -> bool {
@@ -417,6 +421,7 @@ fn same(a: &Record, b: &Record) -> bool {
         (Record::Job(a), Record::Job(b)) => a == b,
         (Record::Row(a), Record::Row(b)) => a == b,
         (Record::Audit(a), Record::Audit(b)) => a == b,
+        (Record::Pause(a), Record::Pause(b)) => a == b,
         _ => false,
     }
 }

@@ -50,6 +50,7 @@ use self::statements::{
 use super::due::{
     DueJobRow, DueKeyRow, HeldKeyRow, JobListRow, due_jobs, due_keys, held_keys, listed_jobs,
 };
+use super::pauses::PausedPhase;
 use super::row::{SurveyRow, SurveyedJobRow, key_row, key_summary, surveyed, surveyed_jobs};
 use super::{
     Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
@@ -830,6 +831,10 @@ impl Store for Memory {
             (job.run_after, job.scope.as_str(), job.request_id.uuid(), job.position)
         });
         Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        self.paused_phases().await
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {

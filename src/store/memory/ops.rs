@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::record::{AuditRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
 use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys, revived};
 use crate::definition::Isolation;
@@ -16,7 +16,8 @@ use crate::store::operators::{
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
     listed_request, operated_job, state_name,
 };
-use crate::store::row::key_row;
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
+use crate::store::row::{key_row, whole_millis};
 use crate::store::{ERASED, StoreError};
 use diesel::QueryResult;
 
@@ -109,6 +110,7 @@ fn audited(row: &AuditRecord) -> Audited {
         job_id: row.job_id.as_ref().map(|id| id.uuid()),
         definition: row.definition.clone(),
         version: row.definition_version.map(i32::cast_unsigned),
+        phase: row.phase.clone(),
         before: row.status_before.clone(),
         after: row.status_after.clone(),
     }
@@ -160,7 +162,42 @@ async fn settle_job(
     session.conclude(settled).await
 }
 
+async fn set_pause(
+    session: &mut Session,
+    place: Place,
+    pause: Option<PauseRecord>,
+    audit: AuditRecord,
+) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let begins = pause.is_some();
+    let written = match session.write_pause(place, pause).await {
+        Ok(was_there) if begins || was_there => {
+            write_audit(session, Some(audit)).await.map(|()| true)
+        }
+        written => written,
+    };
+    session.conclude(written).await
+}
+
+async fn read_pauses(session: &mut Session) -> QueryResult<Vec<PauseRecord>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let pauses = session.read_pauses();
+    session.conclude(pauses).await
+}
+
 impl Memory {
+    pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows =
+            self.ask_again("read the pauses", |session| read_pauses(session).boxed()).await?;
+        let now = self.database().now();
+        let lasts = |row: &PauseRecord| row.ends_at.is_none_or(|ends| ends.0 > now);
+        let paused = |row: PauseRecord| {
+            let said = (row.definition, row.phase, row.reason, row.paused_by);
+            paused_phase((said, (row.paused_at.0, row.ends_at.map(|time| time.0), now)))
+        };
+        Ok(rows.into_iter().filter(lasts).map(paused).collect())
+    }
+
     async fn jobs(&self) -> Result<Vec<JobRecord>, StoreError> {
         self.ask_again("read the jobs", |session| read_jobs(session).boxed()).await
     }
@@ -300,6 +337,28 @@ impl OperatorStore for Memory {
         let settled =
             self.ask("settle a job", move |session| settle_job(session, at, fate, audit).boxed());
         settled.await
+    }
+
+    async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
+        let place = Place::Pause(act.definition.to_owned(), act.phase.to_owned());
+        let pause = match act.what {
+            PauseWhat::Begin(length) => {
+                let now = whole_millis(self.database().now());
+                Some(PauseRecord {
+                    definition: act.definition.to_owned(),
+                    phase: act.phase.to_owned(),
+                    reason: act.audit.reason.clone(),
+                    paused_by: act.audit.actor.clone(),
+                    paused_at: Time(now),
+                    ends_at: length.map(|length| Time(now + length)),
+                })
+            }
+            PauseWhat::End => None,
+        };
+        let audit = AuditRecord::of(act.audit);
+        let written =
+            self.ask("set a pause", move |session| set_pause(session, place, pause, audit).boxed());
+        written.await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -16,6 +16,8 @@ pub(super) enum Place {
     Job(String, Uuid, i64),
     Row(String, String),
     Audit(DateTime<Utc>, Uuid),
+    /// Definition and phase.
+    Pause(String, String),
 }
 
 #[derive(Clone, Debug)]
@@ -25,6 +27,7 @@ pub(super) enum Record {
     Job(JobRecord),
     Row(Value),
     Audit(AuditRecord),
+    Pause(PauseRecord),
 }
 
 /// A row of the key table, as the migrations of the other stores have it.
@@ -93,8 +96,21 @@ pub(super) struct AuditRecord {
     pub(super) job_id: Option<Bytes>,
     pub(super) definition: Option<String>,
     pub(super) definition_version: Option<i32>,
+    #[serde(default)]
+    pub(super) phase: Option<String>,
     pub(super) status_before: Option<String>,
     pub(super) status_after: Option<String>,
+}
+
+/// A row of the table of pauses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PauseRecord {
+    pub(super) definition: String,
+    pub(super) phase: String,
+    pub(super) reason: String,
+    pub(super) paused_by: String,
+    pub(super) paused_at: Time,
+    pub(super) ends_at: Option<Time>,
 }
 
 /// A time of the database's clock. Written out in milliseconds, as SQLite keeps it.
@@ -233,6 +249,7 @@ impl AuditRecord {
             job_id: entry.job_id.map(Bytes::from),
             definition: entry.definition.clone(),
             definition_version: entry.version.map(u32::cast_signed),
+            phase: entry.phase.clone(),
             status_before: entry.before.clone(),
             status_after: entry.after.clone(),
         }
@@ -243,7 +260,20 @@ impl AuditRecord {
     }
 }
 
+impl PauseRecord {
+    pub(super) fn place(&self) -> Place {
+        Place::Pause(self.definition.clone(), self.phase.clone())
+    }
+}
+
 impl Record {
+    pub(super) fn pause(&self) -> Option<&PauseRecord> {
+        match self {
+            Self::Pause(pause) => Some(pause),
+            _ => None,
+        }
+    }
+
     pub(super) fn audit(&self) -> Option<&AuditRecord> {
         match self {
             Self::Audit(audit) => Some(audit),

@@ -9,7 +9,7 @@ use diesel::result::DatabaseErrorKind;
 use uuid::Uuid;
 
 use super::database::error;
-use super::record::{AuditRecord, Bytes, JobRecord, KeyRecord, Place, Record, Time};
+use super::record::{AuditRecord, Bytes, JobRecord, KeyRecord, PauseRecord, Place, Record, Time};
 use super::session::Session;
 use crate::phase::StagedJob;
 use crate::store::row::{millis, whole_millis};
@@ -349,6 +349,25 @@ impl Session {
         let place = audit.place();
         self.locked(&place).await?.write(place, Some(Record::Audit(audit)));
         Ok(())
+    }
+
+    /// All rows of the table of pauses.
+    pub(super) fn read_pauses(&mut self) -> QueryResult<Vec<PauseRecord>> {
+        let from = Place::Pause(String::new(), String::new());
+        let to = Place::Pause(char::MAX.to_string(), String::new());
+        let seen = self.statement()?.see_all(from..to);
+        Ok(seen.iter().filter_map(|(_, record)| record.pause()).cloned().collect())
+    }
+
+    /// Writes a row of it, or deletes one; the open transaction tells whether there was one before.
+    pub(super) async fn write_pause(
+        &mut self,
+        place: Place,
+        pause: Option<PauseRecord>,
+    ) -> QueryResult<bool> {
+        let was_there = self.statement()?.see(&place).is_some();
+        self.locked(&place).await?.write(place, pause.map(Record::Pause));
+        Ok(was_there)
     }
 
     /// All rows of the table of jobs.

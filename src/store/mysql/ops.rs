@@ -18,7 +18,8 @@ use crate::store::operators::{
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
     operated_job,
 };
-use crate::store::row::key_row;
+use crate::store::pauses::{PauseAct, PauseWhat};
+use crate::store::row::{key_row, millis};
 
 type Place = (i64, Vec<u8>);
 
@@ -160,6 +161,31 @@ impl OperatorStore for Mysql {
             JobFate::Discard => {
                 let discard = ops::DiscardDeadJob { scope, job_id, attempts };
                 self.settled(&discard, &audit).await
+            }
+        }
+    }
+
+    async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
+        const DOING: &str = "pause a phase, or end that";
+        let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
+        let audit = ops::InsertAudit::of(act.audit);
+        match act.what {
+            // A pause that is replaced counts as two rows, so the audit's one is what guards.
+            PauseWhat::Begin(length) => {
+                let pause = || {
+                    Bound::of(&ops::PausePhase {
+                        definition: definition.clone(),
+                        phase: phase.clone(),
+                        reason: act.audit.reason.clone(),
+                        paused_by: act.audit.actor.clone(),
+                        for_ms: length.map(millis),
+                    })
+                };
+                self.together(DOING, &audit, &[&pause]).await
+            }
+            PauseWhat::End => {
+                let end = ops::UnpausePhase { definition, phase };
+                self.together(DOING, &end, &[&|| Bound::of(&audit)]).await
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::store::audit::{AuditEntry, AuditRow};
 use crate::store::operators::{
     Limits, ListRequests, ListedRow, MOST_LOOKED_AT, OperatedRow, RequestAt, Walk,
 };
+use crate::store::pauses::PauseRow;
 use crate::store::statement::{push_bind, statement};
 
 /// A list of texts as one, for `FIND_IN_SET(HEX(..), ..)`: no text has a comma in hex, and none is like another
@@ -370,12 +371,13 @@ statement! {
         id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
         reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
         job_id: Option<Vec<u8>>, definition: Option<String>, version: Option<i64>,
-        before: Option<String>, after: Option<String>,
+        phase: Option<String>, before: Option<String>, after: Option<String>,
     },
     "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, definition, definition_version, status_before, status_after) VALUES (", [NOW], ", ", id,
+     request_id, job_id, definition, definition_version, phase, status_before, status_after) VALUES (", [NOW], ", ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
-    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", before, ", ", after, ")"
+    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
+    after, ")"
 }
 
 impl InsertAudit {
@@ -393,36 +395,72 @@ impl InsertAudit {
             job_id: bytes(entry.job_id),
             definition: entry.definition.clone(),
             version: entry.version.map(|version| version.cast_signed().into()),
+            phase: entry.phase.clone(),
             before: entry.before.clone(),
             after: entry.after.clone(),
         }
     }
 }
 
+statement! {
+    /// The phases that are paused, by the primary key.
+    Pauses for Db, rows PauseSql, {},
+    "SELECT definition, phase, reason, paused_by, paused_at, ends_at, ", [CLOCK],
+    " FROM atomic_phases_pauses WHERE coalesce(ends_at > ", [CLOCK],
+    ", true) ORDER BY definition, phase LIMIT 1000"
+}
+
+type PauseSql = ((Text, Text, Text, Text), (BigInt, Nullable<BigInt>, BigInt));
+
+pub(super) type PauseMy = ((String, String, String, String), (i64, Option<i64>, i64));
+
+pub(super) fn pause((said, (paused_at, ends_at, now)): PauseMy) -> Option<PauseRow> {
+    let time = DateTime::from_timestamp_millis;
+    Some((said, (time(paused_at)?, ends_at.and_then(time), time(now)?)))
+}
+
+statement! {
+    /// Pauses a phase, for so long or until an operator ends it.
+    PausePhase for Db, rows sql_types::Untyped,
+    {
+        definition: String, phase: String, reason: String, paused_by: String, for_ms: Option<i64>,
+    },
+    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", ", reason, ", ", paused_by, ", ", [CLOCK], ", ", [CLOCK], " + ", for_ms,
+    ") ON DUPLICATE KEY UPDATE reason = VALUES(reason), paused_by = VALUES(paused_by), \
+     paused_at = VALUES(paused_at), ends_at = VALUES(ends_at)"
+}
+
+statement! {
+    /// Ends the pause of a phase.
+    UnpausePhase for Db, rows sql_types::Untyped, { definition: String, phase: String },
+    "DELETE FROM atomic_phases_pauses WHERE definition = ", definition, " AND phase = ", phase
+}
+
 type AuditSql = (
     (BigInt, Binary, Text, Text),
     (Text, Nullable<Text>, Text),
     (Nullable<Text>, Nullable<Binary>, Nullable<Binary>),
-    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>),
+    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
 );
 
 pub(super) type AuditMy = (
     (i64, Vec<u8>, String, String),
     (String, Option<String>, String),
     (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>),
-    (Option<String>, Option<i64>, Option<String>, Option<String>),
+    (Option<String>, Option<i64>, Option<String>, Option<String>, Option<String>),
 );
 
 pub(super) fn audit(row: AuditMy) -> Option<AuditRow> {
     let ((at, id, actor, act), said, (scope, request_id, job_id), what) = row;
     let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
-    let (definition, version, before, after) = what;
+    let (definition, version, phase, before, after) = what;
     let version = version.and_then(|version| i32::try_from(version).ok());
     Some((
         (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
         said,
         (scope, uuid(request_id), uuid(job_id)),
-        (definition, version, before, after),
+        (definition, version, phase, before, after),
     ))
 }
 
@@ -458,7 +496,7 @@ statement! {
     Audit for Db as varying, rows AuditSql,
     { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
     "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, definition, \
-     definition_version, status_before, status_after FROM (SELECT *", {from},
+     definition_version, phase, status_before, status_after FROM (SELECT *", {from},
     " LIMIT 10000) AS looked WHERE (", only,
     " IS NULL OR FIND_IN_SET(HEX(coalesce(scope, '')), ", only,
     ") > 0) AND LEFT(coalesce(scope, ''), LENGTH(", prefix, ")) = ", prefix,

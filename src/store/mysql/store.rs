@@ -17,7 +17,7 @@ use super::batch::{Created, refusal};
 use super::block::Block;
 use super::error::failure_of;
 use super::literal::Bound;
-use super::ops_statements::InsertAudit;
+use super::ops_statements::{self, InsertAudit};
 use super::pool::Lent;
 use super::statements as sql;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
@@ -27,6 +27,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::Patience;
+use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::{
     MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
 };
@@ -714,6 +715,13 @@ impl Store for Mysql {
                 .load::<sql::ListedRow>(conn)
         })?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = ask_again!(self, "read the pauses", |conn| {
+            ops_statements::Pauses {}.load::<ops_statements::PauseMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {

@@ -54,6 +54,7 @@ use super::due::{
     claimed_jobs, due_jobs, due_keys, held_keys, job, listed_jobs,
 };
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::pauses::{PauseRow, PausedPhase, paused_phase};
 use super::row::{
     KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, SurveyedJobRow, count, key_row, key_summary,
     millis, surveyed, surveyed_jobs,
@@ -1085,6 +1086,13 @@ impl<P: Pool> Store for Postgres<P> {
                 .load::<JobListRow>(&mut conn)
         })?;
         Ok(listed_jobs(rows))
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = ask_again!(self, "read the pauses", |conn| {
+            ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(paused_phase).collect())
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {

@@ -24,7 +24,8 @@ use crate::store::operators::{
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
     listed_request, operated_job,
 };
-use crate::store::row::{Row, key_row};
+use crate::store::pauses::{PauseAct, PauseWhat};
+use crate::store::row::{Row, key_row, millis};
 
 /// How many searches of operators run at a time, each on a connection.
 pub(super) const CONNECTIONS: usize = 2;
@@ -271,6 +272,24 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             }
         };
         Ok(settled? == 1)
+    }
+
+    async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
+        let PauseAct { definition, phase, .. } = *act;
+        let audit = ops::InsertAudit::of(act.audit);
+        let written = match act.what {
+            PauseWhat::Begin(length) => {
+                let (reason, paused_by) = (&*act.audit.reason, &*act.audit.actor);
+                let for_ms = length.map(millis);
+                let pause = ops::PausePhase { definition, phase, reason, paused_by, for_ms, audit };
+                ask_within!(LOCKED_WAIT, self, "pause a phase", |conn| pause.execute(&mut conn))
+            }
+            PauseWhat::End => {
+                let unpause = ops::UnpausePhase { definition, phase, audit };
+                ask_within!(LOCKED_WAIT, self, "unpause a phase", |conn| unpause.execute(&mut conn))
+            }
+        };
+        Ok(written? == 1)
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -272,13 +272,13 @@ statement! {
     {
         id: Uuid, actor: &'a str, act: &'a str, outcome: &'a str, refused_because: Option<&'a str>,
         reason: &'a str, scope: Option<&'a str>, request_id: Option<Uuid>, job_id: Option<Uuid>,
-        definition: Option<&'a str>, version: Option<i32>, before: Option<&'a str>,
-        after: Option<&'a str>,
+        definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
+        before: Option<&'a str>, after: Option<&'a str>,
     },
     "INSERT INTO atomic_phases_audit (id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, definition, definition_version, status_before, status_after) SELECT ", id,
+     request_id, job_id, definition, definition_version, phase, status_before, status_after) SELECT ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
-    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", before, ", ", after
+    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ", after
 }
 
 impl<'a> InsertAudit<'a> {
@@ -295,6 +295,7 @@ impl<'a> InsertAudit<'a> {
             job_id: entry.job_id,
             definition: entry.definition.as_deref(),
             version: entry.version.map(u32::cast_signed),
+            phase: entry.phase.as_deref(),
             before: entry.before.as_deref(),
             after: entry.after.as_deref(),
         }
@@ -367,6 +368,39 @@ statement! {
 }
 
 statement! {
+    /// The phases that are paused, by the primary key.
+    Pauses for Pg, rows PauseSql, {},
+    "SELECT definition, phase, reason, paused_by, paused_at, ends_at, clock_timestamp() \
+     FROM atomic_phases_pauses WHERE coalesce(ends_at > clock_timestamp(), true) \
+     ORDER BY definition, phase LIMIT 1000"
+}
+
+type PauseSql = ((Text, Text, Text, Text), (Timestamptz, Nullable<Timestamptz>, Timestamptz));
+
+statement! {
+    /// Pauses a phase, for so long or until an operator ends it, and the audit row.
+    PausePhase<'a> for Pg, rows sql_types::Untyped,
+    {
+        definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
+        for_ms: Option<i64>, audit: InsertAudit<'a>,
+    },
+    "WITH paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, \
+     ends_at) VALUES (", definition, ", ", phase, ", ", reason, ", ", paused_by,
+    ", clock_timestamp(), clock_timestamp() + ", for_ms, " * interval '1 millisecond') \
+     ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+     paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at \
+     RETURNING 1) ", {audit}, " FROM paused"
+}
+
+statement! {
+    /// Ends the pause of a phase, and the audit row.
+    UnpausePhase<'a> for Pg, rows sql_types::Untyped,
+    { definition: &'a str, phase: &'a str, audit: InsertAudit<'a> },
+    "WITH ended AS (DELETE FROM atomic_phases_pauses WHERE definition = ", definition,
+    " AND phase = ", phase, " RETURNING 1) ", {audit}, " FROM ended"
+}
+
+statement! {
     /// As [`Allowed`]. A row without a scope is of what was not found: for those who may see all.
     AllowedAudit<'a> for Pg, rows sql_types::Untyped,
     { only: Option<Vec<String>>, prefix: &'a str },
@@ -382,14 +416,14 @@ impl<'a> AllowedAudit<'a> {
 
 /// The columns of an audit row.
 const AUDIT: &str = "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, \
-    job_id, definition, definition_version, status_before, status_after FROM (SELECT * \
+    job_id, definition, definition_version, phase, status_before, status_after FROM (SELECT * \
     FROM atomic_phases_audit WHERE ";
 
 type AuditSql = (
     (Timestamptz, SqlUuid, Text, Text),
     (Text, Nullable<Text>, Text),
     (Nullable<Text>, Nullable<SqlUuid>, Nullable<SqlUuid>),
-    (Nullable<Text>, Nullable<Integer>, Nullable<Text>, Nullable<Text>),
+    (Nullable<Text>, Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
 );
 
 const LATEST: &str = ") ORDER BY at DESC, id DESC LIMIT 10000) AS looked WHERE ";

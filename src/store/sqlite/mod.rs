@@ -42,6 +42,7 @@ pub use self::watched::WatchedConnection;
 use self::worker::Worker;
 use super::due::{due_job, due_key, held_keys, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::pauses::PausedPhase;
 use super::row::{
     MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
 };
@@ -685,6 +686,10 @@ impl Store for Sqlite {
         let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
         let rows = self.run("list overdue jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        self.paused_phases().await
     }
 
     async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {

@@ -18,7 +18,8 @@ use crate::store::operators::{
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
     operated_job,
 };
-use crate::store::row::key_row;
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
+use crate::store::row::{key_row, millis};
 
 /// Where operators' searches run: opened when the first of them comes.
 #[derive(Clone)]
@@ -66,6 +67,12 @@ fn open(path: &str) -> QueryResult<SqliteConnection> {
 }
 
 impl Sqlite {
+    pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let read = |conn: &mut SqliteConnection| ops::Pauses {}.load::<ops::PauseLite>(conn);
+        let rows = self.search("read the pauses", read).await?;
+        Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
+    }
+
     async fn search<R: Send + 'static>(
         &self,
         doing: &'static str,
@@ -219,6 +226,29 @@ impl OperatorStore for Sqlite {
             })
         });
         settled.await
+    }
+
+    async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
+        let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
+        let (reason, paused_by) = (act.audit.reason.clone(), act.audit.actor.clone());
+        let (what, audit) = (act.what, ops::InsertAudit::of(act.audit));
+        let written = self.run("pause a phase, or end that", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let written = match what {
+                    PauseWhat::Begin(length) => {
+                        let for_ms = length.map(millis);
+                        ops::PausePhase { definition, phase, reason, paused_by, for_ms }
+                            .execute(conn)?
+                    }
+                    PauseWhat::End => ops::UnpausePhase { definition, phase }.execute(conn)?,
+                };
+                if written == 1 {
+                    audit.execute(conn)?;
+                }
+                Ok(written == 1)
+            })
+        });
+        written.await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

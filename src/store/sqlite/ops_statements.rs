@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::sql::{COLUMNS, NOW, RowSql};
 use crate::store::audit::{AuditEntry, AuditRow};
 use crate::store::operators::{Limits, ListRequests, ListedRow, OperatedRow, RequestAt, Walk};
+use crate::store::pauses::PauseRow;
 use crate::store::statement::{push_bind, statement};
 
 /// A list of texts as SQLite takes one: a JSON array, or NULL.
@@ -341,12 +342,13 @@ statement! {
         id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
         reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
         job_id: Option<Vec<u8>>, definition: Option<String>, version: Option<i64>,
-        before: Option<String>, after: Option<String>,
+        phase: Option<String>, before: Option<String>, after: Option<String>,
     },
     "INSERT INTO atomic_phases_audit (id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, definition, definition_version, status_before, status_after) VALUES (", id,
+     request_id, job_id, definition, definition_version, phase, status_before, status_after) VALUES (", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
-    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", before, ", ", after, ")"
+    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
+    after, ")"
 }
 
 impl InsertAudit {
@@ -364,36 +366,72 @@ impl InsertAudit {
             job_id: bytes(entry.job_id),
             definition: entry.definition.clone(),
             version: entry.version.map(|version| version.cast_signed().into()),
+            phase: entry.phase.clone(),
             before: entry.before.clone(),
             after: entry.after.clone(),
         }
     }
 }
 
+statement! {
+    /// The phases that are paused, by the primary key.
+    Pauses for Db, rows PauseSql, {},
+    "SELECT definition, phase, reason, paused_by, paused_at, ends_at, ", [NOW],
+    " FROM atomic_phases_pauses WHERE coalesce(ends_at > ", [NOW],
+    ", true) ORDER BY definition, phase LIMIT 1000"
+}
+
+type PauseSql = ((Text, Text, Text, Text), (BigInt, Nullable<BigInt>, BigInt));
+
+pub(super) type PauseLite = ((String, String, String, String), (i64, Option<i64>, i64));
+
+pub(super) fn pause((said, (paused_at, ends_at, now)): PauseLite) -> Option<PauseRow> {
+    let time = DateTime::from_timestamp_millis;
+    Some((said, (time(paused_at)?, ends_at.and_then(time), time(now)?)))
+}
+
+statement! {
+    /// Pauses a phase, for so long or until an operator ends it.
+    PausePhase for Db, rows sql_types::Untyped,
+    {
+        definition: String, phase: String, reason: String, paused_by: String, for_ms: Option<i64>,
+    },
+    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", ", reason, ", ", paused_by, ", ", [NOW], ", ", [NOW], " + ", for_ms,
+    ") ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+     paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at"
+}
+
+statement! {
+    /// Ends the pause of a phase.
+    UnpausePhase for Db, rows sql_types::Untyped, { definition: String, phase: String },
+    "DELETE FROM atomic_phases_pauses WHERE definition = ", definition, " AND phase = ", phase
+}
+
 type AuditSql = (
     (BigInt, Binary, Text, Text),
     (Text, Nullable<Text>, Text),
     (Nullable<Text>, Nullable<Binary>, Nullable<Binary>),
-    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>),
+    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
 );
 
 pub(super) type AuditLite = (
     (i64, Vec<u8>, String, String),
     (String, Option<String>, String),
     (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>),
-    (Option<String>, Option<i64>, Option<String>, Option<String>),
+    (Option<String>, Option<i64>, Option<String>, Option<String>, Option<String>),
 );
 
 pub(super) fn audit(row: AuditLite) -> Option<AuditRow> {
     let ((at, id, actor, act), said, (scope, request_id, job_id), what) = row;
     let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
-    let (definition, version, before, after) = what;
+    let (definition, version, phase, before, after) = what;
     let version = version.and_then(|version| i32::try_from(version).ok());
     Some((
         (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
         said,
         (scope, uuid(request_id), uuid(job_id)),
-        (definition, version, before, after),
+        (definition, version, phase, before, after),
     ))
 }
 
@@ -427,7 +465,7 @@ statement! {
     Audit for Db as varying, rows AuditSql,
     { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
     "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, definition, \
-     definition_version, status_before, status_after FROM (SELECT *", {from},
+     definition_version, phase, status_before, status_after FROM (SELECT *", {from},
     " LIMIT 10000) AS looked WHERE (", only,
     " IS NULL OR coalesce(scope, '') IN (SELECT value FROM json_each(", only,
     "))) AND substr(coalesce(scope, ''), 1, length(", prefix, ")) = ", prefix,

@@ -14,6 +14,7 @@ on_every_store! {
     g1_g2_each_word_is_taken_once_and_the_request_goes_on,
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
+    a_foreign_phase_is_paused_and_goes_on,
     a_client_that_hangs_up_leaves_no_act_half_done,
 }
 
@@ -142,6 +143,52 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
         post(&routes, &uri, Some("\"20\""), because.clone()).await.is(404, "no_such_job");
     }
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
+}
+
+async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let routes = routes(&engine);
+    let begin =
+        json!({ "definition": "book", "phase": "charged", "for": "2h", "reason": "closed" });
+    let done = post(&routes, "/pauses/begin", None, begin).await.ok();
+    fits("Done", &done);
+    failed(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(app.provider.effects(), 0);
+    let pauses = get(&routes, "/pauses").await.ok();
+    fits("Pauses", &pauses);
+    assert_eq!(
+        (&pauses["rows"][0]["reason"], &pauses["rows"][0]["paused_by"]),
+        (&json!("closed"), &json!("ada"))
+    );
+    let id = id_of(&engine, "k").await;
+    let why = get(&routes, &format!("/requests/{id}/why")).await.ok();
+    fits("Why", &why);
+    assert_eq!(why["held_by"], "paused");
+
+    let end = json!({ "definition": "book", "phase": "charged", "reason": "open" });
+    for outcome in ["applied", "already"] {
+        let done = post(&routes, "/pauses/end", None, end.clone()).await.ok();
+        assert_eq!(done["outcome"], outcome);
+    }
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let acts = get(&routes, "/audit").await.ok();
+    fits("Acts", &acts);
+    assert_eq!(
+        (&acts["rows"][2]["act"], &acts["rows"][2]["phase"]),
+        (&json!("pause"), &json!("charged"))
+    );
+    for (body, status, code) in [
+        (json!({ "definition": "book", "phase": "booked", "reason": "r" }), 404, "no_such_phase"),
+        (
+            json!({ "definition": "book", "phase": "charged", "for": "soon", "reason": "r" }),
+            400,
+            "malformed",
+        ),
+        (json!({ "definition": "book", "phase": "charged", "reason": "" }), 422, "invalid"),
+    ] {
+        post(&routes, "/pauses/begin", None, body).await.is(status, code);
+    }
 }
 
 /// The future of the answer is dropped as soon as it was polled; the act is done all the same.

@@ -130,6 +130,8 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
         format!("{path}/erase"),
         "/jobs/x/retry".to_owned(),
         "/jobs/x/discard".to_owned(),
+        "/pauses/begin".to_owned(),
+        "/pauses/end".to_owned(),
     ];
     let browser = |uri: &str, lines: &[(&str, &str)]| {
         let mut post = Request::builder().method("POST").uri(uri);
@@ -177,6 +179,9 @@ async fn an_api_that_is_read_only_has_no_route_that_writes<S: TestDb + OperatorS
     for act in ["retry", "discard"] {
         let told = post(&routes, &format!("/jobs/x/{act}"), Some("\"1\""), body.clone()).await;
         told.is(404, "no_such_route");
+    }
+    for act in ["begin", "end"] {
+        post(&routes, &format!("/pauses/{act}"), None, body.clone()).await.is(404, "no_such_route");
     }
     post(&routes, "/requests/search", None, json!({})).await.ok();
     let sought = json!({ "scope": "tenant-1", "key": "k" });

@@ -1,0 +1,266 @@
+//! Foreign phases that are paused, or may be.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::response::Response;
+use http::StatusCode;
+use maud::{Markup, html};
+
+use super::fields::{Fields, duration};
+use super::frame::{Frame, Section};
+use super::guard::{Asked, see_other};
+use super::look::{facts, relative, said, table, visible};
+use super::trouble;
+use crate::engine::Resolved;
+use crate::ops::{ForeignPhase, OperatorStore, Ops, OpsError, PauseView, Permissions};
+
+pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+) -> Response {
+    asked.frame.answer(Section::Pauses, "Pauses", body(&asked).await)
+}
+
+async fn body<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+) -> Result<Markup, OpsError> {
+    let Asked { ops, frame, query } = asked;
+    let rows = rows(ops).await?;
+    let notice = match query.text("said") {
+        "paused" => Some("Done. Within five seconds no engine begins the phase."),
+        "ended" => Some("Done. Engines begin the phase again within five seconds."),
+        "already" => Some("It was not paused any more."),
+        _ => None,
+    };
+    Ok(html! {
+        @if let Some(notice) = notice { p.notice role="status" { (notice) } }
+        h1 { "Pauses" }
+        p.lead {
+            "Foreign phases, which call a provider. A paused one is not begun: its requests keep what they have \
+             committed, and wait. That counts as no attempt. A call that is under way goes on."
+        }
+        section #pauses data-live="5" aria-label="Foreign phases" {
+            @if rows.is_empty() {
+                p.empty { "No definition here has a foreign phase." }
+            } @else {
+                (phases(frame, &rows, may_set(ops, frame).is_ok()))
+            }
+        }
+    })
+}
+
+/// A phase that is registered here, or that is paused.
+struct Row {
+    phase: ForeignPhase,
+    pause: Option<PauseView>,
+}
+
+/// The paused first.
+async fn rows<S: OperatorStore, A: Send + Sync + 'static>(
+    ops: &Ops<S, A>,
+) -> Result<Vec<Row>, OpsError> {
+    let paused = ops.pauses().await?;
+    let is_of =
+        |pause: &PauseView, of: &ForeignPhase| (&pause.definition, &pause.phase) == (&of.definition, &of.phase);
+    let mut others = ops.foreign_phases()?;
+    others.retain(|phase| !paused.iter().any(|pause| is_of(pause, phase)));
+    let paused = paused.into_iter().map(|pause| Row {
+        phase: ForeignPhase { definition: pause.definition.clone(), phase: pause.phase.clone() },
+        pause: Some(pause),
+    });
+    Ok(paused.chain(others.into_iter().map(|phase| Row { phase, pause: None })).collect())
+}
+
+/// Whether the actor may pause a phase.
+fn may_set<S: OperatorStore, A: Send + Sync + 'static>(
+    ops: &Ops<S, A>,
+    frame: &Frame,
+) -> Result<(), OpsError> {
+    match (frame.may(Permissions::PAUSE), ops.actor().sees_every_scope()) {
+        (false, _) => Err(OpsError::NotAllowed { needs: Permissions::PAUSE }),
+        (true, false) => Err(OpsError::NotEveryScope),
+        (true, true) => Ok(()),
+    }
+}
+
+fn phases(frame: &Frame, rows: &[Row], may_set: bool) -> Markup {
+    let cells = rows.iter().map(|Row { phase: ForeignPhase { definition, phase }, pause }| {
+        let (act, name) = match pause {
+            Some(_) => ("unpause", "End the pause"),
+            None => ("pause", "Pause"),
+        };
+        vec![
+            html! { span.definition { (said(definition)) } },
+            html! { code { (said(phase)) } },
+            state(pause.as_ref()),
+            match pause {
+                Some(pause) => html! { (said(&pause.paused_by)) " " (relative(pause.paused_at)) },
+                None => html! { span.quiet { "–" } },
+            },
+            match pause {
+                Some(pause) => html! { span.reason { (said(&pause.reason)) } },
+                None => html! { span.quiet { "–" } },
+            },
+            html! {
+                @if may_set {
+                    form.row method="post" action=(frame.to("pauses/plan")) {
+                        input type="hidden" name="definition" value=(definition);
+                        input type="hidden" name="phase" value=(phase);
+                        button name="act" value=(act) { (name) span.unseen { " of " (visible(phase)) } }
+                    }
+                } @else {
+                    span.quiet { "–" }
+                }
+            },
+        ]
+    });
+    let head = ["Definition", "Phase", "State", "By", "Reason", "Act"];
+    table("Foreign phases, the paused first", &head, cells)
+}
+
+fn state(pause: Option<&PauseView>) -> Markup {
+    match pause.map(|pause| pause.ends_at) {
+        None => html! { span.chip.finished { "runs" } },
+        Some(None) => html! { span.chip.dead_letter { "paused" } " until it is ended" },
+        Some(Some(ends)) => html! { span.chip.dead_letter { "paused" } ", ends " (relative(ends)) },
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum PauseAct {
+    Begin(Option<Duration>),
+    End,
+}
+
+/// What a form asks for, with the phase as it stands.
+async fn wanted<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+    form: &Fields,
+) -> Result<(bool, Row), OpsError> {
+    may_set(&asked.ops, &asked.frame)?;
+    let begins = match form.text("act") {
+        "pause" => true,
+        "unpause" => false,
+        _ => return Err(OpsError::BadFilter("choose what to do")),
+    };
+    let is_meant = |row: &Row| {
+        row.phase.definition == form.raw("definition") && row.phase.phase == form.raw("phase")
+    };
+    let row = rows(&asked.ops).await?.into_iter().find(is_meant);
+    Ok((begins, row.ok_or(OpsError::NoSuchPhase)?))
+}
+
+impl PauseAct {
+    fn read(form: &Fields) -> Result<Self, OpsError> {
+        let length = match (form.text("act"), form.text("for")) {
+            ("unpause", _) => return Ok(Self::End),
+            ("pause", "") => None,
+            ("pause", text) => Some(duration(text).ok_or(OpsError::BadFilter(
+                "how long is a number and a unit: 15m, 2h, 3d; or nothing",
+            ))?),
+            _ => return Err(OpsError::BadFilter("choose what to do")),
+        };
+        Ok(Self::Begin(length))
+    }
+}
+
+/// `POST`, and changes nothing.
+pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
+}
+
+async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+    form: &Fields,
+    status: StatusCode,
+    wrong: Option<&str>,
+) -> Response {
+    let frame = &asked.frame;
+    let (begins, row) = match wanted(asked, form).await {
+        Ok(wanted) => wanted,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    let ForeignPhase { definition, phase } = &row.phase;
+    let (name, after) = match begins {
+        true => (
+            "Pause a phase",
+            "No engine begins it, in any version of the definition. Requests that come to it wait, and their \
+             clients are told to try again. A provider's window goes on: a pause that outlasts it leaves \
+             requests that made an earlier attempt unknown.",
+        ),
+        false => (
+            "End a pause",
+            "Engines begin the phase again within five seconds, and the requests that wait at it within half a \
+             minute.",
+        ),
+    };
+    let page = html! {
+        h1 { "Review: " (name) }
+        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
+        (facts(vec![
+            ("Phase", Some(html! { code { (said(phase)) } " of " span.definition { (said(definition)) } })),
+            ("Now", Some(state(row.pause.as_ref()))),
+            ("After", Some(html! { (after) })),
+            ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, in the audit" })),
+        ]))
+        form.act method="post" action=(frame.to("pauses/act")) {
+            input type="hidden" name="act" value=(form.text("act"));
+            input type="hidden" name="definition" value=(definition);
+            input type="hidden" name="phase" value=(phase);
+            @if begins {
+                div.field {
+                    label for="for" { "For how long " span.quiet { "(empty: until it is ended)" } }
+                    input #for name="for" placeholder="15m, 2h, 3d" autocomplete="off" value=(form.text("for"));
+                }
+            }
+            div.field.wide {
+                label for="reason" { "Reason" }
+                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
+                    value=(form.raw("reason"));
+            }
+            p { button.primary { "Do it" } " " a.button href=(frame.to("pauses")) { "Back, change nothing" } }
+        }
+    };
+    frame.page(status, Section::Pauses, "Review", page)
+}
+
+/// `POST`: does it. Said twice, it is the same.
+pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    let form = Fields::read(&form);
+    let (ops, reason) = (asked.ops.clone(), form.text("reason").to_owned());
+    let (definition, phase) = (form.raw("definition").to_owned(), form.raw("phase").to_owned());
+    let act = match PauseAct::read(&form) {
+        Ok(act) => act,
+        Err(error) => return again(&asked, &form, &error).await,
+    };
+    let doing = async move {
+        match act {
+            PauseAct::Begin(length) => ops.pause(&definition, &phase, length, &reason).await,
+            PauseAct::End => ops.unpause(&definition, &phase, &reason).await,
+        }
+    };
+    let to = |said: &str| see_other(&asked.frame.to(format_args!("pauses?said={said}")));
+    match tokio::spawn(doing).await {
+        Ok(Ok(Resolved::Applied)) => to(if act == PauseAct::End { "ended" } else { "paused" }),
+        Ok(Ok(_)) => to("already"),
+        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(&asked.frame, false),
+        Ok(Err(error @ OpsError::BadReason)) => again(&asked, &form, &error).await,
+        Ok(Err(error)) => trouble::page(&asked.frame, &error),
+    }
+}
+
+/// The review once more, with what was given and what is wrong with it.
+async fn again<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+    form: &Fields,
+    error: &OpsError,
+) -> Response {
+    let wrong = format!("Not done: {error}.");
+    sheet(asked, form, trouble::status(error), Some(&wrong)).await
+}

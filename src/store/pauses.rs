@@ -1,0 +1,49 @@
+//! [`PausedPhase`]: a foreign phase that an operator has paused, as a row of its table.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::audit::AuditEntry;
+
+/// A foreign phase that an operator has paused: no engine begins it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PausedPhase {
+    pub(crate) definition: String,
+    pub(crate) phase: String,
+    /// The operator's own words.
+    pub(crate) reason: String,
+    pub(crate) paused_by: String,
+    pub(crate) paused_at: DateTime<Utc>,
+    /// `None`: until an operator ends it.
+    pub(crate) ends_at: Option<DateTime<Utc>>,
+    /// What was left of it by the database's clock when it was read.
+    pub(crate) left: Option<Duration>,
+}
+
+/// The columns of a pause, in the order in which each store selects them.
+pub(super) type PauseRow =
+    ((String, String, String, String), (DateTime<Utc>, Option<DateTime<Utc>>, DateTime<Utc>));
+
+pub(super) fn paused_phase(row: PauseRow) -> PausedPhase {
+    let ((definition, phase, reason, paused_by), (paused_at, ends_at, now)) = row;
+    let left = ends_at.map(|ends| (ends - now).to_std().unwrap_or_default());
+    PausedPhase { definition, phase, reason, paused_by, paused_at, ends_at, left }
+}
+
+/// A phase that is to be paused, or is not to be any more, and the audit row of that.
+pub struct PauseAct<'a> {
+    pub(crate) definition: &'a str,
+    pub(crate) phase: &'a str,
+    pub(crate) what: PauseWhat,
+    /// Says who and why, too.
+    pub(crate) audit: &'a AuditEntry,
+}
+
+/// What becomes of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PauseWhat {
+    /// Paused for so long, or until an operator ends it.
+    Begin(Option<Duration>),
+    End,
+}
