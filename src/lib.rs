@@ -134,8 +134,9 @@
 //!
 //! [`Engine::spawn_workers`] runs, on any number of nodes, a [`Completer`] that runs accepted requests
 //! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that asks the `#[reconcile]`
-//! functions about unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], and a
-//! [`Reaper`] that deletes finished keys past their expiry. What hangs for one scope delays no other:
+//! functions about unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], a
+//! [`Reaper`] that deletes finished keys past their expiry, and a runner of what operators have asked for of
+//! [many requests](ops::Ops::start_bulk). What hangs for one scope delays no other:
 //! see [`Completer`](worker::Completer#fairness). [`Engine::status`] tells where a request stands;
 //! [`Engine::resolve`] takes a webhook's or an operator's word. [`Engine::dead_jobs`] lists the staged
 //! jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.

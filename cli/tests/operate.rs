@@ -313,6 +313,22 @@ async fn a_service_is_asked_with_a_token() {
         assert_eq!(run.told(&unpause), (0, "already\n".to_owned()));
         let pause = ["pause", "pilots.call", "noted", "--reason", "r"];
         assert_eq!(run.told(&pause).0, 4, "a local phase is none");
+        let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "the line is mended"];
+        let (code, out, said) = run.with("", &bulk);
+        assert_eq!((code, out.as_str()), (0, ""), "{said}");
+        assert!(said.contains("retry: 1 requests, of which 1 stand") && said.contains("--yes"));
+        assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 1, "a plan starts nothing");
+        let (code, started) = run.told(&[&bulk[..], &["--yes"]].concat());
+        assert_eq!(code, 0, "{started}");
+        let started = started.trim();
+        let (_, told) = run.told(&["bulk", "list"]);
+        assert!(told.contains(started) && told.contains("under way, 0 of 1"), "{told}");
+        let stop = ["bulk", "stop", started, "--reason", "a slip"];
+        assert_eq!(run.told(&stop), (0, "applied\n".to_owned()));
+        let (code, told) = run.told(&["bulk", "show", started]);
+        assert!(code == 0 && told.contains("stopped by ada"), "{told}");
+        assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
+        assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
         // An output keeps its digits on its way, too; it is none of this phase's type.
         let unknown = run.id("unknown");
         let executed = [

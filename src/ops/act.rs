@@ -87,7 +87,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         self.settle_job("job.discard", JobFate::Discard, id, attempts, reason).await
     }
 
-    async fn try_resolve(
+    pub(super) async fn try_resolve(
         &self,
         version: &RowVersion,
         resolution: &Resolution,
@@ -101,7 +101,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         Ok(self.core.take_word(scope, key, resolution, terms).await?)
     }
 
-    async fn try_erase(
+    pub(super) async fn try_erase(
         &self,
         version: &RowVersion,
         entry: &mut AuditEntry,
@@ -160,7 +160,20 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         if is_bad {
             return Err(OpsError::BadReason);
         }
-        let entry = AuditEntry {
+        let entry = self.entry(act, request_id, reason);
+        match self.actor.permissions().contain(needs) {
+            true => Ok(entry),
+            false => Err(self.refused(entry, OpsError::NotAllowed { needs }).await),
+        }
+    }
+
+    pub(super) fn entry(
+        &self,
+        act: &'static str,
+        request_id: Option<Uuid>,
+        reason: &str,
+    ) -> AuditEntry {
+        AuditEntry {
             id: next_id(),
             actor: self.actor.name().to_owned(),
             act,
@@ -170,15 +183,12 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             scope: None,
             request_id,
             job_id: None,
+            bulk_id: None,
             definition: None,
             version: None,
             phase: None,
             before: None,
             after: None,
-        };
-        match self.actor.permissions().contain(needs) {
-            true => Ok(entry),
-            false => Err(self.refused(entry, OpsError::NotAllowed { needs }).await),
         }
     }
 

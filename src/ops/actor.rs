@@ -68,6 +68,11 @@ impl Actor {
         self.limits.allow_all()
     }
 
+    /// Who started a bulk act, on whose behalf a worker does it.
+    pub(super) fn of_bulk(name: String, limits: Limits) -> Self {
+        Self { name, permissions: Permissions::ACT | Permissions::ERASE, limits }
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -117,14 +122,17 @@ impl Permissions {
     pub const AUDIT: Self = Self(16);
     /// To pause foreign phases, which holds back the requests of every scope.
     pub const PAUSE: Self = Self(32);
+    /// To act on many requests at once, besides the permission for the act.
+    pub const BULK: Self = Self(64);
 
-    const NAMED: [(Self, &'static str); 6] = [
+    const NAMED: [(Self, &'static str); 7] = [
         (Self::READ, "read"),
         (Self::REVEAL, "reveal"),
         (Self::ACT, "act"),
         (Self::ERASE, "erase"),
         (Self::AUDIT, "audit"),
         (Self::PAUSE, "pause"),
+        (Self::BULK, "bulk"),
     ];
 
     /// Who looks and does nothing: [`READ`](Self::READ).
@@ -133,17 +141,23 @@ impl Permissions {
         Self::READ
     }
 
-    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT), [`AUDIT`](Self::AUDIT) and
-    /// [`PAUSE`](Self::PAUSE).
+    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT), [`AUDIT`](Self::AUDIT),
+    /// [`PAUSE`](Self::PAUSE) and [`BULK`](Self::BULK).
     #[must_use]
     pub fn responder() -> Self {
-        Self::READ | Self::ACT | Self::AUDIT | Self::PAUSE
+        Self::READ | Self::ACT | Self::AUDIT | Self::PAUSE | Self::BULK
     }
 
     /// Everything.
     #[must_use]
     pub fn admin() -> Self {
         Self::NAMED.iter().fold(Self::NONE, |all, (one, _)| all | *one)
+    }
+
+    /// These and `others`: `|`, in a constant.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
     }
 
     /// Whether all of `others` are among them.
@@ -157,7 +171,7 @@ impl BitOr for Permissions {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.and(other)
     }
 }
 
@@ -189,13 +203,17 @@ mod tests {
             Permissions::ERASE,
             Permissions::AUDIT,
             Permissions::PAUSE,
+            Permissions::BULK,
         ];
         let held = |held: Permissions| all.map(|one| held.contain(one));
-        assert_eq!(held(Permissions::NONE), [false; 6]);
-        assert_eq!(held(Permissions::viewer()), [true, false, false, false, false, false]);
-        assert_eq!(held(Permissions::responder()), [true, false, true, false, true, true]);
-        assert_eq!(held(Permissions::admin()), [true; 6]);
-        assert_eq!(Permissions::responder().to_string(), "read and act and audit and pause");
+        assert_eq!(held(Permissions::NONE), [false; 7]);
+        assert_eq!(held(Permissions::viewer()), [true, false, false, false, false, false, false]);
+        assert_eq!(held(Permissions::responder()), [true, false, true, false, true, true, true]);
+        assert_eq!(held(Permissions::admin()), [true; 7]);
+        assert_eq!(
+            Permissions::responder().to_string(),
+            "read and act and audit and pause and bulk"
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub struct AuditRecord {
     /// Who.
     pub actor: String,
     /// What: `resolve.executed`, `resolve.not_executed`, `resolve.finish`, `retry`, `erase`, `job.retry`,
-    /// `job.discard`, `pause`, `unpause`, or `reveal.` and what was revealed.
+    /// `job.discard`, `pause`,
+    /// `unpause`, `bulk.start`, `bulk.stop`, or `reveal.` and what was revealed.
     pub act: String,
     /// `applied`; `already`, where it was done before; or `refused`.
     pub outcome: String,
@@ -31,6 +32,8 @@ pub struct AuditRecord {
     pub request_id: Option<Uuid>,
     /// Which job.
     pub job_id: Option<Uuid>,
+    /// As part of which bulk act it was done.
+    pub bulk_id: Option<Uuid>,
     /// Name and version of the request's definition.
     pub definition: Option<(String, u32)>,
     /// Definition and phase of a pause, which is of every version.
@@ -54,6 +57,7 @@ impl From<Audited> for AuditRecord {
             scope_hash: row.scope.map(|scope| ShortHash(&scope).to_string()),
             request_id: row.request_id,
             job_id: row.job_id,
+            bulk_id: row.bulk_id,
             definition: row.definition.clone().zip(row.version),
             phase: row.definition.zip(row.phase),
             before: row.before,

@@ -21,6 +21,9 @@ pub enum OpsError {
     /// There is no such job that is a dead letter, or its scope is none that the actor may see.
     #[error("there is no dead job of this id")]
     NoSuchJob,
+    /// There is no such bulk act, or it is none that the actor may see.
+    #[error("there is no such bulk act")]
+    NoSuchBulk,
     /// There is no such foreign phase that this build knows.
     #[error("this build knows no foreign phase of this name in a definition of that name")]
     NoSuchPhase,

@@ -181,6 +181,19 @@ impl Filter {
         self
     }
 
+    /// Whether it asks for anything: a bulk act on all that there is is a slip.
+    pub(super) fn has_condition(&self) -> bool {
+        let Self { states, scope, definition, phase, reason, older_than, waiting_for, .. } = self;
+        let has_text = [scope, phase, reason].iter().any(|text| text.is_some());
+        let has_time = older_than.is_some() || waiting_for.is_some();
+        !states.is_empty() || self.stranded || definition.is_some() || has_text || has_time
+    }
+
+    /// The same from its beginning, in the largest pages.
+    pub(super) fn whole(&self) -> Self {
+        Self { page: Some(MAX_PAGE), after: None, ..self.clone() }
+    }
+
     /// Which indexes have all that is asked for, each walked behind the last.
     fn walks(&self) -> &'static [Walk] {
         use State::{Accepted, BackingOff, DeadLetter, Due, LeaseEnded, Unknown};
@@ -351,6 +364,25 @@ mod tests {
         for bad in ["", "x", &text[1..], &format!("{text}AA"), "~~~~"] {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_filter_that_asks_for_nothing_is_known() {
+        let scope = Scope::new("a").unwrap();
+        let time = Duration::from_secs(1);
+        for filter in [
+            Filter::waiting(),
+            Filter::new().stranded(),
+            Filter::new().scope(&scope),
+            Filter::new().definition("book", None),
+            Filter::new().phase("charged"),
+            Filter::new().reason("x"),
+            Filter::new().older_than(time),
+            Filter::new().waiting_for(time),
+        ] {
+            assert!(filter.has_condition(), "{filter:?}");
+        }
+        assert!(!Filter::new().page(7).has_condition());
     }
 
     #[test]

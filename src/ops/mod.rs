@@ -3,8 +3,10 @@
 mod act;
 mod actor;
 mod audit;
+mod bulk;
 mod error;
 mod filter;
+mod in_bulk;
 mod jobs;
 mod pause;
 mod request;
@@ -18,8 +20,10 @@ use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
+pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Selection};
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
+pub(crate) use self::in_bulk::Turn;
 pub use self::jobs::{JobView, Place};
 pub use self::pause::{ForeignPhase, PauseView};
 pub use self::request::{

@@ -17,6 +17,8 @@ pub struct AuditEntry {
     pub(crate) scope: Option<String>,
     pub(crate) request_id: Option<Uuid>,
     pub(crate) job_id: Option<Uuid>,
+    /// As part of which bulk act.
+    pub(crate) bulk_id: Option<Uuid>,
     pub(crate) definition: Option<String>,
     pub(crate) version: Option<u32>,
     pub(crate) phase: Option<String>,
@@ -28,7 +30,7 @@ pub struct AuditEntry {
 pub(super) type AuditRow = (
     (DateTime<Utc>, Uuid, String, String),
     (String, Option<String>, String),
-    (Option<String>, Option<Uuid>, Option<Uuid>),
+    (Option<String>, Option<Uuid>, Option<Uuid>, Option<Uuid>),
     (Option<String>, Option<i32>, Option<String>, Option<String>, Option<String>),
 );
 
@@ -45,6 +47,7 @@ pub struct Audited {
     pub(crate) scope: Option<String>,
     pub(crate) request_id: Option<Uuid>,
     pub(crate) job_id: Option<Uuid>,
+    pub(crate) bulk_id: Option<Uuid>,
     pub(crate) definition: Option<String>,
     pub(crate) version: Option<u32>,
     pub(crate) phase: Option<String>,
@@ -55,7 +58,7 @@ pub struct Audited {
 pub(super) fn audited(row: AuditRow) -> Audited {
     let ((at, id, actor, act), said, about, what) = row;
     let (outcome, refused_because, reason) = said;
-    let (scope, request_id, job_id) = about;
+    let (scope, request_id, job_id, bulk_id) = about;
     let (definition, version, phase, before, after) = what;
     Audited {
         at,
@@ -68,6 +71,7 @@ pub(super) fn audited(row: AuditRow) -> Audited {
         scope,
         request_id,
         job_id,
+        bulk_id,
         definition,
         version: version.map(i32::cast_unsigned),
         phase,

@@ -4,6 +4,7 @@
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
 pub(crate) mod audit;
+pub(crate) mod bulk;
 mod by_text;
 /// The tests' own server.
 #[cfg(all(test, feature = "postgres"))]

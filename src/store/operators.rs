@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
+use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -380,6 +381,77 @@ pub trait OperatorStore: Store {
     fn set_pause(
         &self,
         act: &PauseAct<'_>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Starts a bulk act and writes the audit row, in one transaction.
+    #[doc(hidden)]
+    fn start_bulk(&self, bulk: &NewBulk<'_>)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Bulk acts, the newest first, from one place on. `by`: of this actor only.
+    #[doc(hidden)]
+    fn bulks(
+        &self,
+        by: Option<&str>,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
+
+    /// One of them.
+    #[doc(hidden)]
+    fn bulk(
+        &self,
+        by: Option<&str>,
+        id: Uuid,
+    ) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
+
+    /// Requests of a bulk act, in order: all, or those whose turn has not come.
+    #[doc(hidden)]
+    fn bulk_items(
+        &self,
+        id: Uuid,
+        all: bool,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<BulkItem>, StoreError>> + Send;
+
+    /// Bulk acts that are not at their end and that no worker is at, the oldest first.
+    #[doc(hidden)]
+    fn open_bulks(
+        &self,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
+
+    /// Acquires the right to do a slice. `false`: another worker was faster, or it is at its end.
+    #[doc(hidden)]
+    fn claim_bulk(
+        &self,
+        claim: &BulkClaim,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Writes what became of a request, and the audit row, if there is one, in one transaction. `false`:
+    /// another worker has the token, or has written it.
+    #[doc(hidden)]
+    fn settle_bulk_item(
+        &self,
+        item: &SettledItem<'_>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Ends a slice, and the bulk act where no request is left.
+    #[doc(hidden)]
+    fn leave_bulk(
+        &self,
+        id: Uuid,
+        token: i64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Ends a bulk act before its end and writes the audit row, in one transaction. `whose`: one of this actor
+    /// only. `false`: it is at its end, or is not there.
+    #[doc(hidden)]
+    fn stop_bulk(
+        &self,
+        id: Uuid,
+        whose: Option<&str>,
+        audit: &AuditEntry,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Writes an audit row by itself: of a refusal, or of a look at values.

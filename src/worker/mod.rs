@@ -3,12 +3,14 @@
 //! * [`Completer`] runs accepted requests and resumes abandoned ones;
 //! * [`Reconciler`] looks into unknown outcomes;
 //! * [`Enqueuer`] delivers staged jobs to a [`JobSink`];
-//! * [`Reaper`] deletes finished keys past their expiry.
+//! * [`Reaper`] deletes finished keys past their expiry;
+//! * [`BulkRunner`] does what operators have asked for of many requests at once.
 //!
 //! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
 mod backlog;
+mod bulk_runner;
 mod claims;
 mod completer;
 mod config;
@@ -38,6 +40,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::sync::watch;
 
+pub use self::bulk_runner::BulkRunner;
 pub use self::completer::{Completer, Sweep};
 pub use self::config::WorkerConfig;
 pub use self::enqueuer::{Delivered, Enqueuer};

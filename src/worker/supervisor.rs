@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
+use super::{BulkRunner, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::setting::SettingError;
@@ -24,7 +24,7 @@ pub struct Workers {
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs completer, reconciler and reaper on this node, and, where `config` has a sink, the
+    /// Runs completer, reconciler, reaper and the runner of bulk acts on this node, and, where `config` has a sink, the
     /// enqueuer. Any number of nodes may do so; one that does makes every node's requests end (G17).
     ///
     /// A worker that panics is started again, after a second and longer each time.
@@ -43,6 +43,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
             supervise("reconciler", &stop, {
                 let (engine, config) = (engine.clone(), config.clone());
                 move |stopped| Reconciler::new(&engine, config.clone()).run(stopped)
+            }),
+            supervise("bulk runner", &stop, {
+                let (engine, config) = (engine.clone(), config.clone());
+                move |stopped| BulkRunner::new(&engine, config.clone()).run(stopped)
             }),
             supervise("reaper", &stop, {
                 let config = config.clone();

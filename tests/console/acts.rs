@@ -9,6 +9,7 @@ use super::desk::{Desk, Page};
 use super::html::Form;
 use crate::support::work::completed;
 use crate::support::*;
+use atomic_phases::worker::BulkRunner;
 
 on_every_store! {
     g1_g2_each_act_is_reviewed_done_and_audited,
@@ -19,6 +20,7 @@ on_every_store! {
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
     a_phase_is_paused_and_its_pause_is_ended,
+    g3_all_that_match_are_retried_as_they_were_planned,
 }
 
 /// The form of the act behind its review, with a reason.
@@ -269,4 +271,53 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
     desk.get("audit").await.is(200).has("unpause").has("the bank is closed").has("charged");
+}
+
+async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    for name in ["one", "two", "three"] {
+        dead_letter(&engine, name).await;
+    }
+    desk.get("requests").await.is(200).has_not("Retry all that match");
+    let list = desk.get("requests?state=dead_letter&reason=asked+for").await.is(200);
+    let choice = list.form("/bulk/plan").with("act", "retry");
+    let review = desk.submit(&choice).await.is(200);
+    review.has("Review: retry 3 requests").has("Each dead letter tries again");
+    let form = review.form("/bulk/act").with("because", "the provider is back");
+    desk.submit(&form.clone().with("because", "")).await.is(422).has("a reason is 1 to 500");
+    assert!(
+        admin(&engine).bulks(None, 10).await.unwrap().rows.is_empty(),
+        "a review changes nothing"
+    );
+    // One more matches by now.
+    dead_letter(&engine, "four").await;
+    let told = desk.submit(&form).await.is(412);
+    told.has("other requests match by now").has("Review: retry 4 requests");
+    let form = told.form("/bulk/act").with("because", "the provider is back");
+    let started = desk.submit(&form).await;
+    desk.follow(&started).await.is(200).has("Started.").has("0 of 4").has("the provider is back");
+    // One of them moves on before its turn.
+    let row = admin(&engine).find(&scope(), &key("two")).await.unwrap();
+    let _ = admin(&engine).retry(row.request_id, &row.version, "by hand").await.unwrap();
+    BulkRunner::new(&engine, crate::support::work::config()).run_once().await.unwrap();
+    let page = desk.follow(&started).await.is(200);
+    page.has("3 of 4 requests").has("Left as it was").has(&row.request_id.to_string());
+    page.has_not("Stop it");
+    assert_eq!(state(&engine, "one").await, State::Due);
+    desk.get("bulk").await.is(200).has("3 of 4").has("ended");
+    desk.get("audit").await.is(200).has("bulk.start").has("in bulk");
+
+    let list = desk.get("requests?state=due").await.is(200);
+    let review = desk.submit(&list.form("/bulk/plan").with("act", "erase")).await.is(200);
+    review.has("4, which do not stand where the act is taken");
+    let form = review.form("/bulk/act").with("because", "a slip");
+    let page = desk.follow(&desk.submit(&form).await).await.is(200);
+    let stop = page.form("/stop");
+    desk.submit(&stop.clone().with("because", "")).await.is(422).has("Not stopped");
+    for said in ["Stopped.", "at its end"] {
+        let done = desk.submit(&stop.clone().with("because", "a slip")).await;
+        desk.follow(&done).await.is(200).has(said);
+    }
+    desk.get("bulk/nonsense").await.is(404).has("No such bulk act");
 }

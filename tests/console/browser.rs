@@ -34,10 +34,18 @@ async fn desk() -> (TestEngine<Sqlite>, Desk) {
 
 /// Every page, one of each kind of request and a review included.
 async fn addresses(engine: &TestEngine<Sqlite>, desk: &Desk) -> Vec<String> {
-    let mut all: Vec<String> =
-        ["overview", "waiting", "requests?state=unknown", "jobs", "pauses", "audit", "nowhere"]
-            .map(|path| desk.url(path).to_string())
-            .to_vec();
+    let mut all: Vec<String> = [
+        "overview",
+        "waiting",
+        "requests?state=unknown",
+        "jobs",
+        "pauses",
+        "bulk",
+        "audit",
+        "nowhere",
+    ]
+    .map(|path| desk.url(path).to_string())
+    .to_vec();
     for name in ["unknown", "dead-letter", "running", "finished", "erased", "backing-off"] {
         let id = id_of(engine, name).await;
         all.push(desk.url(&format!("requests/{id}")).to_string());

@@ -93,6 +93,7 @@ pub fn permissions(names: &str) -> Permissions {
             "erase" => Permissions::ERASE,
             "audit" => Permissions::AUDIT,
             "pause" => Permissions::PAUSE,
+            "bulk" => Permissions::BULK,
             _ => Permissions::NONE,
         }
     })

@@ -43,6 +43,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
     };
     let of = |what: &str| format!("requests/{id}/{what}");
     let job = job.to_string();
+    let dead = ("state", "dead_letter");
     let charged = [("definition", "book"), ("phase", "charged")];
     let (seen, reason) = (("version", version), ("reason", "because"));
     let stale = ("version", "stale");
@@ -107,7 +108,23 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
             "pause",
             404,
         ),
-        post("pauses/act".into(), &[("act", "unpause"), charged[0], charged[1], reason], "pause", 303),
+        get("bulk", "read"),
+        post("bulk/plan".into(), &[("act", "retry"), dead], "read,act,bulk", 200),
+        post("bulk/plan".into(), &[("act", "erase"), dead], "read,erase,bulk", 200),
+        // As many as there are not.
+        post(
+            "bulk/act".into(),
+            &[("act", "retry"), dead, ("planned", "99"), ("because", "r")],
+            "read,act,bulk",
+            412,
+        ),
+        post(format!("bulk/{id}/stop"), &[("because", "r")], "bulk", 404),
+        post(
+            "pauses/act".into(),
+            &[("act", "unpause"), charged[0], charged[1], reason],
+            "pause",
+            303,
+        ),
     ]
 }
 
@@ -145,6 +162,8 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
         "erase",
         "audit",
         "pause",
+        "bulk",
+        "read,act,bulk",
         "reveal,act,erase,audit",
         "read,act,erase,audit",
         "read,reveal,erase,audit",
@@ -158,8 +177,8 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             let page = desk.send(request.header("x-may", may)).await;
             let held = match may {
                 "viewer" => permissions("read"),
-                "responder" => permissions("read,act,audit,pause"),
-                "admin" => permissions("read,reveal,act,erase,audit,pause"),
+                "responder" => permissions("read,act,audit,pause,bulk"),
+                "admin" => permissions("read,reveal,act,erase,audit,pause,bulk"),
                 names => permissions(names),
             };
             let expected = match may {
@@ -184,7 +203,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             checked += 1;
         }
     }
-    assert_eq!(checked, 25 * 16);
+    assert_eq!(checked, 30 * 18);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 
@@ -204,6 +223,8 @@ async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorSto
                 // A pause is of every scope.
                 true => 403,
                 false if is_list => 200,
+                // A filter that finds nothing.
+                false if ["bulk/plan", "bulk/act"].contains(&route.path.as_str()) => 400,
                 false => 404,
             };
             assert_eq!(page.status, expected, "{} {}: {}", route.method, route.path, page.text);
@@ -292,7 +313,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         // Refused as of another site, if it is a form.
         pages.push(desk.send(asked(&desk, route)).await);
     }
-    assert_eq!(pages.len(), 5 + 2 * 25);
+    assert_eq!(pages.len(), 5 + 2 * 30);
     for page in &pages {
         let header =
             |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());

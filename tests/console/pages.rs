@@ -193,7 +193,16 @@ async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + O
     call.await.unwrap();
     let desk = Desk::of(&engine).await;
     let id = admin(&engine).find(&scope, &key("key-canary")).await.unwrap().request_id;
-    for path in ["overview", "waiting", "requests", "jobs", "pauses", "audit", &format!("requests/{id}")] {
+    for path in [
+        "overview",
+        "waiting",
+        "requests",
+        "jobs",
+        "pauses",
+        "bulk",
+        "audit",
+        &format!("requests/{id}"),
+    ] {
         desk.get(path).await.is(200).has_not(canary);
     }
     let find = desk.get("requests").await.form("/find").with("scope", "scope-canary");

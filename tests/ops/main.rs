@@ -8,6 +8,7 @@ mod support;
 mod acts;
 #[cfg(feature = "ops-api")]
 mod api;
+mod bulk;
 mod cast;
 mod list;
 #[cfg(feature = "mysql")]

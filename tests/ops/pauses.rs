@@ -11,7 +11,7 @@ use atomic_phases::{Outcome, Scope};
 use super::cast::*;
 use crate::support::*;
 
-on_both_stores! {
+on_every_store! {
     g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted,
     another_engine_hears_of_a_pause_and_of_its_end,
     a_process_that_starts_while_a_phase_is_paused_does_not_begin_it,

@@ -2,7 +2,9 @@
 //! scopes.
 
 use atomic_phases::engine::{Resolution, Resolved};
-use atomic_phases::ops::{Actor, Filter, OperatorStore, Ops, OpsError, Permissions, Scopes, What};
+use atomic_phases::ops::{
+    Actor, BulkAct, Filter, OperatorStore, Ops, OpsError, Permissions, Scopes, Selection, What,
+};
 use atomic_phases::{Reply, Scope};
 use uuid::Uuid;
 
@@ -16,7 +18,7 @@ on_every_store! {
 }
 
 /// Each door of the layer, and what it needs.
-const DOORS: [(&str, Permissions); 17] = [
+const DOORS: [(&str, Permissions); 22] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
@@ -25,6 +27,9 @@ const DOORS: [(&str, Permissions); 17] = [
     ("dead_jobs", Permissions::READ),
     ("audit", Permissions::AUDIT),
     ("pauses", Permissions::READ),
+    ("plan_bulk", Permissions::READ),
+    ("bulks", Permissions::READ),
+    ("bulk", Permissions::READ),
     ("resolve", Permissions::ACT),
     ("retry", Permissions::ACT),
     ("erase", Permissions::ERASE),
@@ -32,18 +37,22 @@ const DOORS: [(&str, Permissions); 17] = [
     ("discard_job", Permissions::ACT),
     ("pause", Permissions::PAUSE),
     ("unpause", Permissions::PAUSE),
+    ("start_bulk", A_BULK_RETRY),
+    ("stop_bulk", Permissions::BULK),
     ("reveal", Permissions::REVEAL),
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 8;
+const READS: usize = 11;
+
+const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
 async fn open<S: TestDb + OperatorStore>(
     ops: &Ops<S, App>,
     door: &str,
     (request, job): (Uuid, Uuid),
 ) -> Result<(), OpsError> {
-    let version = "seen".into();
+    let (version, one) = ("seen".into(), Selection::Requests(vec![request]));
     match door {
         "list" => ops.list(Filter::new()).await.map(drop),
         "counts" => ops.counts().await.map(drop),
@@ -55,6 +64,12 @@ async fn open<S: TestDb + OperatorStore>(
         "pauses" => ops.pauses().await.map(drop),
         "pause" => ops.pause("book", "charged", None, "reason").await.map(drop),
         "unpause" => ops.unpause("book", "charged", "reason").await.map(drop),
+        "plan_bulk" => ops.plan_bulk(BulkAct::Retry, &one).await.map(drop),
+        // As many as there never were.
+        "start_bulk" => ops.start_bulk(BulkAct::Retry, &one, 99, "reason").await.map(drop),
+        "bulks" => ops.bulks(None, 10).await.map(drop),
+        "bulk" => ops.bulk(request).await.map(drop),
+        "stop_bulk" => ops.stop_bulk(request, "reason").await.map(drop),
         "resolve" => {
             let word = Resolution::finish(Reply::text(200, ""));
             ops.resolve(request, &version, word, "reason").await.map(drop)
@@ -92,6 +107,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
         Permissions::ERASE,
         Permissions::AUDIT,
         Permissions::PAUSE,
+        Permissions::BULK,
     ];
     let mut checked = 0;
     for (index, (door, needs)) in DOORS.into_iter().enumerate() {
@@ -109,14 +125,15 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
                 matches!(&opened, Err(OpsError::NotAllowed { needs: said }) if *said == needs);
             assert_eq!(is_refused, !held.contain(needs), "{door} by {held}: {opened:?}");
             // With the permission it comes as far as the row, which is not as the stale version says.
-            let went_through = matches!(opened, Ok(()) | Err(OpsError::MovedOn));
+            let went_through =
+                matches!(opened, Ok(()) | Err(OpsError::MovedOn | OpsError::NoSuchBulk));
             assert_eq!(went_through, !is_refused, "{door} by {held}: {opened:?}");
             let written = db.number(rows).await - before;
             assert_eq!(written, i64::from(index >= READS), "{door} by {held}");
             checked += 1;
         }
     }
-    assert_eq!(checked, 17 * 11);
+    assert_eq!(checked, 22 * 12);
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",
@@ -139,10 +156,12 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         let ops = engine.ops(Actor::new("eve", Permissions::admin(), scopes.clone()).unwrap());
         for (door, _) in DOORS {
             let opened = open(&ops, door, at).await;
-            let is_empty = ["list", "counts", "dead_jobs", "audit", "pauses"].contains(&door);
+            let is_empty = ["list", "counts", "dead_jobs", "audit", "pauses", "plan_bulk", "bulks"]
+                .contains(&door);
             match opened {
                 Ok(()) => assert!(is_empty, "{door}"),
-                Err(OpsError::NoSuchRequest | OpsError::NoSuchJob) => {}
+                Err(OpsError::NoSuchRequest | OpsError::NoSuchJob | OpsError::NoSuchBulk) => {}
+                Err(OpsError::MovedOn) => assert_eq!(door, "start_bulk"),
                 Err(OpsError::NotEveryScope) => assert!(door.ends_with("pause"), "{door}"),
                 Err(other) => panic!("{door} of {scopes:?}: {other}"),
             }
@@ -153,7 +172,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
     }
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
-    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 9);
+    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 11);
     let inside = Scopes::Prefix("tenant-1".into());
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), inside).unwrap());
     assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 2);

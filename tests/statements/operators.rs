@@ -1,6 +1,7 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
+use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use atomic_phases::{Postgres, Scope};
 
 use crate::recorded::{self, alone};
@@ -10,6 +11,13 @@ use crate::support::*;
 fn sent(with: &str) -> Vec<String> {
     recorded::sent().into_iter().filter(|sql| sql.contains(with)).collect()
 }
+
+/// The plan of a statement, with what it met.
+const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
+    DECLARE line text; plan text := ''; BEGIN \
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true); \
+    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || call LOOP \
+    plan := plan || line || chr(10); END LOOP; RETURN plan; END $$";
 
 /// 100,000 finished rows, of which 12,000 are made to wait and 12,000 others to be due.
 async fn filled() -> Postgres {
@@ -27,14 +35,10 @@ async fn filled() -> Postgres {
          INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, \
          args, staged_at, run_after) SELECT 'tenant-' || n % 100, gen_random_uuid(), 1, gen_random_uuid(), n, \
          'receipt', '', now() - n * interval '1 second', CASE WHEN n % 2 = 0 THEN now() END \
-         FROM generate_series(1, 100000) AS n; ANALYZE; \
-         CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
-         DECLARE line text; plan text := ''; BEGIN \
-         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true); \
-         FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || call LOOP \
-         plan := plan || line || chr(10); END LOOP; RETURN plan; END $$",
+         FROM generate_series(1, 100000) AS n; ANALYZE",
     )
     .await;
+    db.sql(PLAN_OF).await;
     db
 }
 
@@ -159,4 +163,37 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     ops.audit(None, None, 31).await.unwrap();
     let audit = sent("FROM atomic_phases_audit");
     is_bounded(&plan_of(&db, &audit[0]).await, "atomic_phases_audit_pkey");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_acts_are_found_by_their_indexes_at_20_000_of_them() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    db.sql(PLAN_OF).await;
+    db.sql(
+        "INSERT INTO atomic_phases_bulk (id, act, actor, reason, limits, items, started_at, ended_at) \
+         SELECT gen_random_uuid(), 'retry', 'ada', 'r', '{\"only\":null,\"prefix\":\"\"}', 5, t, t \
+         FROM (SELECT now() - n * interval '1 minute' AS t FROM generate_series(1, 20000) AS n) AS rows; \
+         INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen, outcome) \
+         SELECT id, n, gen_random_uuid(), 'seen', 'applied' FROM atomic_phases_bulk, generate_series(0, 4) AS n; \
+         ANALYZE",
+    )
+    .await;
+    let engine = engine(&db, &App::default());
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    sent("");
+    let mut runner = BulkRunner::new(&engine, WorkerConfig::default());
+    assert_eq!(runner.run_once().await.unwrap(), 0);
+    let look = sent("FROM atomic_phases_bulk AS b");
+    assert_eq!(look.len(), 1, "an idle worker sends one statement: {look:?}");
+    is_bounded(&plan_of(&db, &look[0]).await, "atomic_phases_bulk_open");
+    sent("");
+    let bulks = ops.bulks(None, 100).await.unwrap().rows;
+    assert_eq!((bulks.len(), bulks[0].applied), (100, 5));
+    let list = sent("FROM atomic_phases_bulk AS b");
+    is_bounded(&plan_of(&db, &list[0]).await, "atomic_phases_bulk_started");
+    sent("");
+    ops.bulk(bulks[7].id).await.unwrap();
+    let one = sent("FROM atomic_phases_bulk_items WHERE");
+    is_bounded(&plan_of(&db, &one[0]).await, "atomic_phases_bulk_items_pkey");
 }

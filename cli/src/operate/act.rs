@@ -154,7 +154,7 @@ fn each(ids: &Ids, act: impl Fn(&str) -> Result<Value, Failure>) -> Result<End, 
     })
 }
 
-fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
+pub(crate) fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
     if ids.iter().all(|id| id != "-") {
         return Ok(ids.clone());
     }

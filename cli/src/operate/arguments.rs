@@ -165,6 +165,9 @@ pub(crate) enum Commands {
     /// Staged jobs that gave up
     #[command(subcommand)]
     Jobs(Jobs),
+    /// One act on many requests, done by the workers of the service
+    #[command(subcommand)]
+    Bulk(Bulk),
     /// Tell what operators did and were refused, the newest first
     Audit {
         /// Of this request
@@ -186,6 +189,16 @@ pub(crate) enum Commands {
 /// Which requests.
 #[derive(Args)]
 pub(crate) struct Filter {
+    #[command(flatten)]
+    pub(crate) condition: Condition,
+    /// How many at most
+    #[arg(long, default_value_t = 50)]
+    pub(crate) limit: u32,
+}
+
+/// What is asked of them.
+#[derive(Args)]
+pub(crate) struct Condition {
     /// accepted, running, lease_ended, backing_off, due, unknown, dead_letter, finished, erased; several with commas
     #[arg(long, value_name = "STATES")]
     pub(crate) state: Option<String>,
@@ -211,9 +224,6 @@ pub(crate) struct Filter {
     /// Unfinished, and not known to the service that is asked
     #[arg(long)]
     pub(crate) stranded: bool,
-    /// How many at most
-    #[arg(long, default_value_t = 50)]
-    pub(crate) limit: u32,
 }
 
 /// Which ids.
@@ -285,6 +295,46 @@ pub(crate) enum Said {
         #[command(flatten)]
         because: Because,
     },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Bulk {
+    /// Let all dead letters of a filter, or of ids, try again
+    Retry(BulkOf),
+    /// Erase all settled requests of a filter, or of ids
+    Erase(BulkOf),
+    /// List bulk acts, the newest first
+    List {
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// Tell how far one came, and each request that it left as it was; exits with 8 if there is one
+    Show {
+        /// Its id
+        id: String,
+    },
+    /// Stop one: what was done stays done
+    Stop {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        because: Because,
+    },
+}
+
+/// Which requests, and why. Without --yes it only says how many they are.
+#[derive(Args)]
+pub(crate) struct BulkOf {
+    /// Ids instead of a filter, or `-`: they are read from the standard input, one a line
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filter: Condition,
+    /// Why; it is kept in the audit. 1 to 500 characters
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) because: String,
+    /// Start it
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Subcommand)]

@@ -36,7 +36,7 @@ impl End {
     pub(crate) fn of_problem(code: &str) -> Self {
         match code {
             "unauthenticated" | "not_allowed" | "cross_origin" => Self::NotAllowed,
-            "no_such_request" | "no_such_job" | "no_such_phase" => Self::NoSuch,
+            "no_such_request" | "no_such_job" | "no_such_phase" | "no_such_bulk" => Self::NoSuch,
             "moved_on" | "refused" | "unreadable" => Self::Refused,
             "in_use" => Self::Later,
             "malformed" | "invalid" => Self::Usage,

@@ -8,6 +8,7 @@
 mod act;
 mod arguments;
 mod ask;
+mod bulk;
 mod database;
 mod end;
 mod read;
@@ -72,6 +73,7 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
         Commands::Unpause { definition, phase, because } => {
             act::unpause(&api, (definition, phase), because)
         }
+        Commands::Bulk(command) => bulk::run(&api, command, *format),
         Commands::Jobs(command) => act::jobs(&api, command, *format),
         Commands::Completions { .. } | Commands::Man | Commands::Migrate(_) => Ok(End::Fine),
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use serde_json::{Map, Value, json};
 
-use crate::arguments::{Because, Filter, Format, What};
+use crate::arguments::{Because, Condition, Filter, Format, What};
 use crate::ask::Api;
 use crate::end::{End, Failure};
 use crate::table::{Column, print, table, text, time};
@@ -81,8 +81,8 @@ pub(crate) fn status(api: &Api, format: Format) -> Result<End, Failure> {
     Ok(if found { End::Found } else { End::Fine })
 }
 
-/// Pages of requests, until there are as many as were asked for.
-pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
+/// A filter, as the API takes it.
+pub(crate) fn conditions(api: &Api, filter: &Condition) -> Result<Map<String, Value>, Failure> {
     let mut body = Map::new();
     let mut wants = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -101,6 +101,12 @@ pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Fa
     if filter.stranded && !api.has_code() {
         return Err(Failure::usage("which requests are stranded only a service knows: ask --url"));
     }
+    Ok(body)
+}
+
+/// Pages of requests, until there are as many as were asked for.
+pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
+    let mut body = conditions(api, &filter.condition)?;
     let mut rows = Vec::new();
     let mut looked_to = Value::Null;
     let more = loop {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::asked::{
-    Ago, Asked, Audited, Because, Listed, Looked, Paused, Sought, Told, Unpaused, Wanted,
+    Ago, Asked, Audited, Because, Bulk, Listed, Looked, Paused, Sought, Told, Unpaused, Wanted,
 };
 use super::problem::{Kind, Problem};
 use super::{OPENAPI, Route, views};
@@ -115,6 +115,31 @@ pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
         Route::Unpause => {
             let Unpaused { definition, phase, reason } = asked.body()?;
             done(ops.unpause(&definition, &phase, &reason).await?)
+        }
+        Route::PlanBulk => {
+            let asked: Bulk = asked.body()?;
+            let act = asked.act()?;
+            views::plan(&ops.plan_bulk(act, &asked.selection()?).await?)
+        }
+        Route::StartBulk => {
+            let asked: Bulk = asked.body()?;
+            let (Some(planned), Some(reason)) = (asked.planned, asked.reason.clone()) else {
+                let detail = "Say how many requests were `planned`, and a `reason`.";
+                return Err(Problem::new(Kind::Invalid, detail));
+            };
+            let act = asked.act()?;
+            let id = ops.start_bulk(act, &asked.selection()?, planned, &reason).await?;
+            json!({ "id": id.to_string() })
+        }
+        Route::Bulks => {
+            let Listed { limit, cursor } = asked.query()?;
+            let before = cursor.map(|cursor| cursor.parse()).transpose()?;
+            views::page(&ops.bulks(before, limit.unwrap_or(PAGE)).await?, views::bulk)
+        }
+        Route::Bulk => views::bulk_details(&ops.bulk(asked.id(Kind::NoSuchBulk)?).await?),
+        Route::StopBulk => {
+            let Because { reason } = asked.body()?;
+            done(ops.stop_bulk(asked.id(Kind::NoSuchBulk)?, &reason).await?)
         }
         Route::Audit => {
             let Audited { request, limit, cursor } = asked.query()?;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::problem::{Kind, Problem};
 use crate::engine::Resolution;
 use crate::key::Scope;
-use crate::ops::{Filter, State};
+use crate::ops::{BulkAct, Filter, Selection, State};
 use crate::phase::Reply;
 
 /// A request of an operator who was let in.
@@ -122,6 +122,38 @@ impl Wanted {
             Some(cursor) => filter.after(cursor.parse()?),
             None => filter,
         })
+    }
+}
+
+/// Which requests a bulk act is about.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bulk {
+    act: String,
+    filter: Option<Wanted>,
+    requests: Option<Vec<Uid>>,
+    /// How many they are, as the plan told it; of a start, with its reason.
+    pub(super) planned: Option<u32>,
+    pub(super) reason: Option<String>,
+}
+
+impl Bulk {
+    pub(super) fn act(&self) -> Result<BulkAct, Problem> {
+        BulkAct::named(&self.act).ok_or_else(|| {
+            let known = BulkAct::ALL.map(BulkAct::as_str).join(", ");
+            Problem::new(Kind::Invalid, format!("What can be done in bulk is {known}."))
+        })
+    }
+
+    pub(super) fn selection(self) -> Result<Selection, Problem> {
+        match (self.filter, self.requests) {
+            (Some(filter), None) if filter.limit.is_some() || filter.cursor.is_some() => Err(
+                Problem::new(Kind::Invalid, "A bulk act is about a whole list, not a page of it."),
+            ),
+            (Some(filter), None) => Ok(Selection::Filter(filter.filter()?)),
+            (None, Some(ids)) => Ok(Selection::Requests(ids.into_iter().map(|id| id.0).collect())),
+            _ => Err(Problem::new(Kind::Invalid, "Say `filter` or `requests`.")),
+        }
     }
 }
 

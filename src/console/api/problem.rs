@@ -31,6 +31,7 @@ pub(crate) enum Kind {
     NoSuchRequest,
     NoSuchJob,
     NoSuchPhase,
+    NoSuchBulk,
     MovedOn,
     InUse,
     Refused,
@@ -50,7 +51,7 @@ pub(crate) struct Facts {
 impl Kind {
     /// In the order of the checks.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::CrossOrigin,
         Self::Unauthenticated,
         Self::NoSuchRoute,
@@ -65,6 +66,7 @@ impl Kind {
         Self::NoSuchRequest,
         Self::NoSuchJob,
         Self::NoSuchPhase,
+        Self::NoSuchBulk,
         Self::MovedOn,
         Self::InUse,
         Self::Refused,
@@ -88,6 +90,7 @@ impl Kind {
             Self::NoSuchRequest => (404, "no_such_request", "There is no such request"),
             Self::NoSuchJob => (404, "no_such_job", "There is no such job"),
             Self::NoSuchPhase => (404, "no_such_phase", "There is no such phase"),
+            Self::NoSuchBulk => (404, "no_such_bulk", "There is no such bulk act"),
             Self::MovedOn => (412, "moved_on", "It has moved on since it was looked at"),
             Self::InUse => (409, "in_use", "The request is in use"),
             Self::Refused => (409, "refused", "The act was refused"),
@@ -121,6 +124,7 @@ impl Kind {
             | Self::Invalid
             | Self::NotAllowed
             | Self::NoSuchPhase
+            | Self::NoSuchBulk
             | Self::InUse
             | Self::Refused
             | Self::Unreadable => "",
@@ -189,6 +193,7 @@ impl From<OpsError> for Problem {
             OpsError::NoSuchRequest => Kind::NoSuchRequest,
             OpsError::NoSuchJob => Kind::NoSuchJob,
             OpsError::NoSuchPhase => Kind::NoSuchPhase,
+            OpsError::NoSuchBulk => Kind::NoSuchBulk,
             OpsError::MovedOn => Kind::MovedOn,
             OpsError::BadReason | OpsError::BadFilter(_) | OpsError::BadCursor => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })

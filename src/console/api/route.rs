@@ -21,12 +21,17 @@ pub(crate) enum Route {
     Pauses,
     Pause,
     Unpause,
+    PlanBulk,
+    StartBulk,
+    Bulks,
+    Bulk,
+    StopBulk,
     Audit,
     Description,
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Overview,
         Self::List,
         Self::Search,
@@ -44,6 +49,11 @@ impl Route {
         Self::Pauses,
         Self::Pause,
         Self::Unpause,
+        Self::PlanBulk,
+        Self::StartBulk,
+        Self::Bulks,
+        Self::Bulk,
+        Self::StopBulk,
         Self::Audit,
         Self::Description,
     ];
@@ -67,6 +77,11 @@ impl Route {
             Self::Pauses => "/pauses",
             Self::Pause => "/pauses/begin",
             Self::Unpause => "/pauses/end",
+            Self::PlanBulk => "/bulk/plan",
+            Self::StartBulk => "/bulk/start",
+            Self::Bulks => "/bulk",
+            Self::Bulk => "/bulk/{id}",
+            Self::StopBulk => "/bulk/{id}/stop",
             Self::Audit => "/audit",
             Self::Description => "/openapi.json",
         }
@@ -74,7 +89,7 @@ impl Route {
 
     /// Whether it is asked for by POST: because it acts, or because what it takes belongs into no URL.
     pub(crate) fn is_post(self) -> bool {
-        self.acts() || matches!(self, Self::Search | Self::Find)
+        self.acts() || matches!(self, Self::Search | Self::Find | Self::PlanBulk)
     }
 
     /// Whether it writes: a request, a job, or, of a look at a value, the audit.
@@ -87,7 +102,9 @@ impl Route {
             | Self::RetryJob
             | Self::DiscardJob
             | Self::Pause
-            | Self::Unpause => true,
+            | Self::Unpause
+            | Self::StartBulk
+            | Self::StopBulk => true,
             Self::Overview
             | Self::List
             | Self::Search
@@ -97,6 +114,9 @@ impl Route {
             | Self::Jobs
             | Self::Job
             | Self::Pauses
+            | Self::PlanBulk
+            | Self::Bulks
+            | Self::Bulk
             | Self::Audit
             | Self::Description => false,
         }

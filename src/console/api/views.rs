@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::http::reply_as_json;
 use crate::ops::{
-    AuditRecord, Count, Counts, Details, Event, Happened, JobView, Page, PauseView, PhaseView,
-    Revealed, Summary, Why,
+    AuditRecord, BulkDetails, BulkPlan, BulkView, Count, Counts, Details, Event, Happened, JobView,
+    Page, PauseView, PhaseView, Revealed, Summary, Why,
 };
 
 fn time(time: DateTime<Utc>) -> String {
@@ -122,6 +122,42 @@ pub(super) fn pause(pause: &PauseView) -> Value {
     })
 }
 
+pub(super) fn plan(plan: &BulkPlan) -> Value {
+    let sample: Vec<Value> = plan.sample.iter().map(summary).collect();
+    json!({ "count": plan.count, "fitting": plan.fitting, "sample": sample })
+}
+
+pub(super) fn bulk(bulk: &BulkView) -> Value {
+    json!({
+        "id": bulk.id.to_string(),
+        "act": bulk.act,
+        "actor": bulk.actor,
+        "reason": bulk.reason,
+        "count": bulk.count,
+        "settled": bulk.settled,
+        "applied": bulk.applied,
+        "started_at": time(bulk.started_at),
+        "ended_at": some_time(bulk.ended_at),
+        "stopped_by": bulk.stopped_by,
+    })
+}
+
+pub(super) fn bulk_details(BulkDetails { bulk: of, refusals, .. }: &BulkDetails) -> Value {
+    let refusals: Vec<Value> = refusals
+        .iter()
+        .map(|refusal| {
+            json!({
+                "request": refusal.request_id.to_string(),
+                "outcome": refusal.outcome,
+                "because": refusal.because,
+            })
+        })
+        .collect();
+    let mut told = bulk(of);
+    told["refusals"] = refusals.into();
+    told
+}
+
 pub(super) fn act(record: &AuditRecord) -> Value {
     let (definition, version) = record.definition.clone().unzip();
     let phase = record.phase.clone();
@@ -137,6 +173,7 @@ pub(super) fn act(record: &AuditRecord) -> Value {
         "scope_hash": record.scope_hash,
         "request": record.request_id.map(|id| id.to_string()),
         "job": record.job_id.map(|id| id.to_string()),
+        "bulk": record.bulk_id.map(|id| id.to_string()),
         "definition": definition,
         "definition_version": version,
         "phase": phase.map(|(_, phase)| phase),

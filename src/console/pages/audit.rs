@@ -81,11 +81,19 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
                     }
                     code { (short(*id)) }
                 }
+                @if let Some(id) = row.bulk_id {
+                    " " a href=(frame.to(format_args!("bulk/{id}"))) { "in bulk" }
+                }
                 @if let Some(job) = row.job_id { " job " code { (short(job)) } }
             },
             (None, _) if row.phase.is_some() => html! {
                 @if let Some((name, phase)) = &row.phase {
                     span.definition { (said(name)) } " " code { (said(phase)) }
+                }
+            },
+            (None, _) if row.bulk_id.is_some() => html! {
+                @if let Some(id) = row.bulk_id {
+                    a href=(frame.to(format_args!("bulk/{id}"))) { "bulk act " code { (short(id)) } }
                 }
             },
             (None, _) => html! { span.quiet { "–" } },

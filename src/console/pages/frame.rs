@@ -20,16 +20,18 @@ pub(super) enum Section {
     Requests,
     Jobs,
     Pauses,
+    Bulk,
     Audit,
     None,
 }
 
-const SECTIONS: [(Section, &str, &str, Permissions); 6] = [
+const SECTIONS: [(Section, &str, &str, Permissions); 7] = [
     (Section::Overview, "overview", "Overview", Permissions::READ),
     (Section::Waiting, "waiting", "Waiting", Permissions::READ),
     (Section::Requests, "requests", "Requests", Permissions::READ),
     (Section::Jobs, "jobs", "Jobs", Permissions::READ),
     (Section::Pauses, "pauses", "Pauses", Permissions::READ),
+    (Section::Bulk, "bulk", "Bulk", Permissions::READ),
     (Section::Audit, "audit", "Audit", Permissions::AUDIT),
 ];
 

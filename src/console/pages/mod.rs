@@ -6,6 +6,8 @@
 mod acts;
 mod assets;
 mod audit;
+mod bulk;
+mod bulk_act;
 mod chart;
 mod fields;
 mod frame;
@@ -137,6 +139,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
             .route("/pauses", get(pauses::page::<S, A>))
             .route("/pauses/plan", back().post(pauses::plan::<S, A>))
             .route("/pauses/act", back().post(pauses::act::<S, A>))
+            .route("/bulk", get(bulk::page::<S, A>))
+            .route("/bulk/plan", back().post(bulk_act::plan::<S, A>))
+            .route("/bulk/act", back().post(bulk_act::act::<S, A>))
+            .route("/bulk/{id}", get(bulk::one::<S, A>))
+            .route("/bulk/{id}/stop", back().post(bulk_act::stop::<S, A>))
             .route("/audit", get(audit::page::<S, A>))
             .route("/assets/{version}/{file}", get(assets::file))
             .fallback(guard::nowhere::<S, A>)

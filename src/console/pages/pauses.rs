@@ -60,8 +60,9 @@ async fn rows<S: OperatorStore, A: Send + Sync + 'static>(
     ops: &Ops<S, A>,
 ) -> Result<Vec<Row>, OpsError> {
     let paused = ops.pauses().await?;
-    let is_of =
-        |pause: &PauseView, of: &ForeignPhase| (&pause.definition, &pause.phase) == (&of.definition, &of.phase);
+    let is_of = |pause: &PauseView, of: &ForeignPhase| {
+        (&pause.definition, &pause.phase) == (&of.definition, &of.phase)
+    };
     let mut others = ops.foreign_phases()?;
     others.retain(|phase| !paused.iter().any(|pause| is_of(pause, phase)));
     let paused = paused.into_iter().map(|pause| Row {

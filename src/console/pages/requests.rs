@@ -9,7 +9,7 @@ use super::fields::{Fields, duration};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::name_of;
-use super::{list, trouble};
+use super::{bulk, list, trouble};
 use crate::key::{IdempotencyKey, Scope};
 use crate::ops::{Cursor, Filter, OperatorStore, OpsError, Page, State, Summary};
 
@@ -106,7 +106,7 @@ pub(super) fn next_link(frame: &Frame, page: &str, query: &Fields, cursor: &Curs
     }
 }
 
-fn filter(query: &Fields) -> Result<Filter, OpsError> {
+pub(super) fn filter(query: &Fields) -> Result<Filter, OpsError> {
     let mut states = Vec::new();
     for name in query.all("state").filter(|name| !name.is_empty()) {
         let state = State::ALL.into_iter().find(|state| state.as_str() == name);
@@ -218,6 +218,7 @@ fn found(frame: &Frame, query: &Fields, page: &Page<Summary>) -> Markup {
             } @else {
                 (list::requests(frame, &page.rows))
                 (list::more(page, |cursor| next_link(frame, "requests", query, cursor)))
+                (bulk::choice(frame, query))
             }
         }
     }

@@ -15,9 +15,10 @@ use crate::ops::OpsError;
 pub(super) fn status(error: &OpsError) -> StatusCode {
     match error {
         OpsError::NotAllowed { .. } | OpsError::NotEveryScope => StatusCode::FORBIDDEN,
-        OpsError::NoSuchRequest | OpsError::NoSuchJob | OpsError::NoSuchPhase => {
-            StatusCode::NOT_FOUND
-        }
+        OpsError::NoSuchRequest
+        | OpsError::NoSuchJob
+        | OpsError::NoSuchPhase
+        | OpsError::NoSuchBulk => StatusCode::NOT_FOUND,
         OpsError::MovedOn => StatusCode::PRECONDITION_FAILED,
         OpsError::BadFilter(_) | OpsError::BadCursor => StatusCode::BAD_REQUEST,
         OpsError::BadReason => StatusCode::UNPROCESSABLE_ENTITY,
@@ -47,6 +48,13 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
                 p { a href=(frame.to("jobs")) { "Back to the jobs" } }
             };
             ("No such job", text)
+        }
+        OpsError::NoSuchBulk => {
+            let text = html! {
+                p { "There is no bulk act of this id, or it is none that you may see." }
+                p { a href=(frame.to("bulk")) { "Back to the bulk acts" } }
+            };
+            ("No such bulk act", text)
         }
         OpsError::Unavailable(_) => return unanswered(frame, true),
         error => ("Not done", html! { p { (visible(&error.to_string())) } }),

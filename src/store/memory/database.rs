@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::record::{AuditRecord, JobRecord, KeyRecord, PauseRecord, Place, Record};
+use super::record::{AuditRecord, BulkRecord, JobRecord, KeyRecord, PauseRecord, Place, Record};
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
 ///
@@ -385,6 +385,8 @@ struct Dump {
     audit: Vec<AuditRecord>,
     #[serde(default)]
     pauses: Vec<PauseRecord>,
+    #[serde(default)]
+    bulks: Vec<BulkRecord>,
 }
 
 fn dump_of(state: &State) -> Value {
@@ -395,6 +397,7 @@ fn dump_of(state: &State) -> Value {
             (Some(Record::Job(job)), _) => dump.jobs.push(job),
             (Some(Record::Audit(audit)), _) => dump.audit.push(audit),
             (Some(Record::Pause(pause)), _) => dump.pauses.push(pause),
+            (Some(Record::Bulk(bulk)), _) => dump.bulks.push(bulk),
             (Some(Record::Row(value)), Place::Row(table, id)) => {
                 dump.rows.push((table.clone(), id.clone(), value));
             }
@@ -405,14 +408,15 @@ fn dump_of(state: &State) -> Value {
 }
 
 fn records(dump: Value) -> Result<BTreeMap<Place, Record>, serde_json::Error> {
-    let Dump { keys, jobs, rows, audit, pauses } = serde_json::from_value(dump)?;
+    let Dump { keys, jobs, rows, audit, pauses, bulks } = serde_json::from_value(dump)?;
     let keys = keys.into_iter().map(|key| (key.place(), Record::Key(key)));
     let jobs = jobs.into_iter().map(|job| (job.place(), Record::Job(job)));
     let rows =
         rows.into_iter().map(|(table, id, value)| (Place::Row(table, id), Record::Row(value)));
     let audit = audit.into_iter().map(|audit| (audit.place(), Record::Audit(audit)));
     let pauses = pauses.into_iter().map(|pause| (pause.place(), Record::Pause(pause)));
-    Ok(keys.chain(jobs).chain(rows).chain(audit).chain(pauses).collect())
+    let bulks = bulks.into_iter().map(|bulk| (bulk.place(), Record::Bulk(bulk)));
+    Ok(keys.chain(jobs).chain(rows).chain(audit).chain(pauses).chain(bulks).collect())
 }
 
 fn same(a: &Record, b: &Record) -> bool {
@@ -422,6 +426,7 @@ fn same(a: &Record, b: &Record) -> bool {
         (Record::Row(a), Record::Row(b)) => a == b,
         (Record::Audit(a), Record::Audit(b)) => a == b,
         (Record::Pause(a), Record::Pause(b)) => a == b,
+        (Record::Bulk(a), Record::Bulk(b)) => a == b,
         _ => false,
     }
 }

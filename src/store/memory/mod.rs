@@ -17,6 +17,7 @@ mod differential;
 mod link;
 mod network;
 mod ops;
+mod ops_bulk;
 mod record;
 mod session;
 mod statements;

@@ -5,12 +5,14 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::record::{AuditRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
+use super::ops_bulk::{BulkChange, row};
+use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
 use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys, revived};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
+use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
@@ -108,6 +110,7 @@ fn audited(row: &AuditRecord) -> Audited {
         scope: row.scope.clone(),
         request_id: row.request_id.as_ref().map(|id| id.uuid()),
         job_id: row.job_id.as_ref().map(|id| id.uuid()),
+        bulk_id: row.bulk_id.as_ref().map(|id| id.uuid()),
         definition: row.definition.clone(),
         version: row.definition_version.map(i32::cast_unsigned),
         phase: row.phase.clone(),
@@ -359,6 +362,127 @@ impl OperatorStore for Memory {
         let written =
             self.ask("set a pause", move |session| set_pause(session, place, pause, audit).boxed());
         written.await
+    }
+
+    async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
+        self.insert_bulk(bulk).await
+    }
+
+    async fn bulks(
+        &self,
+        by: Option<&str>,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let bulks = self.read_bulks().await?;
+        let is_asked_for = |bulk: &&BulkRow| {
+            by.is_none_or(|by| by == bulk.actor) && (bulk.started_at, bulk.id) < before
+        };
+        let rows: Vec<BulkRow> = bulks.iter().rev().map(row).collect();
+        Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
+    }
+
+    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+        let bulks = self.read_bulks().await?;
+        let mut rows = bulks.iter().map(row);
+        Ok(rows.find(|bulk| bulk.id == id && by.is_none_or(|by| by == bulk.actor)))
+    }
+
+    async fn bulk_items(
+        &self,
+        id: Uuid,
+        all: bool,
+        limit: u32,
+    ) -> Result<Vec<BulkItem>, StoreError> {
+        let bulks = self.read_bulks().await?;
+        let bulk = bulks.into_iter().find(|bulk| bulk.id.uuid() == id);
+        let items = (0..).zip(bulk.into_iter().flat_map(|bulk| bulk.items));
+        let wanted = items.filter(|(_, item)| all || item.outcome.is_none());
+        let told = wanted.map(|(position, item)| BulkItem {
+            position,
+            request_id: item.request_id.uuid(),
+            seen: item.seen,
+            outcome: item.outcome,
+            because: item.because,
+        });
+        Ok(told.take(limit as usize).collect())
+    }
+
+    async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
+        let (bulks, now) = (self.read_bulks().await?, self.database().now());
+        let open = bulks.iter().filter(|bulk| {
+            bulk.ended_at.is_none() && bulk.locked_until.is_none_or(|until| until.0 <= now)
+        });
+        Ok(open.take(limit as usize).map(row).collect())
+    }
+
+    async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
+        let BulkClaim { id, token, lease } = *claim;
+        let change = BulkChange {
+            id,
+            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
+            change: Box::new(move |bulk, now| {
+                bulk.lease_token += 1;
+                bulk.locked_until = Some(Time(now + lease));
+            }),
+            audit: None,
+        };
+        self.change_bulk(change).await
+    }
+
+    async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
+        let (token, position) = (item.token, item.position as usize);
+        let (outcome, because) = (item.outcome.to_owned(), item.because.map(str::to_owned));
+        let change = BulkChange {
+            id: item.bulk_id,
+            matches: Box::new(move |bulk| {
+                let is_open = |item: &ItemRecord| item.outcome.is_none();
+                bulk.lease_token == token && bulk.items.get(position).is_some_and(is_open)
+            }),
+            change: Box::new(move |bulk, _| {
+                if let Some(item) = bulk.items.get_mut(position) {
+                    (item.outcome, item.because) = (Some(outcome), because);
+                }
+            }),
+            audit: item.audit.map(AuditRecord::of),
+        };
+        self.change_bulk(change).await
+    }
+
+    async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
+        let change = BulkChange {
+            id,
+            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
+            change: Box::new(|bulk, now| {
+                bulk.locked_until = None;
+                let is_over = bulk.items.iter().all(|item| item.outcome.is_some());
+                bulk.ended_at = is_over.then(|| Time(whole_millis(now)));
+            }),
+            audit: None,
+        };
+        self.change_bulk(change).await.map(drop)
+    }
+
+    async fn stop_bulk(
+        &self,
+        id: Uuid,
+        whose: Option<&str>,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let (whose, by) = (whose.map(str::to_owned), audit.actor.clone());
+        let change = BulkChange {
+            id,
+            matches: Box::new(move |bulk| {
+                let is_theirs = whose.as_ref().is_none_or(|whose| *whose == bulk.actor);
+                is_theirs && bulk.ended_at.is_none()
+            }),
+            change: Box::new(move |bulk, now| {
+                bulk.ended_at = Some(Time(whole_millis(now)));
+                bulk.stopped_by = Some(by);
+            }),
+            audit: Some(AuditRecord::of(audit)),
+        };
+        self.change_bulk(change).await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -18,6 +18,7 @@ pub(super) enum Place {
     Audit(DateTime<Utc>, Uuid),
     /// Definition and phase.
     Pause(String, String),
+    Bulk(Uuid),
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +29,7 @@ pub(super) enum Record {
     Row(Value),
     Audit(AuditRecord),
     Pause(PauseRecord),
+    Bulk(BulkRecord),
 }
 
 /// A row of the key table, as the migrations of the other stores have it.
@@ -94,6 +96,8 @@ pub(super) struct AuditRecord {
     pub(super) scope: Option<String>,
     pub(super) request_id: Option<Bytes>,
     pub(super) job_id: Option<Bytes>,
+    #[serde(default)]
+    pub(super) bulk_id: Option<Bytes>,
     pub(super) definition: Option<String>,
     pub(super) definition_version: Option<i32>,
     #[serde(default)]
@@ -111,6 +115,31 @@ pub(super) struct PauseRecord {
     pub(super) paused_by: String,
     pub(super) paused_at: Time,
     pub(super) ends_at: Option<Time>,
+}
+
+/// A row of the table of bulk acts, with those of its requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct BulkRecord {
+    pub(super) id: Bytes,
+    pub(super) act: String,
+    pub(super) actor: String,
+    pub(super) reason: String,
+    pub(super) limits: String,
+    pub(super) started_at: Time,
+    pub(super) ended_at: Option<Time>,
+    pub(super) stopped_by: Option<String>,
+    pub(super) lease_token: i64,
+    pub(super) locked_until: Option<Time>,
+    pub(super) items: Vec<ItemRecord>,
+}
+
+/// A request of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ItemRecord {
+    pub(super) request_id: Bytes,
+    pub(super) seen: String,
+    pub(super) outcome: Option<String>,
+    pub(super) because: Option<String>,
 }
 
 /// A time of the database's clock. Written out in milliseconds, as SQLite keeps it.
@@ -247,6 +276,7 @@ impl AuditRecord {
             scope: entry.scope.clone(),
             request_id: entry.request_id.map(Bytes::from),
             job_id: entry.job_id.map(Bytes::from),
+            bulk_id: entry.bulk_id.map(Bytes::from),
             definition: entry.definition.clone(),
             definition_version: entry.version.map(u32::cast_signed),
             phase: entry.phase.clone(),
@@ -266,7 +296,20 @@ impl PauseRecord {
     }
 }
 
+impl BulkRecord {
+    pub(super) fn place(&self) -> Place {
+        Place::Bulk(self.id.uuid())
+    }
+}
+
 impl Record {
+    pub(super) fn bulk(&self) -> Option<&BulkRecord> {
+        match self {
+            Self::Bulk(bulk) => Some(bulk),
+            _ => None,
+        }
+    }
+
     pub(super) fn pause(&self) -> Option<&PauseRecord> {
         match self {
             Self::Pause(pause) => Some(pause),

@@ -9,7 +9,9 @@ use diesel::result::DatabaseErrorKind;
 use uuid::Uuid;
 
 use super::database::error;
-use super::record::{AuditRecord, Bytes, JobRecord, KeyRecord, PauseRecord, Place, Record, Time};
+use super::record::{
+    AuditRecord, BulkRecord, Bytes, JobRecord, KeyRecord, PauseRecord, Place, Record, Time,
+};
 use super::session::Session;
 use crate::phase::StagedJob;
 use crate::store::row::{millis, whole_millis};
@@ -376,6 +378,41 @@ impl Session {
         let to = Place::Row(String::new(), String::new());
         let seen = self.statement()?.see_all(from..to);
         Ok(seen.iter().filter_map(|(_, record)| record.job()).cloned().collect())
+    }
+
+    /// All rows of the table of bulk acts.
+    pub(super) fn read_bulks(&mut self) -> QueryResult<Vec<BulkRecord>> {
+        let (from, to) = (Place::Bulk(Uuid::nil()), Place::Bulk(Uuid::max()));
+        let seen = self.statement()?.see_all(from..to);
+        Ok(seen.iter().filter_map(|(_, record)| record.bulk()).cloned().collect())
+    }
+
+    /// Writes a new row of it, in the open transaction, at its time.
+    pub(super) async fn insert_bulk(&mut self, bulk: BulkRecord) -> QueryResult<()> {
+        self.statement()?;
+        let bulk = BulkRecord { started_at: Time(whole_millis(self.now())), ..bulk };
+        let place = bulk.place();
+        self.locked(&place).await?.write(place, Some(Record::Bulk(bulk)));
+        Ok(())
+    }
+
+    /// `UPDATE` of one of them. `false`: no row matches.
+    pub(super) async fn update_bulk(
+        &mut self,
+        id: Uuid,
+        matches: impl Fn(&BulkRecord) -> bool + Send + Sync,
+        change: impl FnOnce(&mut BulkRecord, DateTime<Utc>) + Send,
+    ) -> QueryResult<bool> {
+        let matches = |record: &Record, _| record.bulk().is_some_and(&matches);
+        let change = |record, now| match record {
+            Record::Bulk(mut bulk) => {
+                change(&mut bulk, now);
+                Some(Record::Bulk(bulk))
+            }
+            other => Some(other),
+        };
+        let updated = self.update(&Place::Bulk(id), Wait::ForTheLock, matches, change).await?;
+        Ok(updated.is_some())
     }
 
     /// `UPDATE … WHERE …` of one row: what the statement sees is judged first, then the newest version

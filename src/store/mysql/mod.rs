@@ -16,6 +16,7 @@ mod error;
 mod job_statements;
 mod literal;
 mod ops;
+mod ops_bulk;
 mod ops_statements;
 mod pool;
 mod rows;

@@ -7,12 +7,16 @@ use uuid::Uuid;
 
 use super::Mysql;
 use super::literal::Bound;
+use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
 use super::store::ask;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::bulk::{
+    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -188,6 +192,116 @@ impl OperatorStore for Mysql {
                 self.together(DOING, &end, &[&|| Bound::of(&audit)]).await
             }
         }
+    }
+
+    async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
+        let id = || bulk.id.as_bytes().to_vec();
+        let start = bulk_sql::StartBulk {
+            id: id(),
+            act: bulk.act.to_owned(),
+            actor: bulk.audit.actor.clone(),
+            reason: bulk.audit.reason.clone(),
+            limits: limits_text(bulk.limits),
+            items: bulk.items.len() as i64,
+        };
+        let pairs: Vec<(String, &str)> =
+            bulk.items.iter().map(|(id, seen)| (id.simple().to_string(), &**seen)).collect();
+        // Texts have a JSON form.
+        let requests = serde_json::to_string(&pairs).unwrap_or_default();
+        let items = || Bound::of(&bulk_sql::AddItems { id: id(), requests: requests.clone() });
+        let audit = || Bound::of(&ops::InsertAudit::of(bulk.audit));
+        self.together("start a bulk act", &start, &[&items, &audit]).await.map(drop)
+    }
+
+    async fn bulks(
+        &self,
+        by: Option<&str>,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
+        let by = by.map(str::to_owned);
+        let rows = ask!(self.operators, "list bulk acts", |conn| {
+            bulk_sql::Bulks { by, started_at, id, limit: limit.into() }
+                .load::<bulk_sql::BulkMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+        let rows = ask!(self.operators, "find a bulk act", |conn| {
+            bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() }
+                .load::<bulk_sql::BulkMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
+    }
+
+    async fn bulk_items(
+        &self,
+        id: Uuid,
+        all: bool,
+        limit: u32,
+    ) -> Result<Vec<BulkItem>, StoreError> {
+        let rows = ask!(self.operators, "read a bulk act", |conn| {
+            bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
+                .load::<bulk_sql::ItemMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
+    }
+
+    async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
+        let rows = ask!(self.pool, "look for bulk acts", |conn| {
+            bulk_sql::OpenBulks { limit: limit.into() }.load::<bulk_sql::BulkMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
+        let BulkClaim { id, token, lease } = *claim;
+        let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
+        let claimed = ask!(self.pool, "claim a bulk act", |conn| {
+            bulk_sql::ClaimBulk { token, lease_ms, id, again: token }.execute(conn)
+        })?;
+        Ok(claimed == 1)
+    }
+
+    async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
+        const DOING: &str = "settle a part of a bulk act";
+        let id = item.bulk_id.as_bytes().to_vec();
+        let settle = bulk_sql::SettleItem {
+            outcome: item.outcome.to_owned(),
+            because: item.because.map(str::to_owned),
+            id: id.clone(),
+            position: item.position.into(),
+            of: id,
+            token: item.token,
+        };
+        match item.audit {
+            None => self.together(DOING, &settle, &[]).await,
+            Some(entry) => {
+                let audit = || Bound::of(&ops::InsertAudit::of(entry));
+                self.together(DOING, &settle, &[&audit]).await
+            }
+        }
+    }
+
+    async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
+        let left = ask!(self.pool, "leave a bulk act", |conn| {
+            bulk_sql::LeaveBulk { id: id.as_bytes().to_vec(), token }.execute(conn)
+        });
+        left.map(drop)
+    }
+
+    async fn stop_bulk(
+        &self,
+        id: Uuid,
+        whose: Option<&str>,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
+        let stop = bulk_sql::StopBulk { by, id, whose: whose.map(str::to_owned) };
+        let audit = || Bound::of(&ops::InsertAudit::of(audit));
+        self.together("stop a bulk act", &stop, &[&audit]).await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -370,13 +370,14 @@ statement! {
     {
         id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
         reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
-        job_id: Option<Vec<u8>>, definition: Option<String>, version: Option<i64>,
+        job_id: Option<Vec<u8>>, bulk_id: Option<Vec<u8>>, definition: Option<String>,
+        version: Option<i64>,
         phase: Option<String>, before: Option<String>, after: Option<String>,
     },
     "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, definition, definition_version, phase, status_before, status_after) VALUES (", [NOW], ", ", id,
+     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after) VALUES (", [NOW], ", ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
-    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
+    request_id, ", ", job_id, ", ", bulk_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
     after, ")"
 }
 
@@ -393,6 +394,7 @@ impl InsertAudit {
             scope: entry.scope.clone(),
             request_id: bytes(entry.request_id),
             job_id: bytes(entry.job_id),
+            bulk_id: bytes(entry.bulk_id),
             definition: entry.definition.clone(),
             version: entry.version.map(|version| version.cast_signed().into()),
             phase: entry.phase.clone(),
@@ -440,26 +442,26 @@ statement! {
 type AuditSql = (
     (BigInt, Binary, Text, Text),
     (Text, Nullable<Text>, Text),
-    (Nullable<Text>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Text>, Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
 );
 
 pub(super) type AuditMy = (
     (i64, Vec<u8>, String, String),
     (String, Option<String>, String),
-    (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<String>, Option<i64>, Option<String>, Option<String>, Option<String>),
 );
 
 pub(super) fn audit(row: AuditMy) -> Option<AuditRow> {
-    let ((at, id, actor, act), said, (scope, request_id, job_id), what) = row;
+    let ((at, id, actor, act), said, (scope, request_id, job_id, bulk_id), what) = row;
     let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
     let (definition, version, phase, before, after) = what;
     let version = version.and_then(|version| i32::try_from(version).ok());
     Some((
         (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
         said,
-        (scope, uuid(request_id), uuid(job_id)),
+        (scope, uuid(request_id), uuid(job_id), uuid(bulk_id)),
         (definition, version, phase, before, after),
     ))
 }
@@ -495,8 +497,8 @@ statement! {
     /// What was done, the newest first. What has no scope is for those who may see all.
     Audit for Db as varying, rows AuditSql,
     { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
-    "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, definition, \
-     definition_version, phase, status_before, status_after FROM (SELECT *", {from},
+    "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, bulk_id, \
+     definition, definition_version, phase, status_before, status_after FROM (SELECT *", {from},
     " LIMIT 10000) AS looked WHERE (", only,
     " IS NULL OR FIND_IN_SET(HEX(coalesce(scope, '')), ", only,
     ") > 0) AND LEFT(coalesce(scope, ''), LENGTH(", prefix, ")) = ", prefix,

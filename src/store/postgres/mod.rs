@@ -9,6 +9,7 @@ mod error;
 mod group;
 mod group_statements;
 mod ops;
+mod ops_bulk;
 mod ops_statements;
 #[cfg(test)]
 mod own_transaction;

@@ -12,13 +12,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::connection::Lent;
+use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
-use super::{LOCKED_WAIT, Postgres, answered, ask_within, sql};
+use super::{LOCKED_WAIT, Postgres, answered, ask, ask_again, ask_within, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditRow, Audited, audited};
+use crate::store::bulk::{
+    BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
+    bulk_row,
+};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
@@ -290,6 +295,106 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             }
         };
         Ok(written? == 1)
+    }
+
+    async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
+        let start = bulk_sql::StartBulk::new(bulk);
+        let started =
+            ask_within!(LOCKED_WAIT, self, "start a bulk act", |conn| start.execute(&mut conn));
+        started.map(drop)
+    }
+
+    async fn bulks(
+        &self,
+        by: Option<&str>,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let limit = limit.into();
+        let rows = search!(self, "list bulk acts", |conn| {
+            bulk_sql::Bulks { by, started_at, id, limit }.load::<BulkColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(bulk_row).collect())
+    }
+
+    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+        let rows = search!(self, "find a bulk act", |conn| {
+            bulk_sql::Bulk { by, id }.load::<BulkColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().next().map(bulk_row))
+    }
+
+    async fn bulk_items(
+        &self,
+        id: Uuid,
+        all: bool,
+        limit: u32,
+    ) -> Result<Vec<BulkItem>, StoreError> {
+        let limit = limit.into();
+        let rows = search!(self, "read a bulk act", |conn| {
+            bulk_sql::BulkItems { id, all, limit }.load::<ItemColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(bulk_item).collect())
+    }
+
+    async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
+        let limit = limit.into();
+        let rows = ask_again!(self, "look for bulk acts", |conn| {
+            bulk_sql::OpenBulks { limit }.load::<BulkColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(bulk_row).collect())
+    }
+
+    async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
+        let BulkClaim { id, token, lease } = *claim;
+        let claim = bulk_sql::ClaimBulk { token, lease_ms: millis(lease), id, again: token };
+        let claimed =
+            ask_within!(LOCKED_WAIT, self, "claim a bulk act", |conn| claim.execute(&mut conn))?;
+        Ok(claimed == 1)
+    }
+
+    async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
+        let settle = bulk_sql::SettleItem {
+            outcome: item.outcome,
+            because: item.because,
+            id: item.bulk_id,
+            position: item.position.cast_signed(),
+            of: item.bulk_id,
+            token: item.token,
+        };
+        let settled = match item.audit {
+            None => ask_within!(LOCKED_WAIT, self, "settle a part of a bulk act", |conn| {
+                settle.execute(&mut conn)
+            }),
+            Some(entry) => {
+                let audit = ops::InsertAudit::of(entry);
+                let settle = bulk_sql::SettleAudited { settle, audit };
+                ask_within!(LOCKED_WAIT, self, "settle a part of a bulk act", |conn| {
+                    settle.execute(&mut conn)
+                })
+            }
+        };
+        Ok(settled? == 1)
+    }
+
+    async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
+        let left = ask_within!(LOCKED_WAIT, self, "leave a bulk act", |conn| {
+            bulk_sql::LeaveBulk { id, token }.execute(&mut conn)
+        });
+        left.map(drop)
+    }
+
+    async fn stop_bulk(
+        &self,
+        id: Uuid,
+        whose: Option<&str>,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let by = &*audit.actor;
+        let stop = bulk_sql::StopBulk { by, id, whose, audit: ops::InsertAudit::of(audit) };
+        let stopped =
+            ask_within!(LOCKED_WAIT, self, "stop a bulk act", |conn| stop.execute(&mut conn))?;
+        Ok(stopped == 1)
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

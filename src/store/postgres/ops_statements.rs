@@ -272,13 +272,15 @@ statement! {
     {
         id: Uuid, actor: &'a str, act: &'a str, outcome: &'a str, refused_because: Option<&'a str>,
         reason: &'a str, scope: Option<&'a str>, request_id: Option<Uuid>, job_id: Option<Uuid>,
+        bulk_id: Option<Uuid>,
         definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
         before: Option<&'a str>, after: Option<&'a str>,
     },
     "INSERT INTO atomic_phases_audit (id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, definition, definition_version, phase, status_before, status_after) SELECT ", id,
+     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after) SELECT ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
-    request_id, ", ", job_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ", after
+    request_id, ", ", job_id, ", ", bulk_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
+    after
 }
 
 impl<'a> InsertAudit<'a> {
@@ -293,6 +295,7 @@ impl<'a> InsertAudit<'a> {
             scope: entry.scope.as_deref(),
             request_id: entry.request_id,
             job_id: entry.job_id,
+            bulk_id: entry.bulk_id,
             definition: entry.definition.as_deref(),
             version: entry.version.map(u32::cast_signed),
             phase: entry.phase.as_deref(),
@@ -416,13 +419,13 @@ impl<'a> AllowedAudit<'a> {
 
 /// The columns of an audit row.
 const AUDIT: &str = "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, \
-    job_id, definition, definition_version, phase, status_before, status_after FROM (SELECT * \
+    job_id, bulk_id, definition, definition_version, phase, status_before, status_after FROM (SELECT * \
     FROM atomic_phases_audit WHERE ";
 
 type AuditSql = (
     (Timestamptz, SqlUuid, Text, Text),
     (Text, Nullable<Text>, Text),
-    (Nullable<Text>, Nullable<SqlUuid>, Nullable<SqlUuid>),
+    (Nullable<Text>, Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<SqlUuid>),
     (Nullable<Text>, Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
 );
 

@@ -8,6 +8,7 @@
 
 mod group;
 mod ops;
+mod ops_bulk;
 mod ops_statements;
 mod reader;
 mod statements;

@@ -8,11 +8,15 @@ use diesel::connection::SimpleConnection;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
+use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::{Sqlite, sql, thread_gone};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::bulk::{
+    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -249,6 +253,127 @@ impl OperatorStore for Sqlite {
             })
         });
         written.await
+    }
+
+    async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
+        let id = bulk.id.as_bytes().to_vec();
+        let start = bulk_sql::StartBulk {
+            id: id.clone(),
+            act: bulk.act.to_owned(),
+            actor: bulk.audit.actor.clone(),
+            reason: bulk.audit.reason.clone(),
+            limits: limits_text(bulk.limits),
+            items: bulk.items.len() as i64,
+        };
+        let (items, audit) = (bulk.items.to_vec(), ops::InsertAudit::of(bulk.audit));
+        let started = self.run("start a bulk act", move |conn| {
+            conn.immediate_transaction(|conn| {
+                start.execute(conn)?;
+                for (position, (request_id, seen)) in (0..).zip(items) {
+                    let (id, request_id) = (id.clone(), request_id.as_bytes().to_vec());
+                    bulk_sql::AddItem { id, position, request_id, seen }.execute(conn)?;
+                }
+                audit.execute(conn)
+            })
+        });
+        started.await.map(drop)
+    }
+
+    async fn bulks(
+        &self,
+        by: Option<&str>,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
+        let by = by.map(str::to_owned);
+        let bulks = bulk_sql::Bulks { by, started_at, id, limit: limit.into() };
+        let load = move |conn: &mut SqliteConnection| bulks.load::<bulk_sql::BulkLite>(conn);
+        let rows = self.search("list bulk acts", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+        let bulk = bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() };
+        let load = move |conn: &mut SqliteConnection| bulk.load::<bulk_sql::BulkLite>(conn);
+        let rows = self.search("find a bulk act", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
+    }
+
+    async fn bulk_items(
+        &self,
+        id: Uuid,
+        all: bool,
+        limit: u32,
+    ) -> Result<Vec<BulkItem>, StoreError> {
+        let items = bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() };
+        let load = move |conn: &mut SqliteConnection| items.load::<bulk_sql::ItemLite>(conn);
+        let rows = self.search("read a bulk act", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
+    }
+
+    async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
+        let open = bulk_sql::OpenBulks { limit: limit.into() };
+        let load = move |conn: &mut SqliteConnection| open.load::<bulk_sql::BulkLite>(conn);
+        let rows = self.search("look for bulk acts", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
+        let BulkClaim { id, token, lease } = *claim;
+        let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
+        let claim = bulk_sql::ClaimBulk { token, lease_ms, id, again: token };
+        let claimed = self.run("claim a bulk act", move |conn| claim.execute(conn)).await?;
+        Ok(claimed == 1)
+    }
+
+    async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
+        let id = item.bulk_id.as_bytes().to_vec();
+        let settle = bulk_sql::SettleItem {
+            outcome: item.outcome.to_owned(),
+            because: item.because.map(str::to_owned),
+            id: id.clone(),
+            position: item.position.into(),
+            of: id,
+            token: item.token,
+        };
+        let audit = item.audit.map(ops::InsertAudit::of);
+        let settled = self.run("settle a part of a bulk act", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let is_settled = settle.execute(conn)? == 1;
+                if let Some(audit) = audit.filter(|_| is_settled) {
+                    audit.execute(conn)?;
+                }
+                Ok(is_settled)
+            })
+        });
+        settled.await
+    }
+
+    async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
+        let leave = bulk_sql::LeaveBulk { id: id.as_bytes().to_vec(), token };
+        self.run("leave a bulk act", move |conn| leave.execute(conn)).await.map(drop)
+    }
+
+    async fn stop_bulk(
+        &self,
+        id: Uuid,
+        whose: Option<&str>,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
+        let stop = bulk_sql::StopBulk { by, id, whose: whose.map(str::to_owned) };
+        let audit = ops::InsertAudit::of(audit);
+        let stopped = self.run("stop a bulk act", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let is_stopped = stop.execute(conn)? == 1;
+                if is_stopped {
+                    audit.execute(conn)?;
+                }
+                Ok(is_stopped)
+            })
+        });
+        stopped.await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use atomic_phases::ops::OperatorStore;
+use atomic_phases::worker::BulkRunner;
 use serde_json::json;
 
 use super::described::fits;
 use super::*;
 use crate::cast::*;
-use crate::support::work::completed;
+use crate::support::work::{completed, config};
 
 on_every_store! {
     g1_g2_each_word_is_taken_once_and_the_request_goes_on,
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
     a_foreign_phase_is_paused_and_goes_on,
+    a_bulk_act_is_planned_started_followed_and_stopped,
     a_client_that_hangs_up_leaves_no_act_half_done,
 }
 
@@ -189,6 +191,57 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     ] {
         post(&routes, "/pauses/begin", None, body).await.is(status, code);
     }
+}
+
+async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    finish(&engine, "finished").await;
+    let id = id_of(&engine, "finished").await;
+    let filter = json!({ "act": "retry", "filter": { "state": ["dead_letter"] } });
+    let plan = post(&routes, "/bulk/plan", None, filter).await.ok();
+    fits("Plan", &plan);
+    assert_eq!((&plan["count"], &plan["fitting"]), (&json!(1), &json!(1)));
+    let ids = json!([id_of(&engine, "k").await.to_string(), id.to_string()]);
+    let start = json!({ "act": "retry", "requests": ids, "planned": 2, "reason": "provider back" });
+    let started = post(&routes, "/bulk/start", None, start.clone()).await.ok();
+    fits("Started", &started);
+    let uri = format!("/bulk/{}", started["id"].as_str().unwrap());
+    assert_eq!(get(&routes, &uri).await.ok()["settled"], 0);
+    BulkRunner::new(&engine, config()).run_once().await.unwrap();
+    let told = get(&routes, &uri).await.ok();
+    fits("BulkDetails", &told);
+    assert_eq!((&told["count"], &told["applied"]), (&json!(2), &json!(1)));
+    assert_eq!(told["refusals"][0]["request"], json!(id.to_string()));
+    let bulks = get(&routes, "/bulk").await.ok();
+    fits("Bulks", &bulks);
+    assert_eq!(bulks["rows"].as_array().unwrap().len(), 1);
+    let stopped = post(&routes, &format!("{uri}/stop"), None, json!({ "reason": "r" })).await.ok();
+    fits("Done", &stopped);
+    assert_eq!(stopped["outcome"], "already");
+    let acts = get(&routes, "/audit").await.ok();
+    fits("Acts", &acts);
+    assert_eq!(acts["rows"][1]["bulk"], started["id"]);
+    for (change, status, code) in [
+        (json!({ "planned": 3 }), 412, "moved_on"),
+        (json!({ "planned": null }), 422, "invalid"),
+        (json!({ "reason": null }), 422, "invalid"),
+        (json!({ "reason": "" }), 422, "invalid"),
+        (json!({ "act": "resolve" }), 422, "invalid"),
+        (json!({ "requests": null }), 422, "invalid"),
+        (json!({ "filter": {} }), 422, "invalid"),
+        (json!({ "requests": null, "filter": {} }), 422, "invalid"),
+        (json!({ "requests": null, "filter": { "states": ["due"] } }), 400, "malformed"),
+        (json!({ "requests": null, "filter": { "state": ["due"], "limit": 5 } }), 422, "invalid"),
+    ] {
+        let mut body = start.clone();
+        for (name, value) in change.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        post(&routes, "/bulk/start", None, body).await.is(status, code);
+    }
+    get(&routes, "/bulk/x").await.is(404, "no_such_bulk");
 }
 
 /// The future of the answer is dropped as soon as it was polled; the act is done all the same.

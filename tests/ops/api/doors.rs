@@ -132,6 +132,8 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
         "/jobs/x/discard".to_owned(),
         "/pauses/begin".to_owned(),
         "/pauses/end".to_owned(),
+        "/bulk/start".to_owned(),
+        "/bulk/x/stop".to_owned(),
     ];
     let browser = |uri: &str, lines: &[(&str, &str)]| {
         let mut post = Request::builder().method("POST").uri(uri);

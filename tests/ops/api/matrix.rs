@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use atomic_phases::Scope;
 use atomic_phases::ops::OperatorStore;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
 use crate::cast::*;
@@ -13,13 +14,14 @@ on_every_store! {
     g16_each_route_needs_its_permission_and_shows_its_scopes_only,
 }
 
-const NAMED: [(Permissions, &str); 6] = [
+const NAMED: [(Permissions, &str); 7] = [
     (Permissions::READ, "read"),
     (Permissions::REVEAL, "reveal"),
     (Permissions::ACT, "act"),
     (Permissions::ERASE, "erase"),
     (Permissions::AUDIT, "audit"),
     (Permissions::PAUSE, "pause"),
+    (Permissions::BULK, "bulk"),
 ];
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
@@ -32,6 +34,11 @@ fn body(path: &str) -> Value {
         "values" => json!({ "what": "parameters", "reason": "r" }),
         "resolve" => json!({ "word": "finish", "reply": { "status": 200 }, "reason": "r" }),
         "begin" | "end" => json!({ "definition": "book", "phase": "charged", "reason": "r" }),
+        "plan" => json!({ "act": "retry", "requests": [Uuid::nil().to_string()] }),
+        // Another number than there are.
+        "start" => {
+            json!({ "act": "retry", "requests": [Uuid::nil().to_string()], "planned": 2, "reason": "r" })
+        }
         _ => json!({ "reason": "r" }),
     }
 }
@@ -99,16 +106,22 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
                     let asked =
                         request(method, &uri, body.as_ref()).header("if-match", "\"stale\"");
                     let told = send(&routes, Some(caller), asked, body.as_ref()).await;
-                    let needed = needs.map(|needs| NAMED.iter().find(|(_, name)| name == needs));
+                    let needed = needs.map(|needs| {
+                        let one = |name| NAMED.iter().find(|(_, other)| *other == name).unwrap().0;
+                        needs.split(',').map(one).fold(Permissions::NONE, |sum, one| sum | one)
+                    });
                     let is_one = path.contains("{id}") || path.ends_with("/find");
                     let expected = match needed {
                         None => 405,
-                        Some(Some((needed, _))) if !held.contain(*needed) => 403,
+                        Some(needed) if !held.contain(needed) => 403,
+                        _ if path.starts_with("/bulk/{id}") => 404,
                         // What holds back everybody's requests is for those who see everybody's.
                         _ if path.starts_with("/pauses/") && *scopes != Scopes::All => 403,
                         _ if is_one && !is_inside => 404,
                         // It came as far as the row, which is not as the stale version says.
-                        _ if ["resolve", "retry", "erase", "discard"].contains(&last) => 412,
+                        _ if ["resolve", "retry", "erase", "discard", "start"].contains(&last) => {
+                            412
+                        }
                         _ => 200,
                     };
                     assert_eq!(
@@ -124,7 +137,7 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
             }
         }
     }
-    assert_eq!(checked, 19 * 6 * 16 * 6);
+    assert_eq!(checked, 24 * 6 * 18 * 6);
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
     assert_eq!(app.provider.effects(), 2, "nobody made a call");
 }

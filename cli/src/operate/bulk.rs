@@ -1,0 +1,103 @@
+//! Bulk acts: planned, started, followed, stopped. The workers of the service do them.
+
+use serde_json::{Value, json};
+
+use crate::act::read_ids;
+use crate::arguments::{Bulk, BulkOf, Format, Ids};
+use crate::ask::Api;
+use crate::end::{End, Failure};
+use crate::read::{conditions, segment};
+use crate::table::{Column, print, text, time};
+
+const BULKS: [Column; 8] = [
+    ("BULK", |row| text(&row["id"])),
+    ("ACT", |row| text(&row["act"])),
+    ("REQUESTS", |row| text(&row["count"])),
+    ("DONE", |row| text(&row["applied"])),
+    ("LEFT AS IT WAS", left_as_it_was),
+    ("STARTED", |row| time(&row["started_at"])),
+    ("STATE", state),
+    ("BY", |row| text(&row["actor"])),
+];
+
+const REFUSALS: [Column; 3] = [
+    ("REQUEST", |row| text(&row["request"])),
+    ("OUTCOME", |row| text(&row["outcome"])),
+    ("BECAUSE", |row| text(&row["because"])),
+];
+
+fn left_as_it_was(row: &Value) -> String {
+    let number = |name: &str| row[name].as_u64().unwrap_or_default();
+    number("settled").saturating_sub(number("applied")).to_string()
+}
+
+fn state(row: &Value) -> String {
+    let progress = || format!("under way, {} of {}", text(&row["settled"]), text(&row["count"]));
+    match (row["ended_at"].is_null(), row["stopped_by"].is_null()) {
+        (true, _) => progress(),
+        (false, true) => "ended".to_owned(),
+        (false, false) => format!("stopped by {}", text(&row["stopped_by"])),
+    }
+}
+
+pub(crate) fn run(api: &Api, command: &Bulk, format: Format) -> Result<End, Failure> {
+    match command {
+        Bulk::Retry(of) => start(api, "retry", of),
+        Bulk::Erase(of) => start(api, "erase", of),
+        Bulk::List { limit } => {
+            let mut page = api.get(&format!("/bulk?limit={limit}"))?.json;
+            if let Value::Array(rows) = page["rows"].take() {
+                print(&rows, &BULKS, format);
+            }
+            Ok(End::Fine)
+        }
+        Bulk::Show { id } => show(api, id, format),
+        Bulk::Stop { id, because } => {
+            let body = json!({ "reason": because.reason }).to_string();
+            let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None)?.json;
+            println!("{}", told["outcome"].as_str().unwrap_or("done"));
+            Ok(End::Fine)
+        }
+    }
+}
+
+fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let told = api.get(&format!("/bulk/{}", segment(id)))?.json;
+    let refusals = told["refusals"].as_array().cloned().unwrap_or_default();
+    match format {
+        Format::Json => println!("{told:#}"),
+        Format::Jsonl => print(&refusals, &REFUSALS, format),
+        Format::Ids => refusals.iter().for_each(|row| println!("{}", text(&row["request"]))),
+        Format::Table => {
+            print(&[told], &BULKS, format);
+            if !refusals.is_empty() {
+                print(&refusals, &REFUSALS, format);
+            }
+        }
+    }
+    Ok(if refusals.is_empty() { End::Fine } else { End::Partly })
+}
+
+/// Plans it; and starts it, as it was planned, where that is said.
+fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
+    let filter = conditions(api, &of.filter)?;
+    let mut body = json!({ "act": act });
+    match (of.ids.is_empty(), filter.is_empty()) {
+        (true, false) => body["filter"] = filter.into(),
+        (false, true) => body["requests"] = read_ids(&Ids { ids: of.ids.clone() })?.into(),
+        (true, true) => return Err(Failure::usage("say which requests: a condition, or ids")),
+        (false, false) => return Err(Failure::usage("a condition or ids: not both")),
+    }
+    let plan = api.post("/bulk/plan", &body.to_string(), None)?.json;
+    let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
+    eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
+    if !of.yes {
+        eprintln!("nothing was done: say --yes to start it");
+        return Ok(End::Fine);
+    }
+    body["planned"] = plan["count"].clone();
+    body["reason"] = of.because.clone().into();
+    let told = api.post("/bulk/start", &body.to_string(), None)?.json;
+    println!("{}", text(&told["id"]));
+    Ok(End::Fine)
+}

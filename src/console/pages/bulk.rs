@@ -1,0 +1,182 @@
+//! Bulk acts: how far each came, and what it left as it was.
+
+use axum::extract::Path;
+use axum::response::Response;
+use maud::{Markup, html};
+use uuid::Uuid;
+
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::guard::Asked;
+use super::look::{facts, relative, said, short, table};
+use super::trouble;
+use crate::ops::{BulkDetails, BulkView, OperatorStore, OpsError, Permissions};
+
+const PAGE: u32 = 20;
+
+/// What a filter is made of, on its way through the forms.
+pub(super) const FILTER: [&str; 8] =
+    ["state", "stranded", "definition", "version", "phase", "reason", "older", "waiting"];
+
+pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+) -> Response {
+    asked.frame.answer(Section::Bulk, "Bulk acts", body(&asked).await)
+}
+
+async fn body<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+) -> Result<Markup, OpsError> {
+    let Asked { ops, frame, query } = asked;
+    let before = match query.text("before") {
+        "" => None,
+        text => Some(text.parse()?),
+    };
+    let page = ops.bulks(before, PAGE).await?;
+    Ok(html! {
+        h1 { "Bulk acts" }
+        p.lead {
+            "One act on many requests: chosen on the page of requests by a filter, done by the workers one request at \
+             a time."
+        }
+        section #bulk data-live="5" aria-label="Bulk acts" {
+            @if page.rows.is_empty() && page.next.is_none() {
+                p.empty { "No bulk act." }
+            } @else {
+                (bulks(frame, &page.rows))
+                @if let Some(next) = page.next {
+                    p.more { a.button rel="next" href=(frame.to(format_args!("bulk?before={next}"))) { "Older" } }
+                }
+            }
+        }
+    })
+}
+
+fn bulks(frame: &Frame, rows: &[BulkView]) -> Markup {
+    let cells = rows.iter().map(|bulk| {
+        vec![
+            html! {
+                a href=(frame.to(format_args!("bulk/{}", bulk.id))) { (said(&bulk.act)) " " code { (short(bulk.id)) } }
+            },
+            state(bulk),
+            html! { (bulk.applied) " of " (bulk.count) },
+            html! { (bulk.settled - bulk.applied) },
+            html! { (said(&bulk.actor)) " " (relative(bulk.started_at)) },
+            html! { span.reason { (said(&bulk.reason)) } },
+        ]
+    });
+    let head = ["Act", "State", "Done", "Left as it was", "By", "Reason"];
+    table("Bulk acts, the newest first", &head, cells)
+}
+
+fn state(bulk: &BulkView) -> Markup {
+    match (&bulk.ended_at, &bulk.stopped_by) {
+        (None, _) => {
+            html! { span.chip.running { "under way" } " " (bulk.settled) " of " (bulk.count) }
+        }
+        (Some(at), None) => html! { span.chip.finished { "ended" } " " (relative(*at)) },
+        (Some(at), Some(by)) => {
+            html! { span.chip.dead_letter { "stopped" } " by " (said(by)) " " (relative(*at)) }
+        }
+    }
+}
+
+pub(super) async fn one<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    Path(id): Path<String>,
+) -> Response {
+    let Asked { ops, frame, query } = &asked;
+    let Ok(id) = Uuid::parse_str(&id) else {
+        return trouble::page(frame, &OpsError::NoSuchBulk);
+    };
+    let body = ops.bulk(id).await.map(|details| shown(frame, query, &details, None));
+    frame.answer(Section::Bulk, "Bulk act", body)
+}
+
+/// The page of one, with what is wrong with an act.
+pub(super) fn shown(
+    frame: &Frame,
+    query: &Fields,
+    details: &BulkDetails,
+    wrong: Option<&str>,
+) -> Markup {
+    let bulk = &details.bulk;
+    let notice = match query.text("said") {
+        "started" => Some("Started. The workers do it, one request at a time."),
+        "stopped" => Some("Stopped. What was done stays done."),
+        "already" => Some("It was at its end."),
+        _ => None,
+    };
+    html! {
+        @if let Some(notice) = notice { p.notice role="status" { (notice) } }
+        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
+        h1 { "Bulk act: " (said(&bulk.act)) }
+        p.id { code { (bulk.id) } }
+        section #progress data-live="2" aria-label="Progress" {
+            (facts(vec![
+                ("State", Some(state(bulk))),
+                ("Done", Some(html! { (bulk.applied) " of " (bulk.count) " requests" })),
+                ("Left as it was", Some(html! { (bulk.settled - bulk.applied) })),
+                ("By", Some(html! { (said(&bulk.actor)) " " (relative(bulk.started_at)) })),
+                ("Reason", Some(html! { span.reason { (said(&bulk.reason)) } })),
+            ]))
+            @if !details.refusals.is_empty() {
+                h2 { "Left as it was" }
+                (refusals(frame, details))
+            }
+        }
+        @if bulk.ended_at.is_none() && frame.may(Permissions::BULK) {
+            form.act method="post" action=(frame.to(format_args!("bulk/{}/stop", bulk.id))) {
+                div.field.wide {
+                    label for="because" { "Why stop it" }
+                    input #because name="because" required maxlength="500" autocomplete="off";
+                }
+                p { button { "Stop it" } }
+            }
+        }
+    }
+}
+
+fn refusals(frame: &Frame, details: &BulkDetails) -> Markup {
+    let cells = details.refusals.iter().map(|refusal| {
+        vec![
+            html! {
+                a.request href=(frame.to(format_args!("requests/{}", refusal.request_id))) {
+                    code { (short(refusal.request_id)) }
+                }
+            },
+            said(&refusal.outcome),
+            match &refusal.because {
+                Some(because) => html! { span.reason { (said(because)) } },
+                None => html! { span.quiet { "it was so before" } },
+            },
+        ]
+    });
+    table("Requests that were left as they were", &["Request", "Outcome", "Why"], cells)
+}
+
+/// Under a list of a filter: an act on all that the filter finds.
+pub(super) fn choice(frame: &Frame, query: &Fields) -> Markup {
+    let is_asked = FILTER.iter().any(|name| !query.text(name).is_empty());
+    if !is_asked || !frame.may(Permissions::BULK) {
+        return html! {};
+    }
+    html! {
+        form.row method="post" action=(frame.to("bulk/plan")) aria-label="All that match" {
+            (carried(query))
+            @if frame.may(Permissions::ACT) { button name="act" value="retry" { "Retry all that match…" } }
+            @if frame.may(Permissions::ERASE) { button name="act" value="erase" { "Erase all that match…" } }
+        }
+    }
+}
+
+/// The filter as hidden fields.
+pub(super) fn carried(fields: &Fields) -> Markup {
+    html! {
+        @for name in FILTER {
+            @for value in fields.all(name).filter(|value| !value.is_empty()) {
+                input type="hidden" name=(name) value=(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A bulk act from its plan to its start, and its stop.
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use maud::html;
+use uuid::Uuid;
+
+use super::bulk::{carried, shown};
+use super::fields::Fields;
+use super::frame::Section;
+use super::guard::{Asked, see_other};
+use super::look::{facts, visible};
+use super::{list, requests, trouble};
+use crate::engine::Resolved;
+use crate::ops::{BulkAct, OperatorStore, OpsError, Permissions, Selection};
+
+/// What a form asks for.
+fn read(form: &Fields) -> Result<(BulkAct, Selection), OpsError> {
+    let act = BulkAct::named(form.text("act")).ok_or(OpsError::BadFilter("choose what to do"))?;
+    Ok((act, Selection::Filter(requests::filter(form)?)))
+}
+
+/// `POST`, and changes nothing.
+pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
+}
+
+async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: &Asked<S, A>,
+    form: &Fields,
+    status: StatusCode,
+    wrong: Option<&str>,
+) -> Response {
+    let Asked { ops, frame, .. } = asked;
+    let planned = match read(form) {
+        Ok((act, _)) if !frame.may(act.needs()) => Err(OpsError::NotAllowed { needs: act.needs() }),
+        Ok((act, selection)) => ops.plan_bulk(act, &selection).await.map(|plan| (act, plan)),
+        Err(error) => Err(error),
+    };
+    let (act, plan) = match planned {
+        Ok(planned) => planned,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    let others = plan.count - plan.fitting;
+    let after = match act {
+        BulkAct::Retry => {
+            "Each dead letter tries again, with a new count of attempts: a worker, or the client's next retry, goes \
+             on with it."
+        }
+        BulkAct::Erase => {
+            "Of each settled request, what users gave is gone for good. Its key stays used. This cannot be undone."
+        }
+    };
+    let page = html! {
+        h1 { "Review: " (act.as_str()) " " (plan.count) " requests" }
+        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
+        (facts(vec![
+            ("Requests", Some(html! { strong { (plan.count) } })),
+            ("After", Some(html! { (after) })),
+            ("Left as they are", (others > 0).then(|| html! {
+                (others) ", which do not stand where the act is taken; each is listed with its reason"
+            })),
+            ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, each in the audit" })),
+            ("If", Some(html! { "the request is still as it is now, when its turn comes" })),
+        ]))
+        form.act method="post" action=(frame.to("bulk/act")) {
+            (carried(form))
+            input type="hidden" name="act" value=(act.as_str());
+            input type="hidden" name="planned" value=(plan.count);
+            div.field.wide {
+                label for="because" { "Reason" }
+                input #because name="because" required maxlength="500" autocomplete="off" autofocus
+                    value=(form.raw("because"));
+            }
+            p {
+                button.primary { "Start it" } " "
+                a.button href=(frame.to("requests")) { "Back, change nothing" }
+            }
+        }
+        h2 { "The first of them" }
+        (list::requests(frame, &plan.sample))
+    };
+    frame.page(status, Section::Bulk, "Review", page)
+}
+
+/// `POST`: starts it, if it is about as many requests as were planned.
+pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    form: Bytes,
+) -> Response {
+    let form = Fields::read(&form);
+    let frame = &asked.frame;
+    let (act, selection) = match read(&form) {
+        Ok(read) => read,
+        Err(error) => return trouble::page(frame, &error),
+    };
+    // What is no number was planned by nobody.
+    let planned = form.text("planned").parse().unwrap_or(0);
+    let (ops, because) = (asked.ops.clone(), form.text("because").to_owned());
+    let starting =
+        tokio::spawn(async move { ops.start_bulk(act, &selection, planned, &because).await });
+    match starting.await {
+        Ok(Ok(id)) => see_other(&frame.to(format_args!("bulk/{id}?said=started"))),
+        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
+        Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
+            let wrong = match error {
+                OpsError::MovedOn => {
+                    "Not started: other requests match by now. Look again.".to_owned()
+                }
+                ref error => format!("Not started: {error}."),
+            };
+            sheet(&asked, &form, trouble::status(&error), Some(&wrong)).await
+        }
+        Ok(Err(error)) => trouble::page(frame, &error),
+    }
+}
+
+/// `POST`: no further request is acted on.
+pub(super) async fn stop<S: OperatorStore, A: Send + Sync + 'static>(
+    asked: Asked<S, A>,
+    Path(id): Path<String>,
+    form: Bytes,
+) -> Response {
+    let frame = &asked.frame;
+    let Ok(id) = Uuid::parse_str(&id) else {
+        return trouble::page(frame, &OpsError::NoSuchBulk);
+    };
+    if !frame.may(Permissions::BULK) {
+        return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::BULK });
+    }
+    let because = Fields::read(&form).text("because").to_owned();
+    let to = |said: &str| see_other(&frame.to(format_args!("bulk/{id}?said={said}")));
+    match asked.ops.stop_bulk(id, &because).await {
+        Ok(Resolved::Applied) => to("stopped"),
+        Ok(_) => to("already"),
+        Err(error @ OpsError::BadReason) => {
+            let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
+            match asked.ops.bulk(id).await {
+                Ok(details) => {
+                    let page = shown(frame, &asked.query, &details, Some(&wrong));
+                    frame.page(status, Section::Bulk, "Bulk act", page)
+                }
+                Err(error) => trouble::page(frame, &error),
+            }
+        }
+        Err(error) => trouble::page(frame, &error),
+    }
+}

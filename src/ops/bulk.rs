@@ -1,0 +1,328 @@
+//! Bulk acts: one act on many requests. Planned first, then started, and done by the workers a request at a
+//! time.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{Filter, Ops, OpsError, Page, Permissions, Place, State, Summary};
+use crate::chance;
+use crate::engine::Resolved;
+use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
+use crate::store::operators::{OperatorStore, Walk};
+
+/// How many requests a bulk act has at most. Some seconds of one worker; a larger one is a slip more often than
+/// it is meant.
+pub(super) const MOST: usize = 1000;
+
+/// How many pages a plan looks at: each looks at ten thousand rows at most.
+const MOST_PAGES: usize = 10;
+
+/// How many requests a plan shows.
+const SAMPLE: usize = 10;
+
+/// What may be done with many requests at once. A word about an unknown outcome is not among it: that is of one
+/// call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BulkAct {
+    /// [`Ops::retry`]. Needs [`Permissions::ACT`], too.
+    Retry,
+    /// [`Ops::erase`]. Needs [`Permissions::ERASE`], too.
+    Erase,
+}
+
+impl BulkAct {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Retry, Self::Erase];
+
+    /// Its name: `retry`, say.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Erase => "erase",
+        }
+    }
+
+    /// The act of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|act| act.as_str() == name)
+    }
+
+    /// What its start needs.
+    #[must_use]
+    pub const fn needs(self) -> Permissions {
+        match self {
+            Self::Retry => Permissions::ACT,
+            Self::Erase => Permissions::ERASE,
+        }
+        .and(Permissions::BULK)
+        .and(Permissions::READ)
+    }
+
+    /// Whether it would be taken, as far as a list tells.
+    fn fits(self, row: &Summary) -> bool {
+        match self {
+            Self::Retry => row.state == State::DeadLetter && row.open_intent.is_none(),
+            Self::Erase => matches!(row.state, State::Finished | State::DeadLetter),
+        }
+    }
+}
+
+/// Which requests a bulk act is about; a thousand at most.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// What a list of this filter shows. A filter without a condition is refused.
+    Filter(Filter),
+    /// These.
+    Requests(Vec<Uuid>),
+}
+
+/// What a bulk act would be about. Nothing is changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkPlan {
+    /// How many requests: [`Ops::start_bulk`] is told the same number.
+    pub count: u32,
+    /// How many of them stand where the act is taken. The others would be refused, each with its reason.
+    pub fitting: u32,
+    /// The first of them.
+    pub sample: Vec<Summary>,
+}
+
+/// A bulk act, and how far it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkView {
+    /// What it is known by.
+    pub id: Uuid,
+    /// `retry` or `erase`.
+    pub act: String,
+    /// Who started it.
+    pub actor: String,
+    /// The operator's own reason.
+    pub reason: String,
+    /// How many requests it is about.
+    pub count: u32,
+    /// How many of them had their turn.
+    pub settled: u32,
+    /// On how many of those it was done.
+    pub applied: u32,
+    /// Since when, by the database's clock.
+    pub started_at: DateTime<Utc>,
+    /// Until when. `None`: it is under way.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Who stopped it before its end.
+    pub stopped_by: Option<String>,
+}
+
+impl From<BulkRow> for BulkView {
+    fn from(row: BulkRow) -> Self {
+        Self {
+            id: row.id,
+            act: row.act,
+            actor: row.actor,
+            reason: row.reason,
+            count: row.items,
+            settled: row.settled,
+            applied: row.applied,
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+            stopped_by: row.stopped_by,
+        }
+    }
+}
+
+/// A request that a bulk act left as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkRefusal {
+    /// Which request.
+    pub request_id: Uuid,
+    /// `refused`, or `already` where it was so before.
+    pub outcome: String,
+    /// Why.
+    pub because: Option<String>,
+}
+
+/// A bulk act with each request that it left as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkDetails {
+    /// How far it came.
+    pub bulk: BulkView,
+    /// In the order of their turns.
+    pub refusals: Vec<BulkRefusal>,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// What a bulk act would be about. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError::BadFilter`]: a filter without a condition, or more than a thousand requests.
+    pub async fn plan_bulk(
+        &self,
+        act: BulkAct,
+        selection: &Selection,
+    ) -> Result<BulkPlan, OpsError> {
+        self.needs(Permissions::READ)?;
+        let selected = self.selected(selection).await?;
+        let rows = || selected.iter().filter_map(|(_, row)| row.as_ref());
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(BulkPlan {
+            count: count(selected.len()),
+            fitting: count(rows().filter(|row| act.fits(row)).count()),
+            sample: rows().take(SAMPLE).cloned().collect(),
+        })
+    }
+
+    /// Starts a bulk act on what was [planned](Self::plan_bulk): the workers of every node do it, one request at a
+    /// time, each in a transaction of its own with its audit row, and go on with it behind a process that died.
+    /// A request that has moved on since now is left alone, and so is one outside of the actor's scopes. Needs
+    /// [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
+    ///
+    /// # Errors
+    /// [`OpsError::MovedOn`] where the selection is not of `planned` requests any more: plan again. Otherwise as
+    /// [`plan_bulk`](Self::plan_bulk).
+    pub async fn start_bulk(
+        &self,
+        act: BulkAct,
+        selection: &Selection,
+        planned: u32,
+        reason: &str,
+    ) -> Result<Uuid, OpsError> {
+        let mut entry = self.begin(act.needs(), "bulk.start", None, reason).await?;
+        let id = chance::uuid();
+        entry.bulk_id = Some(id);
+        let selected = match self.selected(selection).await {
+            Ok(selected) if selected.len() == planned as usize => selected,
+            Ok(_) => return Err(self.refused(entry, OpsError::MovedOn).await),
+            Err(refused) => return Err(self.refused(entry, refused).await),
+        };
+        // What is not there, or not the actor's to see, is refused when its turn comes.
+        let version = |row: Option<Summary>| row.map_or_else(String::new, |row| row.version.0);
+        let items: Vec<_> = selected.into_iter().map(|(id, row)| (id, version(row))).collect();
+        let limits = self.actor.limits();
+        let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: &entry };
+        self.core.store.start_bulk(&bulk).await?;
+        Ok(id)
+    }
+
+    /// Bulk acts, the newest first, `rows` of them, a hundred at most: all, for who sees every scope; otherwise the
+    /// actor's own. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn bulks(
+        &self,
+        before: Option<Place>,
+        rows: u32,
+    ) -> Result<Page<BulkView, Place>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let newest = Walk::Newest.start().time;
+        let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
+        let limit = rows.clamp(1, 100);
+        let found = self.core.store.bulks(self.whose(), before, limit).await?;
+        let last = found.last().filter(|_| found.len() as u32 >= limit);
+        let next = last.map(|bulk| Place { time: bulk.started_at, id: bulk.id });
+        Ok(Page { rows: found.into_iter().map(BulkView::from).collect(), next, looked_to: None })
+    }
+
+    /// How far a bulk act came, and each request that it left as it was. Needs [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchBulk`].
+    pub async fn bulk(&self, id: Uuid) -> Result<BulkDetails, OpsError> {
+        self.needs(Permissions::READ)?;
+        let bulk = self.core.store.bulk(self.whose(), id).await?.ok_or(OpsError::NoSuchBulk)?;
+        let items = self.core.store.bulk_items(id, true, MOST as u32).await?;
+        let refusal = |item: BulkItem| {
+            let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
+            Some(BulkRefusal { request_id: item.request_id, outcome, because: item.because })
+        };
+        Ok(BulkDetails {
+            bulk: bulk.into(),
+            refusals: items.into_iter().filter_map(refusal).collect(),
+        })
+    }
+
+    /// Stops a bulk act: what was done stays done, and within ten requests of each worker nothing more is. Needs
+    /// [`Permissions::BULK`].
+    ///
+    /// # Errors
+    /// [`OpsError::NoSuchBulk`].
+    pub async fn stop_bulk(&self, id: Uuid, reason: &str) -> Result<Resolved, OpsError> {
+        let mut entry = self.begin(Permissions::BULK, "bulk.stop", None, reason).await?;
+        entry.bulk_id = Some(id);
+        let stopped = match self.core.store.bulk(self.whose(), id).await {
+            Ok(Some(_)) => self.core.store.stop_bulk(id, self.whose(), &entry).await,
+            Ok(None) => return Err(self.refused(entry, OpsError::NoSuchBulk).await),
+            Err(error) => Err(error),
+        };
+        let resolved = stopped.map_err(OpsError::from).map(|stopped| match stopped {
+            true => Resolved::Applied,
+            false => Resolved::Already,
+        });
+        self.settle(entry, resolved).await
+    }
+
+    /// Whose bulk acts the actor sees: those of requests that may be outside of the actor's scopes are not for the
+    /// actor to see.
+    fn whose(&self) -> Option<&str> {
+        match self.actor.sees_every_scope() {
+            true => None,
+            false => Some(self.actor.name()),
+        }
+    }
+
+    /// The requests of a selection, each once, with the rows that are there.
+    async fn selected(
+        &self,
+        selection: &Selection,
+    ) -> Result<Vec<(Uuid, Option<Summary>)>, OpsError> {
+        const TOO_MANY: OpsError =
+            OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
+        let mut selected: Vec<(Uuid, Option<Summary>)> = Vec::new();
+        match selection {
+            Selection::Requests(ids) if ids.len() > MOST => return Err(TOO_MANY),
+            Selection::Requests(ids) => {
+                for id in ids {
+                    if selected.iter().any(|(one, _)| one == id) {
+                        continue;
+                    }
+                    let row = match self.found(*id).await {
+                        Ok(found) => Some(self.summary(&found)),
+                        Err(OpsError::NoSuchRequest) => None,
+                        Err(error) => return Err(error),
+                    };
+                    selected.push((*id, row));
+                }
+            }
+            Selection::Filter(filter) if !filter.has_condition() => {
+                return Err(OpsError::BadFilter("a bulk act needs a condition"));
+            }
+            Selection::Filter(filter) => {
+                let (mut filter, mut pages) = (filter.whole(), 0);
+                loop {
+                    let page = self.list(filter.clone()).await?;
+                    selected.extend(page.rows.into_iter().map(|row| (row.request_id, Some(row))));
+                    pages += 1;
+                    match page.next {
+                        _ if selected.len() > MOST => return Err(TOO_MANY),
+                        Some(_) if pages == MOST_PAGES => {
+                            let text = "the filter has to look through too many rows: narrow it";
+                            return Err(OpsError::BadFilter(text));
+                        }
+                        Some(next) => filter = filter.after(next),
+                        None => break,
+                    }
+                }
+            }
+        }
+        match selected.is_empty() {
+            true => Err(OpsError::BadFilter("there is no such request")),
+            false => Ok(selected),
+        }
+    }
+}

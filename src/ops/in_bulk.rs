@@ -1,0 +1,132 @@
+//! One request's turn in a bulk act, by a worker on behalf of the operator who started it.
+//!
+//! The act is guarded by the row's version and audited in its own transaction, under the bulk act's id. So it is
+//! done once whatever becomes of the worker, and one that comes behind a dead worker reads in the audit what was
+//! done.
+
+use super::bulk::BulkAct;
+use super::request::RowVersion;
+use super::{Actor, AuditRecord, MOST_ACTS, Ops, OpsError};
+use crate::engine::{Engine, Resolution, Resolved};
+use crate::store::bulk::{BulkItem, BulkRow, SettledItem};
+use crate::store::operators::OperatorStore;
+use crate::store::{KeyRow, Status, StoreError};
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is written what became of the request.
+    Settled,
+    /// A worker died in the act and left its lease of the request: the request has another turn behind that.
+    Later,
+    /// Another worker is at the bulk act by now.
+    Lost,
+}
+
+/// What became of a request.
+struct End {
+    outcome: &'static str,
+    because: Option<String>,
+}
+
+/// How many acquisitions of the lease an act leaves behind whose worker died between its lease and its word: its
+/// own, and that of the completer that finds the row.
+const OF_A_DEAD_WORKER: i64 = 2;
+
+/// Whether the row was a dead letter when it was seen, and nothing but such acquisitions came since then. An
+/// erasure takes no lease.
+fn is_interrupted(row: &KeyRow, seen: &RowVersion, act: BulkAct) -> bool {
+    let dead = Status::DeadLetter.as_str();
+    let of = |token| RowVersion::of(row.request_id, token, dead, &row.recovery_point);
+    let mut before = (1..=OF_A_DEAD_WORKER).map(|by| of(row.lease_token - by));
+    act == BulkAct::Retry && before.any(|before| before == *seen)
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
+    /// The operator who started a bulk act, and the act; `None` where this build does not know it: it is left
+    /// to one that does.
+    pub(crate) fn starter_of(&self, bulk: &BulkRow) -> Option<(Ops<S, A>, BulkAct)> {
+        let actor = Actor::of_bulk(bulk.actor.clone(), bulk.limits.clone()?);
+        Some((self.ops(actor), BulkAct::named(&bulk.act)?))
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// Does the act, or writes down why not. `token`: of the worker's slice.
+    pub(crate) async fn take_turn(
+        &self,
+        (bulk, act, token): (&BulkRow, BulkAct, i64),
+        item: &BulkItem,
+    ) -> Result<Turn, StoreError> {
+        let mut entry = self.entry(act.as_str(), Some(item.request_id), &bulk.reason);
+        entry.bulk_id = Some(bulk.id);
+        let mut version = RowVersion(item.seen.clone());
+        match self.found(item.request_id).await {
+            Ok(found) if is_interrupted(&found.row, &version, act) => match found.row.status {
+                // Its lease lasts, or a completer is to find it.
+                Status::InProgress => return Ok(Turn::Later),
+                Status::DeadLetter if !self.was_acted_on(bulk, item).await? => {
+                    version = self.summary(&found).version;
+                }
+                _ => {}
+            },
+            Ok(_) => {}
+            Err(OpsError::Unavailable(error)) => return Err(error),
+            // The act is told the same.
+            Err(_) => {}
+        }
+        let done = match act {
+            BulkAct::Retry => {
+                let retry = Resolution::retry();
+                self.try_resolve(&version, &retry, Status::FailedRetryable, &mut entry).await
+            }
+            BulkAct::Erase => self.try_erase(&version, &mut entry).await,
+        };
+        let end = match done {
+            Err(OpsError::Unavailable(error)) => return Err(error),
+            Ok(Resolved::Applied) => End { outcome: "applied", because: None },
+            // A worker that died before it wrote that down, or a slow one.
+            _ if self.was_applied(bulk, item).await? => End { outcome: "applied", because: None },
+            Ok(_) => End { outcome: "already", because: None },
+            Err(refused) => End { outcome: "refused", because: Some(refused.to_string()) },
+        };
+        // What was done was audited with its write.
+        let is_audited = end.outcome == "applied";
+        entry.outcome = end.outcome;
+        entry.refused_because.clone_from(&end.because);
+        entry.after.clone_from(&entry.before);
+        let settled = SettledItem {
+            bulk_id: bulk.id,
+            token,
+            position: item.position,
+            outcome: end.outcome,
+            because: end.because.as_deref(),
+            audit: (!is_audited).then_some(&entry),
+        };
+        Ok(match self.core.store.settle_bulk_item(&settled).await? {
+            true => Turn::Settled,
+            false => Turn::Lost,
+        })
+    }
+
+    /// Whether this bulk act was done on the request.
+    async fn was_applied(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
+        let applied = self.applied_to(item).await?;
+        Ok(applied.iter().any(|act| act.bulk_id == Some(bulk.id)))
+    }
+
+    /// Whether an operator has done anything with the request since the bulk act was started.
+    async fn was_acted_on(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
+        Ok(self.applied_to(item).await?.iter().any(|act| act.at >= bulk.started_at))
+    }
+
+    async fn applied_to(&self, item: &BulkItem) -> Result<Vec<AuditRecord>, StoreError> {
+        let mut acts = match self.audit_page(Some(item.request_id), None, MOST_ACTS).await {
+            Ok(acts) => acts.rows,
+            Err(OpsError::Unavailable(error)) => return Err(error),
+            Err(_) => Vec::new(),
+        };
+        acts.retain(|act| act.outcome == "applied");
+        Ok(acts)
+    }
+}

@@ -1,0 +1,124 @@
+//! The statements of bulk acts: those of `store::postgres::ops_bulk`, with owned values.
+
+use chrono::DateTime;
+use diesel::mysql::Mysql as Db;
+use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
+use uuid::Uuid;
+
+use super::statements::{CLOCK, NOW};
+use crate::store::bulk::{BulkColumns, ItemColumns};
+use crate::store::statement::statement;
+
+type BulkSql = (
+    (Binary, Text, Text, Text),
+    (Text, BigInt, BigInt, BigInt),
+    (BigInt, Nullable<BigInt>, Nullable<Text>, BigInt),
+);
+
+pub(super) type BulkMy = (
+    (Vec<u8>, String, String, String),
+    (String, i64, i64, i64),
+    (i64, Option<i64>, Option<String>, i64),
+);
+
+/// A row with a value that no row of ours has was written by hand, and is passed over.
+pub(super) fn bulk(((id, act, actor, reason), counts, times): BulkMy) -> Option<BulkColumns> {
+    let (limits, items, settled, applied) = counts;
+    let (started_at, ended_at, stopped_by, lease_token) = times;
+    let time = DateTime::from_timestamp_millis;
+    Some((
+        (Uuid::from_slice(&id).ok()?, act, actor, reason),
+        (limits, i32::try_from(items).ok()?, settled, applied),
+        (time(started_at)?, ended_at.and_then(time), stopped_by, lease_token),
+    ))
+}
+
+pub(super) type ItemMy = (i64, Vec<u8>, String, Option<String>, Option<String>);
+
+pub(super) fn item((position, id, seen, outcome, because): ItemMy) -> Option<ItemColumns> {
+    let position = i32::try_from(position).ok()?;
+    Some((position, Uuid::from_slice(&id).ok()?, seen, outcome, because))
+}
+
+/// A bulk act, with how far it came.
+const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
+    (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NOT NULL), \
+    (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome = 'applied'), \
+    started_at, ended_at, stopped_by, lease_token FROM atomic_phases_bulk AS b WHERE ";
+
+statement! {
+    /// A bulk act.
+    StartBulk for Db, rows sql_types::Untyped,
+    { id: Vec<u8>, act: String, actor: String, reason: String, limits: String, items: i64 },
+    "INSERT INTO atomic_phases_bulk (id, act, actor, reason, limits, items, started_at) VALUES (", id, ", ", act,
+    ", ", actor, ", ", reason, ", ", limits, ", ", items, ", ", [NOW], ")"
+}
+
+statement! {
+    /// Its requests: a JSON array of pairs, id and version.
+    AddItems for Db, rows sql_types::Untyped, { id: Vec<u8>, requests: String },
+    "INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen) SELECT ", id,
+    ", item.position - 1, UNHEX(item.id), item.seen FROM JSON_TABLE(CONVERT(", requests,
+    " USING utf8mb4), '$[*]' COLUMNS (position FOR ORDINALITY, id VARCHAR(32) PATH '$[0]', \
+     seen VARCHAR(100) PATH '$[1]')) AS item"
+}
+
+statement! {
+    /// The newest bulk acts, by `atomic_phases_bulk_started`.
+    Bulks for Db, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
+    [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id,
+    ") ORDER BY started_at DESC, id DESC LIMIT ", limit
+}
+
+statement! {
+    /// One of them.
+    Bulk for Db, rows BulkSql, { by: Option<String>, id: Vec<u8> },
+    [BULK], "coalesce(actor = ", by, ", true) AND id = ", id
+}
+
+statement! {
+    /// Those that nobody is at, by `atomic_phases_bulk_open`.
+    OpenBulks for Db, rows BulkSql, { limit: i64 },
+    [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", [CLOCK], ", true) ORDER BY started_at LIMIT ", limit
+}
+
+statement! {
+    /// The requests of one, in order.
+    BulkItems for Db, rows (BigInt, Binary, Text, Nullable<Text>, Nullable<Text>),
+    { id: Vec<u8>, all: bool, limit: i64 },
+    "SELECT position, request_id, seen, outcome, because FROM atomic_phases_bulk_items WHERE bulk_id = ", id,
+    " AND (", all, " OR outcome IS NULL) ORDER BY position LIMIT ", limit
+}
+
+statement! {
+    /// The right to do a slice.
+    ClaimBulk for Db, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
+    "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", [NOW], " + ", lease_ms,
+    " WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
+}
+
+statement! {
+    /// What became of a request, if the token is still the holder's.
+    SettleItem for Db, rows sql_types::Untyped,
+    {
+        outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,
+    },
+    "UPDATE atomic_phases_bulk_items SET outcome = ", outcome, ", because = ", because, " WHERE bulk_id = ", id,
+    " AND position = ", position, " AND outcome IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_bulk WHERE id = ",
+    of, " AND lease_token = ", token, ")"
+}
+
+statement! {
+    /// The end of a slice, and of the bulk act where no request is left.
+    LeaveBulk for Db, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
+    "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN ", [NOW],
+    " END WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
+}
+
+statement! {
+    /// No further slice.
+    StopBulk for Db, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
+    "UPDATE atomic_phases_bulk SET ended_at = ", [NOW], ", stopped_by = ", by, " WHERE id = ", id,
+    " AND coalesce(actor = ", whose, ", true) AND ended_at IS NULL"
+}

@@ -1,0 +1,99 @@
+//! [`BulkRunner`]: does what operators have asked for of many requests at once.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use crate::engine::Engine;
+use crate::ops::Turn;
+use crate::store::StoreError;
+use crate::store::bulk::{BulkClaim, BulkRow};
+use crate::store::operators::OperatorStore;
+
+/// How many requests a worker takes at a time: within so many a bulk act is stopped.
+const SLICE: u32 = 10;
+
+/// How long a slice may take until another worker goes on with it: ten acts, each of some milliseconds, and some
+/// seconds where a row is locked.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// How many bulk acts a look finds: each has a slice by turns, so that a long one keeps no short one waiting.
+const AT_ONCE: u32 = 8;
+
+/// Does [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
+pub struct BulkRunner<S: OperatorStore, A = ()> {
+    engine: Engine<S, A>,
+    config: WorkerConfig,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> BulkRunner<S, A> {
+    /// A runner for the engine's store.
+    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        Self { engine: engine.clone(), config }
+    }
+
+    /// One slice of each bulk act that is under way, and that no other worker is at: says how many requests had
+    /// their turn.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the rest of the slice is for the next look once a minute has passed.
+    pub async fn run_once(&mut self) -> Result<u32, StoreError> {
+        self.config.check()?;
+        self.slices(&Stop::default()).await
+    }
+
+    /// Does them until `shutdown` is ready.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let stop = Stop::default();
+        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+    }
+
+    async fn slices(&self, stop: &Stop) -> Result<u32, StoreError> {
+        let mut settled = 0;
+        for bulk in self.engine.store().open_bulks(AT_ONCE).await? {
+            settled += self.slice(&bulk, stop).await?;
+        }
+        Ok(settled)
+    }
+
+    async fn slice(&self, bulk: &BulkRow, stop: &Stop) -> Result<u32, StoreError> {
+        let store = self.engine.store();
+        let Some((ops, act)) = self.engine.starter_of(bulk) else { return Ok(0) };
+        let claim = BulkClaim { id: bulk.id, token: bulk.lease_token, lease: LEASE };
+        if !store.claim_bulk(&claim).await? {
+            return Ok(0);
+        }
+        let token = bulk.lease_token + 1;
+        let mut settled = 0;
+        for item in store.bulk_items(bulk.id, false, SLICE).await? {
+            if stop.is_set() {
+                break;
+            }
+            match ops.take_turn((bulk, act, token), &item).await? {
+                Turn::Settled => settled += 1,
+                Turn::Later => {}
+                Turn::Lost => return Ok(settled),
+            }
+        }
+        store.leave_bulk(bulk.id, token).await?;
+        Ok(settled)
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Worker for BulkRunner<S, A> {
+    const NAME: &'static str = "bulk runner";
+
+    fn pace(&self) -> Duration {
+        self.config.poll
+    }
+
+    async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
+        Ok(if self.slices(stop).await? > 0 { More::Likely } else { More::No })
+    }
+}
+
+impl<S: OperatorStore, A> std::fmt::Debug for BulkRunner<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BulkRunner").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,335 @@
+//! Bulk acts: planned first, done once for each request whatever becomes of the workers, each refusal listed.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use atomic_phases::Scope;
+use atomic_phases::engine::Resolved;
+use atomic_phases::ops::{
+    Actor, BulkAct, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, State,
+};
+use atomic_phases::worker::BulkRunner;
+use uuid::Uuid;
+
+use super::cast::*;
+use crate::support::work::{completed, config};
+use crate::support::*;
+
+on_every_store! {
+    a_bulk_act_is_planned_and_done_and_each_refusal_is_listed,
+    a_selection_has_a_condition_and_a_thousand_requests_at_most,
+    g3_a_request_that_moved_in_between_is_left_as_it_is,
+    g16_a_bulk_act_reaches_no_request_outside_of_the_scopes,
+    g3_two_workers_on_one_bulk_act_act_on_each_request_once,
+    g3_killed_at_any_step_a_bulk_act_goes_on_and_acts_on_no_request_twice,
+    a_bulk_act_that_is_stopped_does_nothing_more,
+    the_workers_of_an_engine_do_it,
+}
+
+fn dead_letters() -> Selection {
+    Selection::Filter(Filter::new().states([State::DeadLetter]))
+}
+
+async fn ran<S: TestDb>(engine: &TestEngine<S>) -> u32 {
+    BulkRunner::new(engine, config()).run_once().await.unwrap()
+}
+
+/// Until nothing is left to be done.
+async fn ran_out<S: TestDb>(engine: &TestEngine<S>) {
+    while ran(engine).await > 0 {}
+}
+
+async fn dead<S: TestDb>(engine: &TestEngine<S>, names: &[String]) -> Vec<Uuid> {
+    let mut ids = Vec::new();
+    for name in names {
+        dead_letter(engine, name).await;
+        ids.push(id_of(engine, name).await);
+    }
+    ids
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number}")).collect()
+}
+
+async fn state<S: TestDb>(engine: &TestEngine<S>, name: &str) -> State {
+    admin(engine).find(&scope(), &key(name)).await.unwrap().state
+}
+
+/// How often it was done, as the audit tells it.
+async fn applied<S: TestDb>(engine: &TestEngine<S>, id: Uuid) -> usize {
+    let acts = admin(engine).audit(Some(id), None, 100).await.unwrap().rows;
+    acts.iter().filter(|act| act.act == "retry" && act.outcome == "applied").count()
+}
+
+async fn a_bulk_act_is_planned_and_done_and_each_refusal_is_listed<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let all = names("k", 13);
+    let mut ids = dead(&engine, &all).await;
+    finish(&engine, "finished").await;
+    unknown_unasked(&engine, "unasked").await;
+    let (gone, finished) = (Uuid::from_u128(7), id_of(&engine, "finished").await);
+    ids.extend([finished, gone, finished]);
+
+    // A plan changes nothing.
+    let before = dump(&db).await;
+    let plan = ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
+    assert_eq!((plan.count, plan.fitting, plan.sample.len()), (13, 13, 10));
+    let some = Selection::Requests(ids);
+    let plan = ops.plan_bulk(BulkAct::Retry, &some).await.unwrap();
+    assert_eq!((plan.count, plan.fitting), (15, 13), "each once");
+    assert_eq!(dump(&db).await, before);
+    assert!(ops.bulks(None, 10).await.unwrap().rows.is_empty());
+
+    // Another number than was planned: it is another selection.
+    let other = ops.start_bulk(BulkAct::Retry, &some, 14, "provider back").await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    let none = ops.start_bulk(BulkAct::Retry, &some, 15, " ").await;
+    assert!(matches!(none, Err(OpsError::BadReason)), "{none:?}");
+
+    let id = ops.start_bulk(BulkAct::Retry, &some, 15, "provider back").await.unwrap();
+    let started = ops.bulk(id).await.unwrap();
+    assert_eq!((started.bulk.count, started.bulk.settled, started.bulk.applied), (15, 0, 0));
+    assert_eq!((started.bulk.actor.as_str(), started.bulk.ended_at), ("ada", None));
+    assert_eq!(state(&engine, "k-0").await, State::DeadLetter, "the workers do it");
+    assert_eq!(ran(&engine).await, 10, "a slice");
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.settled, 10);
+    ran_out(&engine).await;
+    let ended = ops.bulk(id).await.unwrap();
+    assert_eq!((ended.bulk.settled, ended.bulk.applied), (15, 13));
+    assert!(ended.bulk.ended_at.is_some() && ended.bulk.stopped_by.is_none());
+    let refused: Vec<_> = ended.refusals.iter().map(|refusal| refusal.request_id).collect();
+    assert_eq!(refused, [finished, gone]);
+    for refusal in &ended.refusals {
+        assert!(refusal.outcome == "refused" && refusal.because.is_some(), "{refusal:?}");
+    }
+    for name in &all {
+        assert_eq!(state(&engine, name).await, State::Due, "{name}");
+    }
+    // Each act has its row, and so has each refusal, the start, and the two that were refused.
+    let acts = ops.audit(None, None, 100).await.unwrap().rows;
+    let of = |act: &str, outcome: &str| {
+        let ours =
+            |row: &&atomic_phases::ops::AuditRecord| row.act == act && row.outcome == outcome;
+        acts.iter().filter(ours).filter(|row| row.reason == "provider back").count()
+    };
+    assert_eq!((of("retry", "applied"), of("retry", "refused")), (13, 2));
+    assert_eq!((of("bulk.start", "applied"), of("bulk.start", "refused")), (1, 1));
+    assert!(acts.iter().filter(|act| act.act == "retry").all(|act| act.bulk_id == Some(id)));
+    assert_eq!(ops.bulks(None, 10).await.unwrap().rows, [ended.bulk]);
+    // Its end is its end.
+    assert_eq!(ran(&engine).await, 0);
+    assert_eq!(ops.stop_bulk(id, "late").await.unwrap(), Resolved::Already);
+}
+
+async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    finish(&engine, "k").await;
+    let too_many = (0..1001).map(Uuid::from_u128).collect();
+    for selection in [
+        Selection::Filter(Filter::new()),
+        Selection::Filter(Filter::new().page(5)),
+        Selection::Filter(Filter::new().definition("none", None)),
+        Selection::Requests(too_many),
+        Selection::Requests(Vec::new()),
+    ] {
+        let plan = ops.plan_bulk(BulkAct::Erase, &selection).await;
+        assert!(matches!(plan, Err(OpsError::BadFilter(_))), "{selection:?}: {plan:?}");
+        let start = ops.start_bulk(BulkAct::Erase, &selection, 1, "reason").await;
+        assert!(matches!(start, Err(OpsError::BadFilter(_))), "{selection:?}: {start:?}");
+    }
+    assert!(ops.bulks(None, 10).await.unwrap().rows.is_empty());
+    let erase = Selection::Filter(Filter::new().definition("book", None));
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    let id = ops.start_bulk(BulkAct::Erase, &erase, 1, "asked for").await.unwrap();
+    ran_out(&engine).await;
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 1);
+    assert_eq!(state(&engine, "k").await, State::Erased);
+}
+
+async fn g3_a_request_that_moved_in_between_is_left_as_it_is<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let ids = dead(&engine, &names("k", 3)).await;
+    let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 3, "reason").await.unwrap();
+    // Somebody else was faster: one goes on, one gave up again.
+    for name in ["k-0", "k-1"] {
+        let row = ops.find(&scope(), &key(name)).await.unwrap();
+        let _ = ops.retry(row.request_id, &row.version, "by hand").await.unwrap();
+    }
+    failed(engine.call(&scope(), &key("k-1"), troubled(Trouble::RetryForeignAlways)).await);
+    set(&engine, "k-1", "status = 'dead_letter', run_after = NULL, waiting_since = created_at")
+        .await;
+    ran_out(&engine).await;
+    let ended = ops.bulk(id).await.unwrap();
+    assert_eq!((ended.bulk.settled, ended.bulk.applied), (3, 1), "{ended:?}");
+    let left: Vec<_> = ended.refusals.iter().map(|refusal| refusal.request_id).collect();
+    assert!(left.contains(&ids[0]) && left.contains(&ids[1]), "{ended:?}");
+    assert_eq!(state(&engine, "k-1").await, State::DeadLetter);
+    assert_eq!(state(&engine, "k-2").await, State::Due);
+    assert_eq!((applied(&engine, ids[1]).await, applied(&engine, ids[2]).await), (1, 1));
+}
+
+async fn g16_a_bulk_act_reaches_no_request_outside_of_the_scopes<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ids = dead(&engine, &names("k", 2)).await;
+    let other = Scope::new("tenant-2").unwrap();
+    let stops = troubled(Trouble::RetryForeignAlways);
+    failed(engine.call(&other, &key("theirs"), stops).await);
+    set(&engine, "theirs", "status = 'dead_letter', run_after = NULL, waiting_since = created_at")
+        .await;
+    let theirs = admin(&engine).find(&other, &key("theirs")).await.unwrap().request_id;
+    let limited = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![other])).unwrap();
+    let bob = engine.ops(limited);
+    // By a filter, the others are not there; by their ids, they are refused.
+    assert_eq!(bob.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap().count, 1);
+    let some = Selection::Requests(vec![ids[0], theirs, ids[1]]);
+    let id = bob.start_bulk(BulkAct::Retry, &some, 3, "reason").await.unwrap();
+    ran_out(&engine).await;
+    let ended = bob.bulk(id).await.unwrap();
+    assert_eq!((ended.bulk.settled, ended.bulk.applied), (3, 1));
+    assert!(
+        ended
+            .refusals
+            .iter()
+            .all(|refusal| { refusal.because.as_deref() == Some("there is no such request") })
+    );
+    assert_eq!(state(&engine, "k-0").await, State::DeadLetter);
+    assert_eq!((applied(&engine, theirs).await, applied(&engine, ids[0]).await), (1, 0));
+    // Who sees every scope sees all bulk acts; another one his own.
+    let cyd = Actor::new("cyd", Permissions::admin(), Scopes::Prefix("tenant".into())).unwrap();
+    let cyd = engine.ops(cyd);
+    assert!(cyd.bulks(None, 10).await.unwrap().rows.is_empty());
+    assert!(matches!(cyd.bulk(id).await, Err(OpsError::NoSuchBulk)));
+    assert!(matches!(cyd.stop_bulk(id, "reason").await, Err(OpsError::NoSuchBulk)));
+    assert_eq!(admin(&engine).bulks(None, 10).await.unwrap().rows.len(), 1);
+}
+
+async fn g3_two_workers_on_one_bulk_act_act_on_each_request_once<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let one = engine(&db, &app);
+    let other = engine(&db.another().await, &app);
+    let ids = dead(&one, &names("k", 25)).await;
+    let id = admin(&one).start_bulk(BulkAct::Retry, &dead_letters(), 25, "reason").await.unwrap();
+    let is_over = async || admin(&one).bulk(id).await.unwrap().bulk.ended_at.is_some();
+    let works = async |engine: &TestEngine<S>| {
+        while !is_over().await {
+            ran(engine).await;
+        }
+    };
+    tokio::join!(works(&one), works(&other));
+    let ended = admin(&one).bulk(id).await.unwrap();
+    assert_eq!((ended.bulk.settled, ended.bulk.applied), (25, 25), "{ended:?}");
+    for id in ids {
+        assert_eq!(applied(&one, id).await, 1);
+    }
+}
+
+/// Polls it so often at most, and drops it there: what a process that dies leaves behind. Whether it ended.
+async fn killed_after<F: Future>(polls: usize, work: F) -> bool {
+    let mut work = pin!(work);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(false);
+        }
+        left -= 1;
+        work.as_mut().poll(context).map(|_| true)
+    })
+    .await
+}
+
+async fn g3_killed_at_any_step_a_bulk_act_goes_on_and_acts_on_no_request_twice<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // What its tests say in SQL does not reach the lease of a bulk act.
+        return;
+    }
+    let app = App::default();
+    let here = engine(&db, &app);
+    let ops = admin(&here);
+    let (mut polls, mut is_over, mut interrupted) = (0, false, 0);
+    while !is_over {
+        let ids = dead(&here, &names(&format!("k-{polls}"), 2)).await;
+        let some = Selection::Requests(ids.clone());
+        let id = ops.start_bulk(BulkAct::Retry, &some, 2, "reason").await.unwrap();
+        let dies = engine(&db.another().await, &app);
+        let mut runner = BulkRunner::new(&dies, config());
+        is_over = killed_after(polls, runner.run_once()).await;
+        drop((runner, dies));
+        // Another one finds it once its lease is over, and so does a completer a request that was left.
+        let mut rounds = 0;
+        while ops.bulk(id).await.unwrap().bulk.ended_at.is_none() {
+            db.sql("UPDATE atomic_phases_bulk SET locked_until = NULL").await;
+            ran_out(&here).await;
+            db.let_leases_expire().await;
+            let left =
+                "UPDATE atomic_phases_keys SET run_after = created_at WHERE status = 'in_progress'";
+            db.sql(left).await;
+            completed(&here).await;
+            rounds += 1;
+            assert!(rounds < 20, "{polls}: it does not go on");
+        }
+        let ended = ops.bulk(id).await.unwrap();
+        assert_eq!(ended.bulk.settled, 2, "{polls}: {ended:?}");
+        let mut done = 0;
+        for id in ids {
+            let of_this = applied(&here, id).await;
+            assert!(of_this <= 1, "{polls}: acted on {of_this} times");
+            done += of_this;
+        }
+        // Told as it is: what is not among the refusals was done, and the other way around.
+        assert_eq!(ended.bulk.applied as usize, done, "{polls}: {ended:?}");
+        assert_eq!(ended.refusals.len(), 2 - done, "{polls}: {ended:?}");
+        interrupted += usize::from(done < 2);
+        db.sql("DELETE FROM atomic_phases_keys").await;
+        polls += 1;
+        assert!(polls < 2000, "it never ends");
+    }
+    assert!(polls > 10, "{polls}");
+    // One that a worker died on between its lease and its word is refused at worst; no more than a few steps are there.
+    assert!(interrupted * 4 < polls, "{interrupted} of {polls}");
+}
+
+async fn a_bulk_act_that_is_stopped_does_nothing_more<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead(&engine, &names("k", 12)).await;
+    let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 12, "reason").await.unwrap();
+    assert_eq!(ran(&engine).await, 10);
+    assert_eq!(ops.stop_bulk(id, "a mistake").await.unwrap(), Resolved::Applied);
+    assert_eq!(ran(&engine).await, 0);
+    let stopped = ops.bulk(id).await.unwrap();
+    assert_eq!((stopped.bulk.settled, stopped.bulk.stopped_by.as_deref()), (10, Some("ada")));
+    let rows = ops.list(Filter::new().states([State::DeadLetter])).await.unwrap().rows;
+    assert_eq!(rows.len(), 2);
+    assert_eq!(ops.stop_bulk(id, "again").await.unwrap(), Resolved::Already);
+    let none = ops.stop_bulk(Uuid::from_u128(7), "reason").await;
+    assert!(matches!(none, Err(OpsError::NoSuchBulk)), "{none:?}");
+    let acts = ops.audit(None, None, 1000).await.unwrap().rows;
+    let outcomes: Vec<_> =
+        acts.iter().filter(|act| act.act == "bulk.stop").map(|act| act.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["refused", "already", "applied"]);
+}
+
+async fn the_workers_of_an_engine_do_it<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead(&engine, &names("k", 11)).await;
+    let workers = engine.spawn_workers(config()).unwrap();
+    let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 11, "reason").await.unwrap();
+    until(async || ops.bulk(id).await.unwrap().bulk.ended_at.is_some()).await;
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 11);
+    workers.shutdown(Duration::from_secs(30)).await.unwrap();
+}
