@@ -115,6 +115,7 @@ impl Kind {
             }
             Self::NoSuchRequest => "There is none of this id that you may see.",
             Self::NoSuchJob => "There is no dead job of this id that you may see.",
+            Self::NoSuchBulk => "There is no bulk act of this id that you may see.",
             Self::MovedOn => "Nothing was done. Look again, then decide again.",
             Self::Unavailable => {
                 "Whether an act was done is in the audit. Look again, then decide again."
@@ -124,7 +125,6 @@ impl Kind {
             | Self::Invalid
             | Self::NotAllowed
             | Self::NoSuchPhase
-            | Self::NoSuchBulk
             | Self::InUse
             | Self::Refused
             | Self::Unreadable => "",
