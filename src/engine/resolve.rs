@@ -8,18 +8,21 @@ use serde_json::value::RawValue;
 
 use super::attempt::MAX_ROUNDS;
 use super::outcome::CallError;
+use super::pause::jitter;
 use super::progress::StrandedBecause;
 use super::resolution::{executed, not_executed};
-use super::resume::Refused;
 use super::revive::{Found, Revived};
-use super::run::Run;
+use super::run::{Run, Transition};
 use super::{Core, Engine};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Outputs, Reply};
 use crate::store::audit::AuditEntry;
-use crate::store::{KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse};
+use crate::store::{
+    Claim, Commit, KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse,
+};
 
 /// After how long to say a word again, where no lease tells.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -99,6 +102,15 @@ enum Weighed {
     News(Prepared),
 }
 
+/// What became of the writing of a word.
+enum Written {
+    Applied,
+    /// The row was not as it was weighed: somebody was faster.
+    Overtaken,
+    /// The same, behind a commit that got no answer: it may have been ours.
+    PerhapsBefore,
+}
+
 /// What a word stores, encoded.
 enum Prepared {
     Outputs(Vec<u8>),
@@ -167,7 +179,8 @@ pub enum ResolveError {
     /// again.
     #[error("the task that wrote it was lost: say it again")]
     TaskLost,
-    /// The store could not be asked or written.
+    /// The store could not be asked or written. Where its answer to the commit was lost for good, whether the
+    /// word was written is not known: say it again.
     #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
     /// A stored value is not readable here. The row was left as it is.
@@ -226,11 +239,18 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         Resolution(word): &Resolution,
         terms: Terms<'_>,
     ) -> Result<Resolved, ResolveError> {
+        let mut perhaps_before = false;
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
             let weighed = self.weigh(scope, key, &row, word).await;
             let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
             let prepared = match weighed {
+                // Of an operator's word the audit tells whose it was.
+                Ok(Weighed::Known(Resolved::Already))
+                    if perhaps_before && terms.audit.is_none() =>
+                {
+                    return Ok(Resolved::Applied);
+                }
                 Ok(Weighed::Known(known)) => return Ok(known),
                 Err(ResolveError::Unavailable(error)) => {
                     return Err(ResolveError::Unavailable(error));
@@ -239,16 +259,17 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 Err(refused) => return Err(refused),
                 Ok(Weighed::News(prepared)) => prepared,
             };
-            if self.settle(scope, key, row, word, prepared, terms.audit).await? {
-                return Ok(Resolved::Applied);
+            match self.settle(scope, key, row, word, prepared, terms.audit).await? {
+                Written::Applied => return Ok(Resolved::Applied),
+                Written::Overtaken => {}
+                Written::PerhapsBefore => perhaps_before = true,
             }
         }
         Err(ResolveError::InProgress { retry_after: AGAIN })
     }
 
-    /// Writes the word to a row that waits for it, and stays as it is until another process raises its token:
-    /// `false` where one was faster. It takes two commits. A caller that goes away between them, as a webhook's
-    /// handler does with its connection, would leave a row that is held by nobody.
+    /// Writes the word to a row that waits for it, on a task of its own: a caller that goes away, as a webhook's
+    /// handler does with its connection, leaves no commit behind that nobody asks about.
     async fn settle(
         self: &Arc<Self>,
         scope: &Scope,
@@ -257,39 +278,103 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         word: &ResolutionKind,
         prepared: Prepared,
         audit: Option<&AuditEntry>,
-    ) -> Result<bool, ResolveError> {
+    ) -> Result<Written, ResolveError> {
         let (core, scope, key) = (self.clone(), scope.clone(), key.clone());
         let (word, audit) = (word.clone(), audit.cloned());
         let settling = async move {
             let _entered = core.running.enter();
-            match core.held_for(&scope, &key, row, &word).await? {
-                Some(run) => run.settle(&word, prepared, audit).await,
-                None => Ok(false),
-            }
+            core.write_word(&scope, &key, &row, &word, prepared, audit.as_ref()).await
         };
         let task = crate::task::spawn(carried!(tracing::Instrument::in_current_span(settling)));
         task.await.unwrap_or(Err(ResolveError::TaskLost))
     }
 
-    /// Acquires the lease for the word; `None` where another process was faster. What ends the request
-    /// or lets it try again needs nothing of what is stored; a word about a call is for a process that
-    /// knows the request.
-    async fn held_for(
+    /// Acquires the row as it was weighed and writes the word to it, in one transaction: a process that dies
+    /// leaves the word with its audit row, or the row as it was.
+    async fn write_word(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
-        row: KeyRow,
+        row: &KeyRow,
         word: &ResolutionKind,
-    ) -> Result<Option<Run<S, A>>, ResolveError> {
-        if matches!(word, ResolutionKind::Finish(_) | ResolutionKind::Retry) {
-            return Ok(self.take_as_it_is(scope, key, &row).await?);
+        prepared: Prepared,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Written, ResolveError> {
+        let (run, phases) = self.standing(scope, key, row, word)?;
+        let claim = Claim {
+            scope,
+            key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            recovery_point: Some(&row.recovery_point),
+            phases: phases.as_deref(),
+            right: Right::Resolve,
+        };
+        if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
+            let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
-        match self.take_over(scope, key, row, Right::Resolve).await? {
-            Ok(taken) => Ok(Some(taken.run)),
-            Err(Refused::Changed) => Ok(None),
-            Err(Refused::Locked) => Err(ResolveError::InProgress { retry_after: AGAIN }),
-            Err(Refused::Stranded(because)) => Err(ResolveError::NotKnownHere(because)),
+        let settled = run.transition_by(word, prepared)?;
+        // As long as somebody else would wait for an answer of ours.
+        let until = Moment::now().after(self.settings.lease);
+        let (mut tries, mut is_unanswered) = (0, false);
+        loop {
+            reach!(&row.recovery_point, BeforeTakeOver);
+            let error = match run.settle(&claim, &settled, audit).await {
+                Commit::Done(()) => {
+                    let definition = run.definition.name;
+                    observe::resolved(definition, run.subject(), word.name(), word.phase());
+                    return Ok(Written::Applied);
+                }
+                Commit::Fenced | Commit::Refused(_) if is_unanswered => {
+                    return Ok(Written::PerhapsBefore);
+                }
+                Commit::Fenced | Commit::Refused(_) => return Ok(Written::Overtaken),
+                // Sent again, it waits for the first, and finds the row as that one left it (G7).
+                Commit::Unknown(error) => {
+                    if !is_unanswered {
+                        observe::commit_unanswered(run.subject());
+                    }
+                    is_unanswered = true;
+                    error
+                }
+                Commit::Failed(error) => error,
+            };
+            let is_over = match (is_unanswered, &error) {
+                (true, _) => Moment::now() >= until,
+                // Its lock was waited for.
+                (false, StoreError::Locked) => true,
+                _ => !error.is_worth_a_rerun() || tries >= self.settings.max_reruns,
+            };
+            if is_over {
+                return Err(error.into());
+            }
+            tries += 1;
+            tokio::time::sleep(jitter(tries)).await;
         }
+    }
+
+    /// The row as a run that makes the transition, and the phases that it is run under from now on. What ends
+    /// the request or lets it try again needs nothing of what is stored; a word about a call is for a process
+    /// that knows the request.
+    fn standing(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        word: &ResolutionKind,
+    ) -> Result<(Run<S, A>, Option<Arc<str>>), ResolveError> {
+        let (definition, revived, phases) = match word {
+            ResolutionKind::Finish(_) | ResolutionKind::Retry => {
+                (self.definition_of(row), Revived::nothing(), None)
+            }
+            ResolutionKind::Executed { .. } | ResolutionKind::NotExecuted { .. } => {
+                let judged = self.judge(scope, key, row)?.map_err(ResolveError::NotKnownHere)?;
+                let is_run_here = judged.is_run_here();
+                (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
+            }
+        };
+        Ok((self.held(scope, key, row, Moment::now(), definition, revived), phases))
     }
 
     /// Whether `word` is known already, contradicts what is known, or is news to a row that waits for it.
@@ -497,16 +582,15 @@ fn equal(one: &RawValue, other: &RawValue) -> bool {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
-    /// Writes the word; `false` where another process was faster after all.
-    async fn settle(
-        mut self,
+    /// What a word makes of the row.
+    fn transition_by(
+        &self,
         word: &ResolutionKind,
         prepared: Prepared,
-        audit: Option<AuditEntry>,
-    ) -> Result<bool, ResolveError> {
+    ) -> Result<Transition, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
-        let mut settled = match (word, prepared) {
+        Ok(match (word, prepared) {
             (ResolutionKind::Executed { .. }, Prepared::Outputs(outputs)) => {
                 let phase = next()?;
                 self.released_behind(phase, outputs, executed(phase))
@@ -524,13 +608,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             // The calls that were made before were made: the window goes on (G11).
             _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
-        };
-        settled.audit = audit;
-        let written = self.write(&settled).await?.is_some();
-        if written {
-            observe::resolved(self.definition.name, self.subject(), word.name(), word.phase());
-        }
-        Ok(written)
+        })
     }
 }
 

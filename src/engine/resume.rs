@@ -121,7 +121,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         // have been made under others keeps those until the intent that says so is written; and one that
         // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
         // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
-        let is_run_here = judged.revived.found == Found::Ready(Progress::Continues);
+        let is_run_here = judged.is_run_here();
         let claim = Claim {
             scope,
             key,
@@ -158,36 +158,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         Ok(Ok(Taken { run: Run { back_off_ends, ..run }, row, found }))
     }
 
-    /// Acquires the lease of a row whatever it holds, for an operator who ends or releases it. `None`
-    /// where another process was faster.
-    pub(super) async fn take_as_it_is(
-        self: &Arc<Self>,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: &KeyRow,
-    ) -> Result<Option<Run<S, A>>, CallError> {
-        let claim = Claim {
-            scope,
-            key,
-            request_id: row.request_id,
-            lease_token: row.lease_token,
-            status: row.status,
-            recovery_point: Some(&row.recovery_point),
-            phases: None,
-            right: Right::Resolve,
-        };
-        reach!(&row.recovery_point, BeforeTakeOver);
-        let sent = Moment::now();
-        let Some(row) = self.store.take_over(&claim, self.settings.hold()).await? else {
-            return Ok(None);
-        };
-        reach!(&row.recovery_point, AfterTakeOver);
-        let definition = self.definition_of(&row);
-        Ok(Some(self.held(scope, key, &row, sent, definition, Revived::nothing())))
-    }
-
     /// A run of a row that was just taken over, by a statement that was sent after `sent`.
-    fn held(
+    pub(super) fn held(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,

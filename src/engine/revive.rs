@@ -44,6 +44,11 @@ pub(super) struct Judged<S: Store, A> {
 }
 
 impl<S: Store, A> Judged<S, A> {
+    /// Whether it goes on here, under this build's classes and provider keys.
+    pub(super) fn is_run_here(&self) -> bool {
+        self.revived.found == Found::Ready(Progress::Continues)
+    }
+
     /// Whether the call that is next could have been made, and has no reconcile function here.
     pub(super) fn is_unasked(&self) -> bool {
         let next = self.definition.phases.get(self.revived.outputs.len());

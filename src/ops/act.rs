@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
 use super::request::RowVersion;
-use super::{Ops, OpsError, Permissions};
+use super::{MOST_ACTS, Ops, OpsError, Permissions};
 use crate::chance;
-use crate::engine::{Resolution, Resolved, Terms};
+use crate::engine::{Resolution, ResolveError, Resolved, Terms};
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{FoundRequest, JobAct, JobFate, OperatorStore};
 use crate::store::{EraseAct, Status};
@@ -98,7 +98,19 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         let FoundRequest { scope, key, row, .. } = &found;
         let seen = version.seen(row);
         let terms = Terms { seen: Some(&seen), audit: Some(entry) };
-        Ok(self.core.take_word(scope, key, resolution, terms).await?)
+        match self.core.take_word(scope, key, resolution, terms).await {
+            Ok(Resolved::Applied) => Ok(Resolved::Applied),
+            Err(ResolveError::Unavailable(error)) => Err(error.into()),
+            // The answer to its commit may have been lost, and the row be further by now: the audit tells.
+            _ if self.is_audited(entry).await? => Ok(Resolved::Applied),
+            told => Ok(told?),
+        }
+    }
+
+    /// Whether the act has its audit row, which is there exactly if the act was applied.
+    async fn is_audited(&self, entry: &AuditEntry) -> Result<bool, OpsError> {
+        let acts = self.audit_page(entry.request_id, None, MOST_ACTS).await?;
+        Ok(acts.rows.iter().any(|act| act.id == entry.id))
     }
 
     pub(super) async fn try_erase(

@@ -6,19 +6,17 @@
 
 use super::bulk::BulkAct;
 use super::request::RowVersion;
-use super::{Actor, AuditRecord, MOST_ACTS, Ops, OpsError};
+use super::{Actor, MOST_ACTS, Ops, OpsError};
 use crate::engine::{Engine, Resolution, Resolved};
 use crate::store::bulk::{BulkItem, BulkRow, SettledItem};
 use crate::store::operators::OperatorStore;
-use crate::store::{KeyRow, Status, StoreError};
+use crate::store::{Status, StoreError};
 
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It is written what became of the request.
     Settled,
-    /// A worker died in the act and left its lease of the request: the request has another turn behind that.
-    Later,
     /// Another worker is at the bulk act by now.
     Lost,
 }
@@ -27,19 +25,6 @@ pub(crate) enum Turn {
 struct End {
     outcome: &'static str,
     because: Option<String>,
-}
-
-/// How many acquisitions of the lease an act leaves behind whose worker died between its lease and its word: its
-/// own, and that of the completer that finds the row.
-const OF_A_DEAD_WORKER: i64 = 2;
-
-/// Whether the row was a dead letter when it was seen, and nothing but such acquisitions came since then. An
-/// erasure takes no lease.
-fn is_interrupted(row: &KeyRow, seen: &RowVersion, act: BulkAct) -> bool {
-    let dead = Status::DeadLetter.as_str();
-    let of = |token| RowVersion::of(row.request_id, token, dead, &row.recovery_point);
-    let mut before = (1..=OF_A_DEAD_WORKER).map(|by| of(row.lease_token - by));
-    act == BulkAct::Retry && before.any(|before| before == *seen)
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
@@ -60,21 +45,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     ) -> Result<Turn, StoreError> {
         let mut entry = self.entry(act.as_str(), Some(item.request_id), &bulk.reason);
         entry.bulk_id = Some(bulk.id);
-        let mut version = RowVersion(item.seen.clone());
-        match self.found(item.request_id).await {
-            Ok(found) if is_interrupted(&found.row, &version, act) => match found.row.status {
-                // Its lease lasts, or a completer is to find it.
-                Status::InProgress => return Ok(Turn::Later),
-                Status::DeadLetter if !self.was_acted_on(bulk, item).await? => {
-                    version = self.summary(&found).version;
-                }
-                _ => {}
-            },
-            Ok(_) => {}
-            Err(OpsError::Unavailable(error)) => return Err(error),
-            // The act is told the same.
-            Err(_) => {}
-        }
+        let version = RowVersion(item.seen.clone());
         let done = match act {
             BulkAct::Retry => {
                 let retry = Resolution::retry();
@@ -111,22 +82,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
 
     /// Whether this bulk act was done on the request.
     async fn was_applied(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
-        let applied = self.applied_to(item).await?;
-        Ok(applied.iter().any(|act| act.bulk_id == Some(bulk.id)))
-    }
-
-    /// Whether an operator has done anything with the request since the bulk act was started.
-    async fn was_acted_on(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
-        Ok(self.applied_to(item).await?.iter().any(|act| act.at >= bulk.started_at))
-    }
-
-    async fn applied_to(&self, item: &BulkItem) -> Result<Vec<AuditRecord>, StoreError> {
-        let mut acts = match self.audit_page(Some(item.request_id), None, MOST_ACTS).await {
+        let acts = match self.audit_page(Some(item.request_id), None, MOST_ACTS).await {
             Ok(acts) => acts.rows,
             Err(OpsError::Unavailable(error)) => return Err(error),
-            Err(_) => Vec::new(),
+            Err(_) => return Ok(false),
         };
-        acts.retain(|act| act.outcome == "applied");
-        Ok(acts)
+        Ok(acts.iter().any(|act| act.outcome == "applied" && act.bulk_id == Some(bulk.id)))
     }
 }

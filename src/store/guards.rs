@@ -39,6 +39,7 @@ macro_rules! over_every_store {
 over_every_store! {
     g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over,
     g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
+    g3_a_word_settles_a_row_only_as_it_was_seen,
     g11_each_recovery_point_begins_a_time_of_its_own,
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
     g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
@@ -71,7 +72,6 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         resolution: None,
         settles: Settles::Nothing,
         reason: None,
-        audit: None,
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
@@ -184,6 +184,50 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
     assert!(matches!(store.write(&one.guard(1, "started"), &done).await, Commit::Done(())));
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
+}
+
+/// A word is written by acquiring the row and releasing it, in one transaction.
+async fn g3_a_word_settles_a_row_only_as_it_was_seen<S: Store>(store: S) {
+    let dead_letter = async || {
+        let one = One::of(&store, FAR, OVER).await;
+        let gave_up = Change { status: Status::DeadLetter, hold: None, ..to("started", OVER) };
+        let written = store.write(&one.guard(1, "started"), &gave_up).await;
+        assert!(matches!(written, Commit::Done(())), "{written:?}");
+        one
+    };
+    let word = Change {
+        status: Status::FailedRetryable,
+        resolution: Some("retry"),
+        settles: Settles::Attempts,
+        ..to("started", OVER)
+    };
+    let settles = async |claim: Claim<'_>| match store.settle(&claim, hold(FAR), &word, None).await
+    {
+        Commit::Done(()) => true,
+        Commit::Fenced => false,
+        other => panic!("{other:?}"),
+    };
+    let one = dead_letter().await;
+    let claim = || Claim { status: Status::DeadLetter, ..one.claim(Right::Resolve) };
+    assert!(!settles(Claim { request_id: Uuid::new_v4(), ..claim() }).await, "another life");
+    assert!(!settles(Claim { lease_token: 2, ..claim() }).await, "another token");
+    assert!(!settles(Claim { status: Status::Unknown, ..claim() }).await, "another status");
+    assert!(!settles(Claim { recovery_point: Some("p"), ..claim() }).await, "another place");
+    assert_eq!((one.row().await.status, one.row().await.lease_token), (Status::DeadLetter, 1));
+    assert!(one.row().await.expired);
+    assert!(settles(claim()).await);
+    let row = one.row().await;
+    assert_eq!((row.status, row.lease_token, row.attempts), (Status::FailedRetryable, 2, 1));
+    assert!(row.lease_left.is_zero() && row.waiting_since.is_none() && !row.expired);
+    assert_eq!((row.resolution.as_deref(), row.forgiven_attempts), (Some("retry"), 1));
+    assert!(!settles(claim()).await, "once");
+
+    // Another process was faster, and holds the row at that place under the token that the word would have had.
+    let one = dead_letter().await;
+    let claim = || Claim { status: Status::DeadLetter, ..one.claim(Right::Resolve) };
+    assert!(store.take_over(&claim(), hold(FAR)).await.unwrap().is_some());
+    assert!(!settles(claim()).await);
+    assert_eq!((one.row().await.status, one.row().await.lease_token), (Status::InProgress, 2));
 }
 
 /// The age of a call is counted from the recovery point before it: what a later phase does is younger than

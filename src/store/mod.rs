@@ -22,9 +22,9 @@ mod migrations;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 pub(crate) mod operators;
-pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod patience;
+pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod pool_settings;
 #[cfg(feature = "postgres")]
@@ -223,6 +223,17 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Writes `change` in a transaction of its own: one guarded statement.
     #[doc(hidden)]
     fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> impl Future<Output = Commit> + Send;
+
+    /// Acquires a row that nobody holds and writes `change` to it, with the audit row that it may have, in one
+    /// transaction: the row is never seen held, and what is cut off leaves it as it was.
+    #[doc(hidden)]
+    fn settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&audit::AuditEntry>,
+    ) -> impl Future<Output = Commit> + Send;
 
     /// Extends the lease. `false` where it is not ours any more.
     #[doc(hidden)]

@@ -272,6 +272,19 @@ pub struct Claim<'a> {
     pub(crate) right: Right,
 }
 
+impl<'a> Claim<'a> {
+    /// What a write behind the takeover is guarded by. Of a claim that says no recovery point, nothing fits it.
+    pub(super) fn behind(&self) -> Guard<'a> {
+        Guard {
+            scope: self.scope,
+            key: self.key,
+            request_id: self.request_id,
+            lease_token: self.lease_token + 1,
+            recovery_point: self.recovery_point.unwrap_or_default(),
+        }
+    }
+}
+
 /// For how long: the lease, and, whatever becomes of the request, the key at least. A request that is
 /// resumed on its third day replays its answer for as long as any other.
 #[derive(Clone, Copy)]
@@ -404,8 +417,6 @@ pub struct Change<'a> {
     /// The takeover was no attempt after all: nothing was called, and its number is the next attempt's.
     pub(crate) was_no_attempt: bool,
     pub(crate) response: Option<&'a StoredResponse>,
-    /// Of an operator's word: the audit row, written with it. What a phase commits has none.
-    pub(crate) audit: Option<&'a AuditEntry>,
 }
 
 impl Change<'_> {

@@ -71,7 +71,6 @@ impl<S: OperatorStore, A: Send + Sync + 'static> BulkRunner<S, A> {
             }
             match ops.take_turn((bulk, act, token), &item).await? {
                 Turn::Settled => settled += 1,
-                Turn::Later => {}
                 Turn::Lost => return Ok(settled),
             }
         }

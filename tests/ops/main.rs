@@ -10,6 +10,7 @@ mod acts;
 mod api;
 mod bulk;
 mod cast;
+mod cut_off;
 mod list;
 #[cfg(feature = "mysql")]
 mod mysql;

@@ -13,6 +13,7 @@ use crate::engine::pause::jitter;
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{StagedJob, Statements};
+use crate::store::audit::AuditEntry;
 use crate::store::{
     Claim, Commit, NewRow, Refusal, Right, RowTimes, Status, Store, StoreError, Transaction, Writes,
 };
@@ -147,6 +148,20 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                     store.create(row, self.context.created_at, &change, writes).await.map(Some)
                 }
             }
+        })
+    }
+
+    /// Acquires the row and writes the transition, in one transaction. What became of it is the caller's to find
+    /// out.
+    pub(in crate::engine) async fn settle(
+        &self,
+        claim: &Claim<'_>,
+        transition: &Transition,
+        audit: Option<&AuditEntry>,
+    ) -> Commit {
+        let (store, hold) = (&self.core.store, self.core.settings.hold());
+        committing!(self.phase_of(None, transition), transition.kind(), {
+            store.settle(claim, hold, &transition.change(), audit).await
         })
     }
 

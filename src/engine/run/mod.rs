@@ -34,6 +34,7 @@ use crate::phase::{DerivedKey, Outputs, RequestContext};
 use crate::store::{Guard, KeySummary, NewRow, Store, StoreError};
 
 pub(super) use self::body::timed_out;
+pub(super) use self::transition::Transition;
 
 /// A request that this process holds the lease of.
 pub(super) struct Run<S: Store, A> {

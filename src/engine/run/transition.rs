@@ -13,7 +13,6 @@ use crate::engine::encoding::Rule;
 use crate::fault::Place;
 use crate::observe;
 use crate::phase::Reply;
-use crate::store::audit::AuditEntry;
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
 
 /// A state that the row is to move to.
@@ -31,8 +30,6 @@ pub(in crate::engine) struct Transition {
     /// The takeover called nothing, so that it was no attempt.
     pub(super) was_no_attempt: bool,
     pub(super) finished: Option<(Reply, StoredResponse)>,
-    /// Of an operator's word.
-    pub(in crate::engine) audit: Option<AuditEntry>,
 }
 
 impl Transition {
@@ -50,7 +47,6 @@ impl Transition {
             forgiven: 0,
             was_no_attempt: false,
             finished: None,
-            audit: None,
         }
     }
 
@@ -68,7 +64,6 @@ impl Transition {
             forgiven_attempts: self.forgiven,
             was_no_attempt: self.was_no_attempt,
             response: self.finished.as_ref().map(|(_, stored)| stored),
-            audit: self.audit.as_ref(),
         }
     }
 

@@ -145,7 +145,6 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             was_no_attempt: unforgiven > 1 && numbers.happens(1, 2),
             response,
-            audit: None,
         };
         // A phase's commit goes on or finishes, and has nothing to say about a failure.
         let finishes = status == Status::Completed;

@@ -48,6 +48,7 @@ use self::session::Session;
 use self::statements::{
     AsSeen, Birth, Guarded, Lives, NextState, Pinned, TakeOver, Wait, after, refusal, staged, waits,
 };
+use super::audit::AuditEntry;
 use super::due::{
     DueJobRow, DueKeyRow, HeldKeyRow, JobListRow, due_jobs, due_keys, held_keys, listed_jobs,
 };
@@ -249,11 +250,7 @@ impl Memory {
         if let Some((row, now)) = taken {
             return key_row(row.row(now)).map(Some);
         }
-        let take = TakeOver::new(claim, hold);
-        let place = take.place.clone();
-        let seen =
-            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
-        match seen.is_some_and(|(row, now)| take.matches(&row, now)) {
+        match self.stands_free(claim, hold).await? {
             true => Err(StoreError::Locked),
             false => Ok(None),
         }
@@ -261,9 +258,7 @@ impl Memory {
 
     async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
         let (guarded, next) = (Guarded::by(guard), NextState::of(change));
-        let audit = change.audit.map(AuditRecord::of);
-        let write =
-            self.ask("write the key", move |session| write(session, guarded, next, audit).boxed());
+        let write = self.ask("write the key", move |session| write(session, guarded, next).boxed());
         if write.await? {
             return Ok(true);
         }
@@ -275,6 +270,37 @@ impl Memory {
             true => Err(StoreError::Locked),
             false => Ok(false),
         }
+    }
+
+    async fn try_settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&AuditEntry>,
+    ) -> Result<bool, StoreError> {
+        let take = TakeOver::new(claim, hold);
+        let (guarded, next) = (Guarded::by(&claim.behind()), NextState::of(change));
+        let audit = audit.map(AuditRecord::of);
+        let settled = self.ask("settle the key", move |session| {
+            settle_key(session, take, guarded, next, audit).boxed()
+        });
+        if settled.await? {
+            return Ok(true);
+        }
+        match self.stands_free(claim, hold).await? {
+            true => Err(StoreError::Locked),
+            false => Ok(false),
+        }
+    }
+
+    /// Whether the row still is what a takeover that wrote nothing is guarded by: then its lock was held.
+    async fn stands_free(&self, claim: &Claim<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let take = TakeOver::new(claim, hold);
+        let place = take.place.clone();
+        let seen =
+            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+        Ok(seen.is_some_and(|(row, now)| take.matches(&row, now)))
     }
 
     async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
@@ -504,16 +530,26 @@ impl Store for Memory {
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         let mut pauses = Pauses::within(LOCKED_WAIT);
         loop {
-            return match self.try_write(guard, change).await {
-                Ok(true) => Commit::Done(()),
-                Ok(false) => Commit::Fenced,
-                Err(StoreError::Locked) if pauses.pause().await => continue,
-                Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
-                    Commit::Failed(error)
-                }
-                Err(error) if error.is_from_server() => Commit::Failed(error),
-                Err(error) => Commit::Unknown(error),
-            };
+            match self.try_write(guard, change).await {
+                Err(StoreError::Locked) if pauses.pause().await => {}
+                written => return commit_of(written),
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&AuditEntry>,
+    ) -> Commit {
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            match self.try_settle(claim, hold, change, audit).await {
+                Err(StoreError::Locked) if pauses.pause().await => {}
+                settled => return commit_of(settled),
+            }
         }
     }
 
@@ -1004,18 +1040,41 @@ async fn take_over(
     session.conclude(taken).await
 }
 
-async fn write(
+async fn write(session: &mut Session, guarded: Guarded, next: NextState) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let written = session.advance(&guarded, next, Wait::No).await;
+    session.conclude(written).await
+}
+
+async fn settle_key(
     session: &mut Session,
+    take: TakeOver,
     guarded: Guarded,
     next: NextState,
     audit: Option<AuditRecord>,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let written = match session.advance(&guarded, next, Wait::No).await {
-        Ok(true) => audited(session, audit).await.map(|()| true),
-        written => written,
+    let settled = match session.take_over(take).await {
+        Ok(Some(_)) => match session.advance(&guarded, next, Wait::No).await {
+            Ok(true) => audited(session, audit).await.map(|()| true),
+            Ok(false) => Err(Error::NotFound),
+            Err(error) => Err(error),
+        },
+        Ok(None) => Ok(false),
+        Err(error) => Err(error),
     };
-    session.conclude(written).await
+    session.conclude(settled).await
+}
+
+/// What became of a guarded statement that commits by itself. `false`: the row is not as the guard says.
+fn commit_of(written: Result<bool, StoreError>) -> Commit {
+    match written {
+        Ok(true) => Commit::Done(()),
+        Ok(false) => Commit::Fenced,
+        Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => Commit::Failed(error),
+        Err(error) if error.is_from_server() => Commit::Failed(error),
+        Err(error) => Commit::Unknown(error),
+    }
 }
 
 /// Writes the audit row, if there is one, in the open transaction.

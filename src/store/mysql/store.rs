@@ -24,6 +24,7 @@ use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::store::audit::AuditEntry;
 use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::Patience;
@@ -169,14 +170,6 @@ impl Mysql {
     async fn write_once(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         const DOING: &str = "write the key";
         let write = sql::Write::new(guard, change);
-        if let Some(entry) = change.audit {
-            let bounds = bound(DOING, &write)
-                .and_then(|write| Ok((write, bound(DOING, &InsertAudit::of(entry))?)));
-            return match bounds {
-                Ok((write, audit)) => in_one_go(&self.pool, write, vec![audit]).await,
-                Err(error) => Commit::Failed(error),
-            };
-        }
         let mut lent = match Lent::of(&self.pool).await {
             Ok(lent) => lent,
             Err(error) => return Commit::Failed(error),
@@ -407,6 +400,39 @@ impl Store for Mysql {
                     return Commit::Unknown(error);
                 }
                 written => return written,
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&AuditEntry>,
+    ) -> Commit {
+        const DOING: &str = "settle the key";
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            let bounds = || {
+                let take_over = bound(DOING, &sql::TakeOver::new(claim, hold))?;
+                let mut then = vec![bound(DOING, &sql::Write::new(&claim.behind(), change))?];
+                if let Some(entry) = audit {
+                    then.push(bound(DOING, &InsertAudit::of(entry))?);
+                }
+                Ok::<_, StoreError>((take_over, then))
+            };
+            let settled = match bounds() {
+                Ok((take_over, then)) => in_one_go(&self.pool, take_over, then).await,
+                Err(error) => Commit::Failed(error),
+            };
+            match settled {
+                Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
+                Commit::Unknown(error) if error.is_of_the_connection() => {
+                    self.forget_idle();
+                    return Commit::Unknown(error);
+                }
+                settled => return settled,
             }
         }
     }

@@ -16,6 +16,7 @@ mod own_transaction;
 mod pipelined;
 mod pool;
 mod session;
+mod settle;
 mod single_statement;
 mod statement;
 mod statements;
@@ -44,12 +45,13 @@ use self::error::{
 };
 use self::group::Groups;
 use self::ops::Operators;
-use self::ops_statements::{EraseSeen, InsertAudit, WriteAudited};
+use self::ops_statements::EraseSeen;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::session::{Known, KnownRow};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
+use super::audit::AuditEntry;
 use super::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, NthJobRow, are_among,
     claimed_jobs, due_jobs, due_keys, held_keys, job, listed_jobs,
@@ -520,12 +522,6 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
     ) -> Result<usize, StoreError> {
         let write = commit_statements::Write::new(guard, change);
-        if let Some(entry) = change.audit {
-            let audited = WriteAudited { write, audit: InsertAudit::of(entry) };
-            return ask_within!(LOCKED_WAIT, self, "write the key", |conn| {
-                audited.execute(&mut conn)
-            });
-        }
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
@@ -567,10 +563,15 @@ impl<P: Pool> Postgres<P> {
         if let Some(row) = self.take_over_once(claim, hold).await?.into_iter().next() {
             return Ok(Some(row));
         }
+        if self.stands_free(claim).await? { Err(StoreError::Locked) } else { Ok(None) }
+    }
+
+    /// Whether the row still is what a takeover that wrote nothing is guarded by: then its lock was held.
+    async fn stands_free(&self, claim: &Claim<'_>) -> Result<bool, StoreError> {
         let stands = ask_again!(self, "look at the key", |conn| {
             sql::StandsFree::new(claim).load::<bool>(&mut conn)
         })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(None) }
+        Ok(stands == [true])
     }
 
     /// [`migrate`](Store::migrate) with other migrations, tried for so long.
@@ -791,16 +792,26 @@ impl<P: Pool> Store for Postgres<P> {
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
-            return match self.try_write(guard, change).await {
-                Ok(true) => Commit::Done(()),
-                Ok(false) => Commit::Fenced,
-                Err(StoreError::Locked) if patience.pause().await => continue,
-                Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => {
-                    Commit::Failed(error)
-                }
-                Err(error) if error.is_from_server() => Commit::Failed(error),
-                Err(error) => Commit::Unknown(error),
-            };
+            match self.try_write(guard, change).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                written => return commit_of(written),
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&AuditEntry>,
+    ) -> Commit {
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.try_settle(claim, hold, change, audit).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                settled => return commit_of(settled),
+            }
         }
     }
 
@@ -1335,6 +1346,17 @@ impl<P: Pool> PgTransaction<P> {
             }
             Err(error) => Commit::Unknown(StoreError::database("commit", error)),
         }
+    }
+}
+
+/// What became of a guarded write. `false`: the row is not as the guard says.
+fn commit_of(written: Result<bool, StoreError>) -> Commit {
+    match written {
+        Ok(true) => Commit::Done(()),
+        Ok(false) => Commit::Fenced,
+        Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => Commit::Failed(error),
+        Err(error) if error.is_from_server() => Commit::Failed(error),
+        Err(error) => Commit::Unknown(error),
     }
 }
 

@@ -93,7 +93,6 @@ fn to(recovery_point: &str) -> Change<'_> {
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
-        audit: None,
     }
 }
 

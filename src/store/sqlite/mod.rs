@@ -41,6 +41,7 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use self::worker::Worker;
+use super::audit::AuditEntry;
 use super::due::{due_job, due_key, held_keys, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::pauses::PausedPhase;
@@ -396,17 +397,37 @@ impl Store for Sqlite {
 
     async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         let write = sql::Write::new(guard, change);
-        let audit = change.audit.map(InsertAudit::of);
-        let written = self.run("write the key", |conn| match audit {
-            None => write.execute(conn),
-            Some(audit) => conn.immediate_transaction(|conn| match write.execute(conn)? {
-                1 => audit.execute(conn),
-                none => Ok(none),
-            }),
-        });
-        match written.await {
+        match self.run("write the key", |conn| write.execute(conn)).await {
             Ok(0) => Commit::Fenced,
             Ok(_) => Commit::Done(()),
+            Err(error) => Commit::Failed(error),
+        }
+    }
+
+    async fn settle(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+        change: &Change<'_>,
+        audit: Option<&AuditEntry>,
+    ) -> Commit {
+        let take_over = sql::TakeOver::new(claim, hold);
+        let write = sql::Write::new(&claim.behind(), change);
+        let audit = audit.map(InsertAudit::of);
+        let settled = self.run("settle the key", |conn| {
+            conn.immediate_transaction(|conn| {
+                if take_over.load::<sql::StoredRow>(conn)?.is_empty() {
+                    return Ok(false);
+                }
+                if write.execute(conn)? != 1 {
+                    return Err(Error::RollbackTransaction);
+                }
+                audit.map(|audit| audit.execute(conn)).transpose().map(|_| true)
+            })
+        });
+        match settled.await {
+            Ok(true) => Commit::Done(()),
+            Ok(false) => Commit::Fenced,
             Err(error) => Commit::Failed(error),
         }
     }
