@@ -59,20 +59,6 @@ async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_postgres() {
     a_rolling_deploy("postgres", rides, db).await;
 }
 
-/// On a server of its own: it is judged by how its requests fare.
-#[cfg(feature = "mysql")]
-#[tokio::test(flavor = "multi_thread")]
-async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_mariadb() {
-    use crate::support::{db::open_my, mariadb::Server};
-    let (_server, rides) = tokio::task::block_in_place(|| {
-        let server = Server::start(&[]);
-        let database = server.new_database();
-        (server, Rides::start(|_| database))
-    });
-    let db = open_my(&rides.database, 2).await;
-    a_rolling_deploy("mariadb", rides, db).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_sqlite() {
     let rides = tokio::task::block_in_place(|| Rides::start(sqlite));
