@@ -1,28 +1,18 @@
 //! What the rows of a database say, read without the application's code.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use atomic_phases::compat::{InFlight, Left, LeftJobs};
-use atomic_phases::{Postgres, Sqlite};
 
+use crate::open::{on, open};
 use crate::{Failure, Format};
 
 /// Where the unfinished requests stand.
 pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        match url.split_once("://") {
-            Some(("postgres" | "postgresql", _)) => {
-                Ok(InFlight::read(&Postgres::connect(url).await?).await?)
-            }
-            // It would be created.
-            Some(("sqlite", path)) if !Path::new(path).is_file() => {
-                Err(format!("there is no file {path}").into())
-            }
-            Some(("sqlite", path)) => Ok(InFlight::read(&Sqlite::connect(path).await?).await?),
-            _ => Err("the URL of a database starts with postgres:// or sqlite://".into()),
-        }
+        let database = open(url).await?;
+        Ok(on!(database, store => InFlight::read(&store).await)?)
     })
 }
 

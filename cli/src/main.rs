@@ -7,6 +7,7 @@
 mod database;
 mod date;
 mod git;
+mod open;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,6 +16,8 @@ use atomic_phases::compat::{
     InFlight, Levels, Lint, Locks, State, blocks, compare, file_name, github, json, text,
 };
 use clap::{Parser, Subcommand, ValueEnum};
+
+use self::open::NotOpened;
 
 /// As cargo calls its subcommands: with the subcommand's name first.
 #[derive(Parser)]
@@ -76,7 +79,7 @@ enum Subcommands {
         /// The definition's name
         name: String,
         version: u32,
-        /// Refuse while it has unfinished rows in this database: postgres://… or sqlite://PATH
+        /// Refuse while it has unfinished rows in this database: postgres://…, mysql://… or sqlite://PATH
         #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
         database_url: Option<String>,
     },
@@ -98,7 +101,7 @@ const VARIABLE: &str = "ATOMIC_PHASES_DATABASE_URL";
 
 #[derive(clap::Args)]
 struct Database {
-    /// postgres://… or sqlite://PATH
+    /// postgres://…, mysql://… or sqlite://PATH
     #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
     database_url: String,
 }
@@ -134,7 +137,8 @@ fn main() -> ExitCode {
         Ok(End::Found) => ExitCode::from(6),
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(1)
+            let is_usage = matches!(error.downcast_ref(), Some(NotOpened::Unknown));
+            ExitCode::from(if is_usage { 2 } else { 1 })
         }
     }
 }

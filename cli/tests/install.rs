@@ -1,11 +1,16 @@
 //! `cargo atomic-phases` as a user has it: a program in a folder of PATH, called by cargo, in a package outside of
 //! this repository.
+//!
+//! The long form installs it from the checkout and locks the requests of an application that depends on the
+//! library, which builds both: `cargo test -p atomic-phases-cli --test install -- --ignored`.
 
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A folder of its own, with a git repository and the program in `bin/`.
 struct Folder {
@@ -117,4 +122,69 @@ fn the_commands_work(it: &Folder, definition: &str) {
     assert!(it.read(&file).contains("state = \"retired\""));
     let (code, told) = it.atomic_phases(&["--help"]);
     assert_eq!(code, 0, "{told}");
+}
+
+const APPLICATION: &str = r#"
+use atomic_phases::compat::Definitions;
+use atomic_phases::{PhaseResult, Reply, Sqlite, Tx, atomic_phases, phase};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+pub struct CreateOrder {
+    pub cents: u32,
+}
+
+#[atomic_phases(name = "orders.create", version = 1)]
+impl CreateOrder {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<()> {
+        let _ = tx;
+        Ok(())
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = tx;
+        Ok(Reply::new(201))
+    }
+}
+
+pub fn definitions() -> Definitions<Sqlite> {
+    Definitions::new().with::<CreateOrder>()
+}
+
+#[test]
+fn requests_are_locked() {
+    atomic_phases::locked!(definitions());
+}
+"#;
+
+#[test]
+#[ignore = "builds the command and an application: some minutes"]
+fn it_is_installed_from_a_checkout_and_locks_an_application() {
+    let mut it = Folder::new();
+    if let Some(target) = std::env::var_os("INSTALL_TARGET") {
+        it.target = target.into();
+    }
+    let root = Path::new(ROOT).canonicalize().unwrap();
+    let cli = root.join("cli");
+    let into = it.dir.path().to_str().unwrap();
+    let install =
+        ["install", "--path", cli.to_str().unwrap(), "--root", into, "--debug", "--locked"];
+    let (code, told) = it.run(env!("CARGO"), &install);
+    assert_eq!(code, 0, "{told}");
+    for program in ["cargo-atomic-phases", "atomic-phases"] {
+        assert!(it.dir.path().join("bin").join(program).is_file(), "{told}");
+    }
+    let library = format!(
+        "{MANIFEST}\n[dependencies]\natomic-phases = {{ path = {root:?} }}\n\
+         serde = {{ version = \"1\", features = [\"derive\"] }}\n"
+    );
+    it.write("app/Cargo.toml", &library);
+    it.write("app/src/lib.rs", APPLICATION);
+    // So that nothing is newer than what the repository is tested with.
+    it.write("app/Cargo.lock", &std::fs::read_to_string(root.join("Cargo.lock")).unwrap());
+    let (code, told) = it.atomic_phases(&["lock"]);
+    assert_eq!(code, 0, "{told}");
+    the_commands_work(&it, "orders.create");
 }

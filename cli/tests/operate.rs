@@ -6,6 +6,9 @@
 #[path = "../../tests/support/cluster.rs"]
 #[allow(dead_code)]
 mod cluster;
+#[path = "../../tests/support/mariadb.rs"]
+#[allow(dead_code)]
+mod mariadb;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,8 +18,8 @@ use atomic_phases::ops::{Actor, Permissions, Scopes};
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::store::Store;
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Postgres, Reply, Scope,
-    Sqlite, Tx, atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    Scope, Sqlite, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
@@ -264,6 +267,15 @@ async fn what_waits_in_postgresql_is_told_and_settled() {
     asks_and_acts(&run);
 }
 
+#[tokio::test]
+async fn what_waits_in_mariadb_is_told_and_settled() {
+    let url = mariadb::new_database();
+    let _engine = scene(Mysql::connect(&url).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &url]);
+    says_what_needs_code(&run);
+    asks_and_acts(&run);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_asked_with_a_token() {
     let dir = tempfile::tempdir().unwrap();
@@ -355,18 +367,22 @@ async fn a_service_is_asked_with_a_token() {
     server.abort();
 }
 
-#[tokio::test]
-async fn the_tables_of_a_database_are_brought_up_to_date() {
+#[test]
+fn the_tables_of_a_database_are_brought_up_to_date() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
     std::fs::write(&file, "").unwrap();
-    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
-    let (code, told) = run.told(&["migrate", "status"]);
-    assert_eq!(code, 6);
-    assert!(told.starts_with("missing "), "{told}");
-    assert_eq!(run.told(&["migrate", "up"]).0, 0);
-    assert_eq!(run.told(&["migrate", "status"]), (0, "no migration is missing\n".to_owned()));
-    assert_eq!(run.told(&["status"]).0, 0);
+    let file = format!("sqlite://{}", file.display());
+    for url in [file, cluster::new_database(), mariadb::new_database()] {
+        let run = Run::on(&["--database-url", &url]);
+        let (code, told) = run.told(&["migrate", "status"]);
+        assert_eq!(code, 6);
+        assert!(told.starts_with("missing "), "{told}");
+        let (code, told) = run.told(&["migrate", "up"]);
+        assert_eq!(code, 0, "{told}");
+        assert_eq!(run.told(&["migrate", "status"]), (0, "no migration is missing\n".to_owned()));
+        assert_eq!(run.told(&["status"]).0, 0);
+    }
 }
 
 #[test]
@@ -376,7 +392,7 @@ fn usage_errors_exit_with_two() {
     assert_eq!((code, told.contains("--database-url")), (2, true), "{told}");
     let both = Run::on(&["--url", "http://localhost", "--database-url", "sqlite://x"]);
     assert_eq!(both.told(&["status"]).0, 2);
-    for url in ["mysql://host/db", "app.db"] {
+    for url in ["oracle://host/db", "app.db"] {
         assert_eq!(Run::on(&["--database-url", url]).told(&["status"]).0, 2, "{url}");
     }
     assert_eq!(Run::on(&["--database-url", "sqlite://none.db"]).told(&["status"]).0, 1);

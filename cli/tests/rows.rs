@@ -1,6 +1,13 @@
 //! The commands that read a database, without the code of the definitions in it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../tests/support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[path = "../../tests/support/mariadb.rs"]
+#[allow(dead_code)]
+mod mariadb;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,12 +17,15 @@ use std::time::Duration;
 use atomic_phases::compat::{Definitions, Mode, check_locks};
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Sqlite,
-    Store, Tx, atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
+    Scope, Sqlite, Store, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
-static PROVIDER_IS_DOWN: AtomicBool = AtomicBool::new(true);
+#[derive(Default)]
+struct Provider {
+    is_up: AtomicBool,
+}
 
 #[derive(Serialize, Deserialize)]
 struct CreateRide {
@@ -23,34 +33,34 @@ struct CreateRide {
 }
 
 #[atomic_phases(name = "rides.create", version = 1)]
-impl CreateRide {
+impl<Db: Store> CreateRide {
     #[phase]
-    async fn ride_created(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<()> {
+    async fn ride_created(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
         let _ = (self, tx);
         Ok(())
     }
 
     #[phase(foreign(idempotent, window = "24h"))]
-    async fn charge_created(&self, call: ForeignCall) -> PhaseResult<()> {
+    async fn charge_created(&self, call: ForeignCall, provider: &Provider) -> PhaseResult<()> {
         let _ = self;
-        match PROVIDER_IS_DOWN.load(Ordering::SeqCst) {
-            true => Err(PhaseError::retryable("the provider is down")),
-            false => call.make(async |_key| Ok::<_, PhaseError>(())).await,
+        match provider.is_up.load(Ordering::SeqCst) {
+            true => call.make(async |_key| Ok::<_, PhaseError>(())).await,
+            false => Err(PhaseError::retryable("the provider is down")),
         }
     }
 
     #[phase]
-    async fn receipt_staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+    async fn receipt_staged(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
         tx.stage_job("send_receipt", &self.user_id)?;
         Ok(Reply::new(201))
     }
 }
 
-fn definitions() -> Definitions<Sqlite> {
+fn definitions<S: Store>() -> Definitions<S, Provider> {
     Definitions::new().with::<CreateRide>().job::<CreateRide, i64>("send_receipt")
 }
 
-async fn book(engine: &Engine<Sqlite>) -> Outcome {
+async fn book<S: Store>(engine: &Engine<S, Provider>) -> Outcome {
     let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("key").unwrap());
     engine.call(&scope, &key, CreateRide { user_id: 1 }).await.unwrap()
 }
@@ -70,22 +80,38 @@ fn run(dir: &Path, arguments: &[&str]) -> (i32, String) {
 #[tokio::test]
 async fn a_deploy_is_held_against_the_rows_that_are_there() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"app\"\n").unwrap();
-    check_locks(&definitions(), dir.path(), Path::new("phases"), &Mode::Update).unwrap();
     let file = dir.path().join("rides.db");
     let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    deployed(store, &format!("sqlite://{}", file.display())).await;
+}
+
+#[tokio::test]
+async fn a_deploy_is_held_against_the_rows_in_postgresql() {
+    let url = cluster::new_database();
+    deployed(Postgres::connect(&url).await.unwrap(), &url).await;
+}
+
+#[tokio::test]
+async fn a_deploy_is_held_against_the_rows_in_mariadb() {
+    let url = mariadb::new_database();
+    deployed(Mysql::connect(&url).await.unwrap(), &url).await;
+}
+
+async fn deployed<S: Store>(store: S, url: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"app\"\n").unwrap();
+    check_locks(&definitions::<S>(), dir.path(), Path::new("phases"), &Mode::Update).unwrap();
     store.migrate().await.unwrap();
     let instant = Duration::from_millis(1);
-    let builder = Engine::builder(store).definitions(definitions()).back_off(instant, instant);
-    let engine = builder.build().unwrap();
+    let builder = Engine::builder(store).app(Provider::default()).definitions(definitions());
+    let engine = builder.back_off(instant, instant).build().unwrap();
     assert!(matches!(book(&engine).await, Outcome::Failed { .. }));
 
-    let url = format!("sqlite://{}", file.display());
-    let check = |format| run(dir.path(), &["check", "--database-url", &url, "--format", format]);
+    let check = |format| run(dir.path(), &["check", "--database-url", url, "--format", format]);
     let drained = |name, version| {
-        run(dir.path(), &["definitions", "drained", name, version, "--database-url", &url])
+        run(dir.path(), &["definitions", "drained", name, version, "--database-url", url])
     };
-    let retire = || run(dir.path(), &["retire", "rides.create", "1", "--database-url", &url]);
+    let retire = || run(dir.path(), &["retire", "rides.create", "1", "--database-url", url]);
     assert_eq!(
         check("text"),
         (0, "no unfinished row would be left alone, and no staged job\n".to_owned())
@@ -110,7 +136,7 @@ async fn a_deploy_is_held_against_the_rows_that_are_there() {
     assert!(check("github").1.starts_with("::error title=rows_stranded::1 rows of rides.create@1"));
     std::fs::write(&lock, text).unwrap();
 
-    PROVIDER_IS_DOWN.store(false, Ordering::SeqCst);
+    engine.app().is_up.store(true, Ordering::SeqCst);
     while !matches!(book(&engine).await, Outcome::Finished(_)) {
         tokio::task::yield_now().await;
     }
@@ -145,9 +171,14 @@ async fn a_deploy_is_held_against_the_rows_that_are_there() {
 #[test]
 fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
     let dir = tempfile::tempdir().unwrap();
-    for url in ["sqlite://none.db", "mysql://host/db", "rides.db"] {
+    // A port that nothing listens at, and a password that is not told.
+    let nobody = "mysql://root:s3cret@127.0.0.1:9/db";
+    for (url, expected) in
+        [("sqlite://none.db", 1), (nobody, 1), ("oracle://host/db", 2), ("rides.db", 2)]
+    {
         let (code, told) = run(dir.path(), &["check", "--database-url", url]);
-        assert_eq!(code, 1, "{told}");
+        assert_eq!(code, expected, "{told}");
+        assert!(told.starts_with("error: ") && !told.contains("s3cret"), "{told}");
         assert!(!dir.path().join("none.db").exists());
     }
     assert_eq!(run(dir.path(), &["check"]).0, 2, "it has to be said which");

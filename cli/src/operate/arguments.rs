@@ -28,7 +28,7 @@ pub(crate) struct Way {
     /// Where a service has mounted the API: https://example.com/ops/api/v1 [env: ATOMIC_PHASES_URL]
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
-    /// A database, for what needs none of the application's code: postgres://… or sqlite://PATH
+    /// A database, for what needs none of the application's code: postgres://…, mysql://… or sqlite://PATH
     /// [env: ATOMIC_PHASES_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,

@@ -1,11 +1,9 @@
 //! [`Local`]: the library's own API, in here, on a database. It has none of the application's code, so it
 //! opens no value and judges no output.
 
-use std::path::Path;
-
+use atomic_phases::Engine;
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
-use atomic_phases::{Engine, Postgres, Sqlite};
 use axum::Router;
 use axum::body::Body;
 use http::Request;
@@ -14,7 +12,8 @@ use tower::ServiceExt;
 
 use crate::arguments::Way;
 use crate::ask::{Answer, Asking};
-use crate::end::{End, Failure};
+use crate::end::Failure;
+use crate::open::{Database, NotOpened, on, open};
 
 pub(crate) struct Local {
     runtime: Runtime,
@@ -22,28 +21,15 @@ pub(crate) struct Local {
     within: std::time::Duration,
 }
 
-/// A database by its URL.
-pub(crate) enum Database {
-    Postgres(Postgres),
-    Sqlite(Sqlite),
-}
-
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-pub(crate) async fn open(url: &str) -> Result<Database, Failure> {
-    match url.split_once("://") {
-        Some(("postgres" | "postgresql", _)) => {
-            Ok(Database::Postgres(Postgres::connect(url).await?))
-        }
-        // It would be created.
-        Some(("sqlite", path)) if !Path::new(path).is_file() => {
-            Err(Failure { end: End::Error, text: format!("there is no file {path}") })
-        }
-        Some(("sqlite", path)) => Ok(Database::Sqlite(Sqlite::connect(path).await?)),
-        _ => Err(Failure::usage("the URL of a database starts with postgres:// or sqlite://")),
-    }
+pub(crate) async fn opened(url: &str) -> Result<Database, Failure> {
+    open(url).await.map_err(|error| match error {
+        NotOpened::Unknown => Failure::usage(error.to_string()),
+        error => error.into(),
+    })
 }
 
 impl Local {
@@ -56,14 +42,11 @@ impl Local {
         let runtime = runtime()?;
         let routes = runtime.block_on(async {
             let access = move |_: &http::request::Parts| Some(actor.clone());
-            Ok::<_, Failure>(match open(url).await? {
-                Database::Postgres(store) => {
-                    Api::new(Engine::builder(store).build()?, access).router()
-                }
-                Database::Sqlite(store) => {
-                    Api::new(Engine::builder(store).build()?, access).router()
-                }
-            })
+            let database = opened(url).await?;
+            let routes = on!(database, store => {
+                Api::new(Engine::builder(store).build()?, access).router()
+            });
+            Ok::<_, Failure>(routes)
         })?;
         Ok(Self { runtime, routes, within: std::time::Duration::from_secs(way.timeout) })
     }

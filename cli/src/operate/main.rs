@@ -11,6 +11,8 @@ mod ask;
 mod bulk;
 mod database;
 mod end;
+#[path = "../open.rs"]
+mod open;
 mod read;
 mod remote;
 mod schema;
