@@ -28,13 +28,21 @@ impl std::fmt::Display for Misfit {
 /// # Errors
 /// [`Misfit`]: the first place that it does not read.
 pub fn fits(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
-    let mut reader = Reader { types, path: String::new() };
+    let mut reader = Reader { types, path: String::new(), is_whole: false };
     reader.reads(value, shape)
+}
+
+/// Whether a type of this shape may have written `value`: each of its objects has every member of the type, and no
+/// other.
+pub(crate) fn is_whole(value: &Value, shape: &Shape, types: &Types) -> bool {
+    Reader { types, path: String::new(), is_whole: true }.reads(value, shape).is_ok()
 }
 
 struct Reader<'a> {
     types: &'a Types,
     path: String,
+    /// Whether nothing may be left out or passed over.
+    is_whole: bool,
 }
 
 impl Reader<'_> {
@@ -130,7 +138,7 @@ impl Reader<'_> {
             let aliases = field.aliases.iter().find_map(|alias| members.get(alias));
             match members.get(&field.name).or(aliases) {
                 Some(value) => self.within(&step, value, &field.shape)?,
-                None if field.optional => {}
+                None if field.optional && !self.is_whole => {}
                 None => {
                     self.path.push_str(&step);
                     return self.misfit(&field.shape, "absent");
@@ -142,7 +150,7 @@ impl Reader<'_> {
         };
         let unknown = members.keys().find(|name| !is_known(name));
         match unknown {
-            Some(name) if closed => {
+            Some(name) if closed || self.is_whole => {
                 self.path.push_str(&format!(".{name}"));
                 self.misfit(shape, "a member that is refused")
             }
@@ -204,7 +212,7 @@ impl Reader<'_> {
 }
 
 /// Whether an object has each of the fixed words that the objects of a form have, and there is one.
-fn has_tag(form: &Shape, value: &Value) -> bool {
+pub(crate) fn has_tag(form: &Shape, value: &Value) -> bool {
     let mut tags = tags(form).peekable();
     tags.peek().is_some()
         && tags.all(|(name, variants)| {

@@ -12,6 +12,7 @@
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod alternatives;
 mod compare;
 mod examples;
 mod finding;

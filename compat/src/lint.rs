@@ -224,6 +224,16 @@ lints! {
     MemberAdded "member_added" Allow
         retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
+    /// A value that one alternative of an `untagged` type wrote is read as another, which is tried before it: the next
+    /// attempt goes on with another alternative than the one before.
+    AlternativeTaken "alternative_taken" Deny
+        retries "a retry is recognised, and its request goes on with the other alternative; finished requests replay"
+        instead "keep the order of the alternatives and put a new one behind them, or tell them apart by a tag, in a new version",
+    /// No value was found of an alternative of an `untagged` type: one that is tried before it takes all of them, or
+    /// it takes what it takes by a rule of its own.
+    AlternativeHidden "alternative_hidden" Warn
+        retries "a retry is recognised; its request goes on with the alternative that takes its parameters first"
+        instead "put the alternative that takes less in front of the one that takes more; of one with a rule of its own, give a sample",
     /// A job of this name is not staged any more, by this definition: those that are staged are delivered only
     /// where a process has a handler of that name.
     JobRemoved "job_removed" Deny

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::alternatives::{TakenOver, hidden, taken_over};
 use crate::examples::examples;
 use crate::fits::{fits, tags};
 use crate::shape::{Field, OTHER, Shape, Types, Variant};
@@ -25,6 +26,10 @@ pub(crate) enum MemberChange {
     Renamed(String, String),
     /// It could be absent, and has to be there.
     DefaultDropped(String),
+    /// What one alternative wrote is read as another.
+    TakenOver(String, TakenOver),
+    /// One more alternative has no value that is known.
+    Hidden(String),
 }
 
 /// In the order of the old members, and the new ones behind.
@@ -77,11 +82,25 @@ impl<'a> Walk<'a> {
                 self.members(old, new, *closed, path);
             }
             (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
-            (Shape::Union { written: old, .. }, _) => {
-                old.iter().for_each(|old| self.form(old, new, path));
+            (Shape::Union { written, .. }, _) => {
+                self.alternatives(old, new, path);
+                written.iter().for_each(|old| self.form(old, new, path));
             }
-            (_, Shape::Union { .. }) => self.form(old, new, path),
+            (_, Shape::Union { .. }) => {
+                self.alternatives(old, new, path);
+                self.form(old, new, path);
+            }
             _ => {}
+        }
+    }
+
+    fn alternatives(&mut self, old: &Shape, new: &Shape, path: &str) {
+        let before = Typed { shape: old, types: self.old };
+        let now = Typed { shape: new, types: self.new };
+        let taken = taken_over(before, now);
+        self.found.extend(taken.map(|taken| MemberChange::TakenOver(path.to_owned(), taken)));
+        if hidden(new) > hidden(old) {
+            self.found.push(MemberChange::Hidden(path.to_owned()));
         }
     }
 
@@ -203,5 +222,9 @@ mod tests {
         let without = "union {{is: enum {A}}, {is: enum {B}, y?: u8?}}";
         assert_eq!(of(tagged, without), [Dropped(".x".into()), Added(".y".into())]);
         assert_eq!(of("{x: u8}", "union {[u8], {x: u8, y?: u8}}"), [Added(".y".into())]);
+        let (wrote, reads) = ("u64".to_owned(), "u8".to_owned());
+        let taken = TakenOver(".x".into(), TakenOver { wrote, reads });
+        assert_eq!(of("{x: u64}", "{x: union {u8, u64}}"), [taken]);
+        assert_eq!(of("{x: u8}?", "{x: union {u8, enum {}}}"), [Hidden(".x".into())]);
     }
 }

@@ -11,7 +11,7 @@
 //! | `[T]` `(A, B)` `map<K, V>` | arrays, and an object with any keys |
 //! | `{a: T, b\|c?: U}` | an object; `b` may be called `c`, or be absent; with a `!` at its end, other members are refused |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `"*"` at its end, any other name is read, too |
-//! | `union {A, B; C}` | what looks like one of these; behind the `;` stands what is read, too, and never written |
+//! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
 //! | `Name` | the type of that name in `[types]` |
 //! | `any` | anything |
 //! | `opaque` | a type that could not be probed: only its samples tell |
@@ -70,7 +70,7 @@ pub enum Shape {
     Enum(Vec<Variant>),
     /// What looks like one of these: a type with a tag, or with none.
     Union {
-        /// The forms that it writes, and reads.
+        /// The forms that it writes, and reads, in the order in which they are tried.
         written: Vec<Shape>,
         /// Those that it only reads.
         read: Vec<Shape>,

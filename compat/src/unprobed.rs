@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::alternatives::has_no_value;
 use crate::fits::fits;
 use crate::shape::{Shape, StrFormat, Types};
 
@@ -11,7 +12,7 @@ pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<
         samples.iter().filter_map(|sample| serde_json::from_str(sample).ok()).collect();
     let mut walk = Walk { types, within: Vec::new(), found: Vec::new() };
     walk.shape(shape, &samples.iter().collect::<Vec<_>>(), "");
-    if samples.is_empty() && walk.found.is_empty() && !has_no_value(shape) {
+    if samples.is_empty() && walk.found.is_empty() && !has_one_value(shape) {
         walk.found.push(WHOLE.to_owned());
     }
     walk.found
@@ -20,8 +21,12 @@ pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<
 const WHOLE: &str = "the value";
 
 /// There is one value of it, or none.
-fn has_no_value(shape: &Shape) -> bool {
-    matches!(shape, Shape::Null) || matches!(shape, Shape::Enum(variants) if variants.is_empty())
+fn has_one_value(shape: &Shape) -> bool {
+    matches!(shape, Shape::Null) || has_no_value(shape)
+}
+
+fn place(path: &str) -> &str {
+    if path.is_empty() { WHOLE } else { path }
 }
 
 struct Walk<'a> {
@@ -37,8 +42,7 @@ impl<'a> Walk<'a> {
             Shape::Opaque | Shape::Str(StrFormat::Own)
                 if values.iter().all(|value| value.is_null()) =>
             {
-                let place = if path.is_empty() { WHOLE } else { path };
-                self.found.push(place.to_owned());
+                self.found.push(place(path).to_owned());
             }
             Shape::Option(inner) => self.shape(inner, values, path),
             Shape::List(element) => {
@@ -80,6 +84,10 @@ impl<'a> Walk<'a> {
             }
             Shape::Union { written, .. } => {
                 for form in written {
+                    if has_no_value(form) {
+                        self.found.push(format!("an alternative of {}", place(path)));
+                        continue;
+                    }
                     let of_form = |value: &&&Value| fits(value, form, self.types).is_ok();
                     let there: Vec<&Value> = values.iter().filter(of_form).copied().collect();
                     self.shape(form, &there, path);
@@ -119,5 +127,6 @@ mod tests {
         assert_eq!(of("enum {A: opaque}", &["\"A\""]), Vec::<String>::new());
         let union = "union {{is: enum {A}, a: opaque}, {is: enum {B}, b: opaque}}";
         assert_eq!(of(union, &[r#"{"is":"A","a":1}"#]), [".b"]);
+        assert_eq!(of("{a: union {u8, enum {}}}", &[r#"{"a":1}"#]), ["an alternative of .a"]);
     }
 }

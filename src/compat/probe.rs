@@ -7,9 +7,10 @@
 //! or `opaque`. Which strings and integers a place takes is tried out one by one ([`explore`]). What the type
 //! took is then JSON, which serde_json has to read, and which is changed member by member to see what the
 //! type takes as well ([`refine`]). A type that keeps to itself what it is made of, one with a `flatten` or a `tag`, is
-//! asked as a whole ([`talk`], [`forms`]). Where there is no such value, the application can give a sample.
+//! asked as a whole ([`talk`], [`forms`], [`alternatives`]). Where there is no such value, the application can give a sample.
 
 mod access;
+mod alternatives;
 mod answer;
 mod asked;
 mod catalogue;

@@ -4,6 +4,7 @@
 //! A row has a value of the type as its parameters and as the output of its first phase, and stands behind
 //! that phase when the new build comes.
 
+use std::fmt::Debug;
 use std::path::Path;
 
 use atomic_phases::__private::{self as private, Definition, Isolation, Phase, PhaseKind};
@@ -23,9 +24,9 @@ use serde_json::value::RawValue;
 use crate::support::work::config;
 use crate::support::{key, scope};
 
-trait Held: Output + Clone + Send + Sync + 'static {}
+trait Held: Output + Clone + Debug + Send + Sync + 'static {}
 
-impl<T: Output + Clone + Send + Sync + 'static> Held for T {}
+impl<T: Output + Clone + Debug + Send + Sync + 'static> Held for T {}
 
 /// A request whose parameters, and whose first output, are a `T`.
 #[derive(Serialize, Deserialize)]
@@ -54,7 +55,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
                 return Err(PhaseError::retryable("asked for"));
             }
             let noted: T = inputs.output(0)?;
-            let known = serde_json::to_string(&(&self.0, &noted)).unwrap();
+            let shown = format!("{noted:?}");
+            let known = serde_json::to_string(&(&self.0, &noted, shown)).unwrap();
             Ok(private::Step::Reply(Reply::text(200, known)))
         })
     }
@@ -102,9 +104,21 @@ impl<T: Held> RequestDefinition<Memory, ()> for Holds<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Row {
     GoesOn,
+    /// It goes on, and another alternative of an enum reads what one wrote.
+    GoesOnAsAnother,
     /// It goes on, and something that it had stored is not known any more.
     GoesOnWithout,
     Fails,
+}
+
+/// What is looked at beside the shapes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Shape,
+    /// A sample of the application.
+    Sample,
+    /// Which alternative of an enum a value is.
+    Alternative,
 }
 
 struct Change {
@@ -118,14 +132,14 @@ struct Change {
 }
 
 /// What becomes of the rows with these values, the worst of them.
-async fn change<B, A>(what: &'static str, values: &[&str], by_sample: bool) -> Change
+async fn change<B, A>(what: &'static str, values: &[&str], by: By) -> Change
 where
     B: Held,
     A: Held,
 {
     let before = || {
         let definitions = Definitions::<Memory>::new().with::<Holds<B>>();
-        if !by_sample {
+        if by != By::Sample {
             return definitions;
         }
         let sample: Holds<B> = serde_json::from_str(values[0]).unwrap();
@@ -144,7 +158,7 @@ where
     let findings = compare_with(&before().locks(), &after().locks(), &after());
     let mut row = Row::GoesOn;
     for value in values {
-        row = row.max(across::<B, A>(what, value).await);
+        row = row.max(across::<B, A>(what, value, by).await);
     }
     let written = after().locks().iter().next().unwrap().request_samples.clone();
     let reads = |json: &str| before().reads("pay", 1, Stored::Parameters, json) == Some(true);
@@ -152,13 +166,14 @@ where
     Change { what, findings, told, row, is_read_back }
 }
 
-async fn across<B, A>(what: &str, value: &str) -> Row
+async fn across<B, A>(what: &str, value: &str, by: By) -> Row
 where
     B: Held,
     A: Held,
 {
     let db = Memory::connect(&Database::default());
     let request: Holds<B> = serde_json::from_str(value).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let shown = format!("{:?}", request.0);
     let stored = serde_json::to_string(&request.0).unwrap();
     let stored: Value = serde_json::from_str(&stored).unwrap();
     let old = Engine::builder(db.clone()).register::<Holds<B>>().build().unwrap();
@@ -171,6 +186,7 @@ where
     let known: Value = serde_json::from_slice(reply.bytes()).unwrap();
     let left: Vec<Value> = [0, 1].into_iter().flat_map(|index| leaves(&known[index])).collect();
     match leaves(&stored).iter().all(|leaf| left.contains(leaf)) {
+        true if by == By::Alternative && known[2] != *shown => Row::GoesOnAsAnother,
         true => Row::GoesOn,
         false => Row::GoesOnWithout,
     }
@@ -215,6 +231,7 @@ impl Change {
         let wrong = match self.row {
             _ if says_fine == denied => "`locked!` says something else than `compare`",
             Row::GoesOn if denied => "refused, and no row shows why",
+            Row::GoesOnAsAnother if !denied => "it is read as another, and nobody says so",
             Row::GoesOnWithout if !denied && !self.lints(false).contains(&Lint::MemberDropped) => {
                 "something is lost, and nobody says so"
             }
@@ -242,6 +259,7 @@ impl Change {
         };
         let row = match self.row {
             Row::GoesOn => "goes on",
+            Row::GoesOnAsAnother => "goes on, as another alternative",
             Row::GoesOnWithout => "goes on, without what is gone",
             Row::Fails => "fails",
         };

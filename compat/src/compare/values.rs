@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Pair, of_version, point, points};
+use crate::alternatives::TakenOver;
 use crate::examples::{Example, examples};
 use crate::finding::Finding;
 use crate::fits::fits;
@@ -244,6 +245,10 @@ impl Pair<'_> {
             }
             _ => "where it is not stored it reads as its default",
         };
+        let of = |path: &str| match path {
+            "" => what.to_owned(),
+            path => format!("{path} of {what}"),
+        };
         let of_change = |change: MemberChange| {
             let (lint, change, in_flight) = match change {
                 MemberChange::Added(path) => (
@@ -260,6 +265,16 @@ impl Pair<'_> {
                     Lint::MemberRenamed,
                     format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
                     "what a row has stored under the earlier name is passed over, and its default is read",
+                ),
+                MemberChange::TakenOver(path, TakenOver { wrote, reads }) => (
+                    Lint::AlternativeTaken,
+                    format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
+                    "each row that has stored such a value goes on with another alternative than it was written as",
+                ),
+                MemberChange::Hidden(path) => (
+                    Lint::AlternativeHidden,
+                    format!("no value is known of an alternative of {}", of(&path)),
+                    "a row whose value an earlier alternative takes now goes on with that one",
                 ),
                 MemberChange::DefaultDropped(path) => (
                     Lint::DefaultDropped,

@@ -58,6 +58,7 @@ impl Answers<'_> {
         let path = self.path_of(&leaf.key.0);
         let mut asking = Asking { answers: self, leaf, path, any: BTreeSet::new(), whole: None };
         let (mut forms, mut read): (Vec<Form>, Vec<Form>) = Default::default();
+        let hidden = asking.hidden::<T>(&values);
         for value in values {
             let (written, only_read) = asking.forms_of::<T>(&value)?;
             written.into_iter().for_each(|form| add(&mut forms, form));
@@ -67,11 +68,14 @@ impl Answers<'_> {
         if forms.is_empty() || forms.len() + read.len() > MOST_FORMS {
             return None;
         }
+        asking.as_tried::<T>(&mut forms);
         asking.in_order::<T>(&mut forms);
         let values = forms.iter().chain(&read).map(|(_, value)| value.clone()).collect();
         let shapes = |forms: Vec<Form>| forms.into_iter().map(|(shape, _)| shape);
         let (mut written, read): (Vec<_>, Vec<_>) =
             (shapes(forms).collect(), shapes(read).collect());
+        // Of an alternative without a value nothing is known but that it is there.
+        written.extend(std::iter::repeat_n(Shape::Enum(Vec::new()), hidden));
         let shape = match written.len() {
             1 if read.is_empty() => written.remove(0),
             _ => Shape::Union { written, read },

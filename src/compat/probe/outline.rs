@@ -169,6 +169,9 @@ impl Asking<'_, '_> {
                         return None;
                     }
                 }
+                if path.is_empty() {
+                    return Some(Shape::Str(self.format_of_alternative::<T>(name)));
+                }
                 let is_taken = |(format, _, example): &(StrFormat, &str, &str)| {
                     let trial = Trial::with(base, path, (*example).into())?;
                     self.takes::<T>(&trial.value).then_some(*format)

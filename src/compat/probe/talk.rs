@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::alternatives::integers;
 use super::answer::Answers;
 use super::asked::{Forced, INTEGERS, Leaf, LeafKind, UNKNOWN};
 use super::hints::Hint;
@@ -93,7 +94,8 @@ impl Answers<'_> {
         let path = self.path_of(&leaf.key.0);
         let given = self.given.iter().filter_map(|sample| at(sample, &path)).cloned();
         let given = given.map(|value| Trial { value, cursor: None });
-        let kinds = kinds.into_iter().map(|value| Trial { value, cursor: Some(Vec::new()) });
+        let kinds = kinds.into_iter().chain(integers());
+        let kinds = kinds.map(|value| Trial { value, cursor: Some(Vec::new()) });
         let mut values = Vec::new();
         self.search::<T>(leaf, given.chain(kinds).collect(), MOST_VALUES, |_, value| {
             values.push(value.clone());

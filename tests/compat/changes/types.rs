@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, change};
+use super::{By, Change, change};
 
 /// Types of one name in two builds.
 macro_rules! builds {
@@ -19,14 +19,15 @@ macro_rules! builds {
 }
 
 macro_rules! changes {
-    (@by) => { false };
-    (@by sample) => { true };
-    ($($what:literal $(by $sample:ident)?: $before:ty => $after:ty, $($value:literal),+;)*) => {
+    (@by) => { By::Shape };
+    (@by sample) => { By::Sample };
+    (@by alternative) => { By::Alternative };
+    ($($what:literal $(by $by:ident)?: $before:ty => $after:ty, $($value:literal),+;)*) => {
         /// All of them, carried out.
         pub(super) async fn changes() -> Vec<Change> {
             vec![$({
-                let by_sample = changes!(@by $($sample)?);
-                Box::pin(change::<$before, $after>($what, &[$($value),+], by_sample)).await
+                let by = changes!(@by $($by)?);
+                Box::pin(change::<$before, $after>($what, &[$($value),+], by)).await
             }),*]
         }
     };
@@ -169,6 +170,51 @@ builds! {
         #[serde(untagged)]
         pub enum Cents { Number(u32), Text(String) }
         pub struct Pay { pub cents: Cents, pub tip: Option<u32> }
+    }
+    whole {
+        #[serde(untagged)]
+        pub enum Cents { Text(String), Whole(u64) }
+        pub struct Pay { pub cents: Cents }
+    }
+    part_or_whole {
+        #[serde(untagged)]
+        pub enum Cents { Text(String), Part(u8), Whole(u64) }
+        pub struct Pay { pub cents: Cents }
+    }
+    whole_or_part {
+        #[serde(untagged)]
+        pub enum Cents { Text(String), Whole(u64), Part(u8) }
+        pub struct Pay { pub cents: Cents }
+    }
+    signed {
+        #[serde(untagged)]
+        pub enum Cents { Text(String), Whole(u64), Owed(i64) }
+        pub struct Pay { pub cents: Cents }
+    }
+    day_or_text {
+        #[serde(untagged)]
+        pub enum When { Day(chrono::NaiveDate), Text(String) }
+        pub struct Pay { pub when: When }
+    }
+    text_or_day {
+        #[serde(untagged)]
+        pub enum When { Text(String), Day(chrono::NaiveDate) }
+        pub struct Pay { pub when: When }
+    }
+    card {
+        #[serde(untagged)]
+        pub enum By { Card { last: u16 } }
+        pub struct Pay { pub by: By }
+    }
+    tipped_or_card {
+        #[serde(untagged)]
+        pub enum By { Tipped { last: u16, tip: u8 }, Card { last: u16 } }
+        pub struct Pay { pub by: By }
+    }
+    card_or_bank {
+        #[serde(untagged)]
+        pub enum By { Card { last: u16 }, Bank { iban: String } }
+        pub struct Pay { pub by: By }
     }
     decimal { pub struct Pay { pub cents: super::super::Decimal, pub tip: Option<u32> } }
     text { pub struct Pay { pub cents: String, pub tip: Option<u32> } }
@@ -314,6 +360,21 @@ changes! {
         by_content::Pay => by_content_narrow::Pay, r#"{"by":{"kind":"Card","of":{"last":999}}}"#;
     "an untagged enum gets another form":
         either::Pay => either_or_more::Pay, r#"{"cents":1,"tip":2}"#;
+    "an untagged enum gets an alternative in front, which takes what another wrote" by alternative:
+        whole::Pay => part_or_whole::Pay, r#"{"cents":5}"#;
+    "such an alternative goes" by alternative: part_or_whole::Pay => whole::Pay, r#"{"cents":5}"#;
+    "the alternatives of an untagged enum change places" by alternative:
+        day_or_text::Pay => text_or_day::Pay, r#"{"when":"2000-01-01"}"#, r#"{"when":"x"}"#;
+    "an untagged enum gets an alternative in front, which takes none of what others wrote" by alternative:
+        card::Pay => tipped_or_card::Pay, r#"{"by":{"last":1}}"#;
+    "an untagged enum gets an alternative behind" by alternative:
+        card::Pay => card_or_bank::Pay, r#"{"by":{"last":1}}"#;
+    "an untagged enum gets one behind, which no value comes to" by alternative:
+        whole::Pay => whole_or_part::Pay, r#"{"cents":5}"#;
+    "an untagged enum gets one behind, for other integers" by alternative:
+        whole::Pay => signed::Pay, r#"{"cents":5}"#;
+    "such an alternative for other integers goes" by alternative:
+        signed::Pay => whole::Pay, r#"{"cents":5}"#, r#"{"cents":-5}"#;
     "an integer becomes a decimal": plain::Pay => decimal::Pay, r#"{"cents":1,"tip":2}"#;
     "a decimal becomes an integer": decimal::Pay => plain::Pay, r#"{"cents":1.5,"tip":2}"#;
     "a decimal becomes `String`": decimal::Pay => text::Pay, r#"{"cents":"1.5","tip":2}"#;

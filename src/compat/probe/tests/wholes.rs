@@ -118,6 +118,44 @@ fn a_type_without_a_tag_has_a_sample_of_each_form() {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Numbers {
+    Small(u8),
+    Large(u64),
+    Signed(i32),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum When {
+    Day(chrono::NaiveDate),
+    Id(uuid::Uuid),
+    Text(String),
+    List(Vec<u8>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Late {
+    Text(String),
+    Day(chrono::NaiveDate),
+    Owned { id: u8, note: Option<String> },
+    Sold { id: u8 },
+}
+
+/// serde takes the first that fits.
+#[test]
+fn the_alternatives_of_a_type_without_a_tag_stand_as_they_are_tried() {
+    assert_eq!(shape::<(Numbers, u8)>(), "(union {u8, u64, i32}, u8)");
+    assert_eq!(shape::<(When, u8)>(), "(union {str(date), str(uuid), str, [u8]}, u8)");
+    assert_eq!(
+        shape::<(Late, u8)>(),
+        "(union {str, {id: u8, note?: str?}, enum {}, enum {}}, u8)",
+        "two are never read"
+    );
+}
+
 /// As decimals are read, from numbers and from strings, and written.
 struct Decimal(f64);
 

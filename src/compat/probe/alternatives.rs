@@ -1,0 +1,78 @@
+//! In which order the alternatives of a type are tried: serde takes the first of an `untagged` enum that fits. It is
+//! told by what is [said](super::hints) before a value is taken, because each alternative that refuses it makes an
+//! error.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::explore::format_of;
+use super::forms::{Asking, Form};
+use super::hints::Hint;
+use super::talk::kinds;
+use crate::compat::StrFormat;
+
+/// Integers of which each width takes one that no narrower one takes.
+pub(super) fn integers() -> impl Iterator<Item = Value> {
+    const SIGNED: [i64; 8] =
+        [-1, 1 << 8, 1 << 16, 1 << 32, -129, -32_769, -2_147_483_649, i64::MIN];
+    SIGNED.into_iter().map(Value::from).chain([u64::MAX.into()])
+}
+
+impl Asking<'_, '_> {
+    /// How often it is refused before it is taken; `None` where it is not.
+    fn refusals<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> Option<usize> {
+        let is_taken = self.takes::<T>(value);
+        let heard = std::mem::take(&mut self.answers.heard);
+        is_taken.then_some(heard.len())
+    }
+
+    /// The alternative that is tried first comes first.
+    pub(super) fn as_tried<T: Serialize + DeserializeOwned>(&mut self, forms: &mut [Form]) {
+        forms.sort_by_cached_key(|(_, value)| self.refusals::<T>(value));
+    }
+
+    /// The strings that the alternative takes which takes this one.
+    pub(super) fn format_of_alternative<T>(&mut self, text: &str) -> StrFormat
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let Some(here) = self.refusals::<T>(&text.into()) else { return StrFormat::Own };
+        let mut taken: Vec<(StrFormat, usize)> = Vec::new();
+        for (format, _, example) in StrFormat::ALL {
+            let refusals = self.refusals::<T>(&example.into());
+            taken.extend(refusals.map(|refusals| (format, refusals)));
+        }
+        let formats = |is_of_it: &dyn Fn(usize) -> bool| -> Vec<StrFormat> {
+            let of_it = taken.iter().filter(|(_, refusals)| is_of_it(*refusals));
+            of_it.map(|(format, _)| *format).collect()
+        };
+        match format_of(&formats(&|refusals| refusals == here)) {
+            // It may take what alternatives before it take first.
+            StrFormat::Own => format_of(&formats(&|refusals| refusals <= here)),
+            format => format,
+        }
+    }
+
+    /// How many alternatives are known by their refusals only: none of these values is theirs.
+    pub(super) fn hidden<T>(&mut self, values: &[Value]) -> usize
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let found: BTreeSet<usize> =
+            values.iter().filter_map(|value| self.refusals::<T>(value)).collect();
+        let mut least = None;
+        for kind in kinds() {
+            if self.takes::<T>(&kind) {
+                continue;
+            }
+            // Each alternative refuses by its own words, and the type as a whole by others.
+            let heard = std::mem::take(&mut self.answers.heard);
+            let alternatives = heard.iter().filter(|hint| **hint != Hint::Other).count();
+            least = Some(least.map_or(alternatives, |least: usize| least.min(alternatives)));
+        }
+        least.unwrap_or_default().saturating_sub(found.len())
+    }
+}
