@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use atomic_phases::compat::{InFlight, Left, LeftJobs};
 
+use crate::Failure;
+use crate::arguments::Format;
 use crate::open::{on, open};
-use crate::{Failure, Format};
 
 /// Where the unfinished requests stand.
 pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {

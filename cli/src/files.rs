@@ -1,0 +1,65 @@
+//! The commands about lock files: as they are, as they were, and what is said of them.
+
+use std::path::Path;
+use std::process::Command;
+
+use atomic_phases::compat::{Levels, Lint, Locks, blocks, compare, github, json, text};
+
+use crate::arguments::{Arguments, Format};
+use crate::{End, Failure, git};
+
+pub(crate) fn lock(arguments: &Arguments, passed: &[String]) -> Result<End, Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut test = Command::new(cargo);
+    test.arg("test").arg("--manifest-path").arg(&arguments.manifest_path).args(passed);
+    let status = test.env("ATOMIC_PHASES_LOCK", "update").env_remove("CI").status()?;
+    match status.success() {
+        true => Ok(End::Fine),
+        false => Err("the tests failed; the lock files of those that passed are written".into()),
+    }
+}
+
+pub(crate) fn diff(
+    arguments: &Arguments,
+    package: &Path,
+    against: &str,
+    format: Format,
+) -> Result<End, Failure> {
+    let manifest = std::fs::read_to_string(&arguments.manifest_path)
+        .map_err(|error| format!("{}: {error}", arguments.manifest_path.display()))?;
+    let levels = Levels::from_manifest(&manifest)?;
+    let old = Locks::from_files(git::files(package, against, &arguments.folder)?)
+        .map_err(|error| format!("at {against}: {error}"))?;
+    let new = Locks::read(&package.join(&arguments.folder))?;
+    if old.is_empty() {
+        eprintln!("note: {against} has no lock file in {}", arguments.folder.display());
+    }
+    let findings = compare(&old, &new);
+    match format {
+        Format::Text if findings.is_empty() => println!("no change that a stored row can see"),
+        Format::Text => print!("{}", text(&findings, &levels)),
+        Format::Json => print!("{}", json(&findings, &levels)),
+        Format::Github => {
+            let folder = package.join(&arguments.folder);
+            let folder = folder.strip_prefix(".").unwrap_or(&folder);
+            print!("{}", github(&findings, &levels, &folder.display().to_string()));
+        }
+    }
+    Ok(if blocks(&findings, &levels) { End::Found } else { End::Fine })
+}
+
+pub(crate) fn explain(name: Option<&str>) -> End {
+    let Some(name) = name else {
+        for lint in Lint::ALL {
+            println!("{:<25} {}", lint.name(), lint.level());
+        }
+        return End::Fine;
+    };
+    let Some(lint) = Lint::named(name) else {
+        eprintln!("there is no lint `{name}`; `cargo atomic-phases explain` lists them");
+        return End::NoSuch;
+    };
+    println!("{}[{lint}]\n\n{}\n", lint.level(), lint.what());
+    println!("retries   {}\ninstead   {}", lint.retries(), lint.instead());
+    End::Fine
+}
