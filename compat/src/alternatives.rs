@@ -7,9 +7,10 @@
 use serde_json::Value;
 
 use crate::examples::{Example, examples};
-use crate::fits::{fits, has_tag, is_whole};
+use crate::fits::{fits, is_whole};
 use crate::members::Typed;
 use crate::shape::Shape;
+use crate::tags::has_tag;
 
 /// A value of one form is read as another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 mod jobs;
 mod list;
+mod members;
 mod values;
 
 use crate::finding::Finding;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::lint::{Level, Levels, Lint};
+use crate::levels::Levels;
+use crate::lint::{Level, Lint};
 use crate::lock::Lock;
 
 /// One thing that a change of a definition does.

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::examples::UNKNOWN;
 use crate::shape::{Field, Integer, OTHER, Shape, Types, Variant};
+use crate::tags::has_tag;
 
 /// Where a stored value does not fit. It names places and types, never a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,34 +212,6 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an object has each of the fixed words that the objects of a form have, and there is one.
-pub(crate) fn has_tag(form: &Shape, value: &Value) -> bool {
-    let mut tags = tags(form).peekable();
-    tags.peek().is_some()
-        && tags.all(|(name, variants)| {
-            let word = value.get(name).and_then(Value::as_str);
-            word.is_some_and(|word| variants.iter().any(|variant| variant.name == word))
-        })
-}
-
-/// The members of a form that are one of some words.
-pub(crate) fn tags(form: &Shape) -> impl Iterator<Item = (&str, &[Variant])> {
-    let fields = match form {
-        Shape::Struct { fields, .. } => fields.as_slice(),
-        _ => &[],
-    };
-    fields.iter().filter_map(|field| match &field.shape {
-        Shape::Enum(variants) if is_set_of_words(variants) && !field.optional => {
-            Some((field.name.as_str(), variants.as_slice()))
-        }
-        _ => None,
-    })
-}
-
-fn is_set_of_words(variants: &[Variant]) -> bool {
-    !variants.is_empty() && variants.iter().all(|v| v.content.is_none() && v.name != OTHER)
-}
-
 const BYTE: Shape = Shape::Int(Integer::of(false, 8));
 
 /// Keys of JSON objects are strings; serde_json reads numbers, truth values and variants from them.
@@ -276,85 +249,4 @@ fn kind(value: &Value) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn misfit(shape: &str, json: &str) -> Option<String> {
-        let types = Types::from([("Point".into(), "{lat: f64, lon: f64}".parse().unwrap())]);
-        let value = serde_json::from_str(json).unwrap();
-        fits(&value, &shape.parse().unwrap(), &types).err().map(|misfit| misfit.path)
-    }
-
-    #[test]
-    fn what_a_type_reads_fits() {
-        for (shape, json) in [
-            ("any", "[null]"),
-            ("u8", "255"),
-            ("i64", "-9223372036854775808"),
-            ("u64", "18446744073709551615"),
-            ("u128", "18446744073709551615"),
-            ("u128", "340282366920938463463374607431768211455"),
-            ("i128", "-170141183460469231731687303715884105728"),
-            ("u8(1..100)", "100"),
-            ("i8(!0)", "-1"),
-            ("str(own)", "\"x\""),
-            ("enum {A, \"*\"}", "\"B\""),
-            ("f64", "1"),
-            ("char", "\"ß\""),
-            ("str", "\"\""),
-            ("str(uuid)", "\"00000000-0000-4000-8000-000000000000\""),
-            ("u8?", "null"),
-            ("[u8?]", "[1, null]"),
-            ("(u8, str)", "[1, \"a\"]"),
-            ("map<i8, bool>", "{\"-1\": true}"),
-            ("{a: u8, b?: u8}", "{\"a\": 1, \"c\": null}"),
-            ("{a: u8, b|c: u8, !}", "{\"a\": 1, \"c\": 2}"),
-            ("{a: u8, b: u8}", "[1, 2]"),
-            ("enum {A, B: u8}", "\"A\""),
-            ("enum {A, B: u8}", "{\"B\": 1}"),
-            ("Point", "{\"lat\": 1, \"lon\": 0.5}"),
-            ("union {u8, str}", "1"),
-            ("union {u8, str}", "\"\""),
-            ("union {str; u8}", "1"),
-            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"B\", \"c\": 1}"),
-            ("union {{is: enum {A}, a: u8}, {}}", "{\"is\": \"C\"}"),
-        ] {
-            assert_eq!(misfit(shape, json), None, "{json} as {shape}");
-        }
-    }
-
-    #[test]
-    fn what_a_type_does_not_read_is_told_with_its_place() {
-        for (shape, json, path) in [
-            ("u8", "256", ""),
-            ("u8", "-1", ""),
-            ("u64", "1.5", ""),
-            ("u64", "340282366920938463463374607431768211455", ""),
-            ("u128", "1.5", ""),
-            ("u8(1..100)", "0", ""),
-            ("u8(1..100)", "101", ""),
-            ("i8(!0)", "0", ""),
-            ("enum {A, \"*\"}", "{\"B\": 1}", ""),
-            ("i64", "18446744073709551615", ""),
-            ("char", "\"\"", ""),
-            ("str", "null", ""),
-            ("str(uuid)", "\"\"", ""),
-            ("[u8]", "[1, null]", "[1]"),
-            ("(u8, str)", "[1]", ""),
-            ("map<i8, bool>", "{\"a\": true}", ""),
-            ("map<str, bool>", "{\"a\": 1}", "[key]"),
-            ("{a: u8, b?: u8}", "{\"b\": 1}", ".a"),
-            ("{a: u8, !}", "{\"a\": 1, \"c\": null}", ".c"),
-            ("enum {A, B: u8}", "\"C\"", ""),
-            ("enum {A, B: u8}", "{\"B\": \"1\"}", ".B"),
-            ("enum {A, B: u8}", "\"B\"", ""),
-            ("{at: Point}", "{\"at\": {\"lat\": 1}}", ".at.lon"),
-            ("union {u8, str}", "true", ""),
-            ("{a: union {u8, [str]}}", "{\"a\": [1]}", ".a"),
-            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"C\"}", ""),
-            ("union {{is: enum {A}, a: u8}, {is: enum {B}}}", "{\"is\": \"A\", \"a\": \"\"}", ".a"),
-        ] {
-            assert_eq!(misfit(shape, json).as_deref(), Some(path), "{json} as {shape}");
-        }
-    }
-}
+mod tests;

@@ -19,11 +19,13 @@ mod finding;
 mod fits;
 mod folder;
 mod format;
+mod levels;
 mod lint;
 mod lock;
 mod members;
 mod resume;
 mod shape;
+mod tags;
 mod unprobed;
 
 pub use compare::{Code, Stored, compare, compare_with};
@@ -31,7 +33,8 @@ pub use examples::{Example, examples};
 pub use finding::{Finding, blocks, github, json, text};
 pub use fits::{Misfit, fits};
 pub use folder::{FolderError, Locks, file_name};
-pub use lint::{Level, LevelError, Levels, Lint};
+pub use levels::{LevelError, Levels};
+pub use lint::{Level, Lint};
 pub use lock::{Effect, Lock, LockError, Locked, LockedJob, Output, RequestSample, State};
 pub use resume::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,

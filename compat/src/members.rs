@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use crate::alternatives::{TakenOver, hidden, taken_over};
 use crate::examples::examples;
-use crate::fits::{fits, tags};
+use crate::fits::fits;
 use crate::shape::{Field, OTHER, Shape, Types, Variant};
+use crate::tags::tags;
 
 /// A shape with the types that it names.
 #[derive(Clone, Copy, Debug)]

@@ -3,17 +3,16 @@
 use serde_json::Value;
 
 use super::{Pair, of_version, point, points};
-use crate::alternatives::TakenOver;
 use crate::examples::{Example, examples};
 use crate::finding::Finding;
 use crate::fits::fits;
 use crate::folder::Locks;
 use crate::lint::Lint;
 use crate::lock::{Lock, Locked, Output};
-use crate::members::{MemberChange, Typed, changes};
+use crate::members::Typed;
 use crate::unprobed::unprobed;
 
-const PARAMETERS: &str = "its parameters";
+pub(super) const PARAMETERS: &str = "its parameters";
 
 /// Which stored value of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,67 +227,6 @@ impl Pair<'_> {
             findings.extend(self.members(old, new, Some(phase), "its output", behind));
         }
         findings
-    }
-
-    /// Members that come and go where the stored value is read all the same.
-    pub(super) fn members(
-        &self,
-        old: Typed<'_>,
-        new: Typed<'_>,
-        phase: Option<&Locked>,
-        what: &str,
-        behind: impl Fn() -> Vec<String>,
-    ) -> Vec<Finding> {
-        let keeps = match what {
-            PARAMETERS => {
-                "rows and retries keep the fingerprint and the derived keys that they were born with"
-            }
-            _ => "where it is not stored it reads as its default",
-        };
-        let of = |path: &str| match path {
-            "" => what.to_owned(),
-            path => format!("{path} of {what}"),
-        };
-        let of_change = |change: MemberChange| {
-            let (lint, change, in_flight) = match change {
-                MemberChange::Added(path) => (
-                    Lint::MemberAdded,
-                    format!("{path} of {what} is new, and may be absent: {keeps}"),
-                    "where it is not stored it reads as its default",
-                ),
-                MemberChange::Dropped(path) => (
-                    Lint::MemberDropped,
-                    format!("what is stored as {path} of {what} is passed over"),
-                    "each row that has stored it goes on without it",
-                ),
-                MemberChange::Renamed(path, now) => (
-                    Lint::MemberRenamed,
-                    format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
-                    "what a row has stored under the earlier name is passed over, and its default is read",
-                ),
-                MemberChange::TakenOver(path, TakenOver { wrote, reads }) => (
-                    Lint::AlternativeTaken,
-                    format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
-                    "each row that has stored such a value goes on with another alternative than it was written as",
-                ),
-                MemberChange::Hidden(path) => (
-                    Lint::AlternativeHidden,
-                    format!("no value is known of an alternative of {}", of(&path)),
-                    "a row whose value an earlier alternative takes now goes on with that one",
-                ),
-                MemberChange::DefaultDropped(path) => (
-                    Lint::DefaultDropped,
-                    format!("{path} of {what} could be absent, and has to be there"),
-                    "what was stored before that member came does not decode",
-                ),
-            };
-            let points = match lint.level() >= crate::Level::Deny {
-                true => behind(),
-                false => Vec::new(),
-            };
-            Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
-        };
-        changes(old, new).into_iter().map(of_change).collect()
     }
 
     /// The golden keys: of one name, and of one set of parameters that never changes.
