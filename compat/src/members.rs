@@ -29,6 +29,8 @@ pub(crate) enum MemberChange {
     DefaultDropped(String),
     /// What one alternative wrote is read as another.
     TakenOver(String, TakenOver),
+    /// A number is read with fewer digits.
+    Rounded(String),
     /// One more alternative has no value that is known.
     Hidden(String),
 }
@@ -72,6 +74,12 @@ impl<'a> Walk<'a> {
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
+            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(*bits) => {
+                self.found.push(MemberChange::Rounded(path.to_owned()));
+            }
+            (Shape::Float(64), Shape::Float(32)) => {
+                self.found.push(MemberChange::Rounded(path.to_owned()));
+            }
             (Shape::List(old), Shape::List(new)) => self.shapes(old, new, &element()),
             (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
             (Shape::Tuple(old), Shape::Tuple(new)) => {
@@ -227,5 +235,13 @@ mod tests {
         let taken = TakenOver(".x".into(), TakenOver { wrote, reads });
         assert_eq!(of("{x: u64}", "{x: union {u8, u64}}"), [taken]);
         assert_eq!(of("{x: u8}?", "{x: union {u8, enum {}}}"), [Hidden(".x".into())]);
+        for (old, new) in [("u64", "f64"), ("i128", "f64"), ("u32", "f32"), ("f64", "f32")] {
+            let (old, new) = (format!("[{old}]"), format!("[{new}]"));
+            assert_eq!(of(&old, &new), [Rounded("[]".into())], "{old} -> {new}");
+        }
+        for (old, new) in [("u32", "f64"), ("u64(1..9000)", "f32"), ("f32", "f64"), ("f64", "f64")]
+        {
+            assert_eq!(of(old, new), [], "{old} -> {new}");
+        }
     }
 }

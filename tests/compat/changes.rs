@@ -198,8 +198,11 @@ fn leaves(value: &Value) -> Vec<Value> {
         Value::Array(elements) => elements.iter().flat_map(leaves).collect(),
         Value::Object(members) => members.values().flat_map(leaves).collect(),
         Value::Null => Vec::new(),
-        // An integer that is read as a float is the same number, and so is one in a string.
-        Value::Number(number) => vec![number.as_f64().unwrap_or_default().into()],
+        // An integer that is read as a float is the same number where it has all its digits, and so is one in a string.
+        Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+            (Some(whole), Some(float)) if float as i128 != whole => vec![value.clone()],
+            (_, float) => vec![float.unwrap_or_default().into()],
+        },
         Value::String(text) => vec![text.parse().map_or_else(|_| value.clone(), f64::into)],
         other => vec![other.clone()],
     }

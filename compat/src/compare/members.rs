@@ -50,6 +50,11 @@ impl Pair<'_> {
                     format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
                     "each row that has stored such a value goes on with another alternative than it was written as",
                 ),
+                MemberChange::Rounded(path) => (
+                    Lint::NumberRounded,
+                    format!("{} is read as a float that has not all its digits", of(&path)),
+                    "each row that has stored such a number goes on with another one",
+                ),
                 MemberChange::Hidden(path) => (
                     Lint::AlternativeHidden,
                     format!("no value is known of an alternative of {}", of(&path)),

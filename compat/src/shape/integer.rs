@@ -67,6 +67,15 @@ impl Integer {
         examples
     }
 
+    /// Whether a float of this many bits has each of them, with all its digits.
+    pub(crate) fn is_exact_in(self, float_bits: u8) -> bool {
+        let greatest = if float_bits == 32 { 1 << 24 } else { 1 << 53 };
+        let is_exact = |text: &String| {
+            text.parse::<i128>().is_ok_and(|number| (-greatest..=greatest).contains(&number))
+        };
+        self.examples().iter().all(is_exact)
+    }
+
     /// Whether a type of this kind reads `number`.
     pub(crate) fn takes(self, number: &Number) -> bool {
         self.takes_text(&number.to_string())

@@ -294,6 +294,8 @@ changes! {
     "`u64` becomes `NonZeroU64`": u64 => NonZeroU64, "1", "0";
     "`NonZeroU64` becomes `u64`": NonZeroU64 => u64, "1";
     "`u32` becomes `f64`": u32 => f64, "1";
+    "`u64` becomes `f64`": u64 => f64, "1", "9007199254740993";
+    "`f64` becomes `f32`": f64 => f32, "0.5", "0.1234567890123";
     "`f64` becomes `i64`": f64 => i64, "1.5";
     "`u32` becomes `String`": plain::Pay => text::Pay, r#"{"cents":1,"tip":2}"#;
     "`u32` becomes an untagged enum of `u32` and `String`":

@@ -122,6 +122,8 @@ fn a_value_that_is_read_as_another_is_told() {
     assert_eq!(of_member("tip?: u32?", "gratuity|tip?: u32?"), []);
     assert_eq!(of_member("tip?: u32?", ""), [MemberDropped]);
     assert_eq!(of_member("tip?: u32", "tip: u32"), [DefaultDropped]);
+    assert_eq!(of_member("cents: u64", "cents: f64"), [RequestNotRollbackable, NumberRounded]);
+    assert_eq!(of_member("by: str", "by: union {str(date), str}"), [AlternativeTaken]);
     let renamed = found(
         with(0, output(local("created"), "{a?: u8?}", &["{}"])).into(),
         with(0, output(local("created"), "{b?: u8?}", &["{}"])).into(),
