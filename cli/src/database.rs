@@ -7,6 +7,7 @@ use atomic_phases::compat::{InFlight, Left, LeftJobs};
 use crate::Failure;
 use crate::arguments::Format;
 use crate::open::{on, open};
+use crate::plain::plain;
 
 /// Where the unfinished requests stand.
 pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
@@ -32,10 +33,12 @@ pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String 
     let mut out = String::new();
     match format {
         Format::Text => {
-            rows.chain(staged).for_each(|(_, line)| out.extend([line.as_str(), "\n"]));
+            rows.chain(staged).for_each(|(_, line)| out.extend([plain(&line).as_str(), "\n"]));
         }
         Format::Github => {
             for (title, line) in rows.chain(staged) {
+                // As the runner of GitHub Actions reads it.
+                let line = plain(&line).replace('%', "%25");
                 let _ = writeln!(out, "::error title={title}::{line}");
             }
         }

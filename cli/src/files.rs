@@ -6,6 +6,7 @@ use std::process::Command;
 use atomic_phases::compat::{Levels, Lint, Locks, blocks, compare, github, json, text};
 
 use crate::arguments::{Arguments, Format};
+use crate::plain::plain;
 use crate::{End, Failure, git};
 
 pub(crate) fn lock(arguments: &Arguments, passed: &[String]) -> Result<End, Failure> {
@@ -25,19 +26,31 @@ pub(crate) fn diff(
     against: &str,
     format: Format,
 ) -> Result<End, Failure> {
+    if arguments.folder.is_absolute() {
+        return Err("--folder is beside the Cargo.toml, by a relative path".into());
+    }
     let manifest = std::fs::read_to_string(&arguments.manifest_path)
         .map_err(|error| format!("{}: {error}", arguments.manifest_path.display()))?;
     let levels = Levels::from_manifest(&manifest)?;
     let old = Locks::from_files(git::files(package, against, &arguments.folder)?)
         .map_err(|error| format!("at {against}: {error}"))?;
     let new = Locks::read(&package.join(&arguments.folder))?;
+    // Where no file is looked at, nothing is fine.
+    if old.is_empty() && new.is_empty() {
+        let folder = arguments.folder.display();
+        return Err(
+            format!("there is no lock file in {folder}, neither at {against} nor now").into()
+        );
+    }
     if old.is_empty() {
         eprintln!("note: {against} has no lock file in {}", arguments.folder.display());
     }
     let findings = compare(&old, &new);
     match format {
         Format::Text if findings.is_empty() => println!("no change that a stored row can see"),
-        Format::Text => print!("{}", text(&findings, &levels)),
+        Format::Text => {
+            text(&findings, &levels).lines().for_each(|line| println!("{}", plain(line)));
+        }
         Format::Json => print!("{}", json(&findings, &levels)),
         Format::Github => {
             let folder = package.join(&arguments.folder);

@@ -10,6 +10,7 @@ mod date;
 mod files;
 mod git;
 mod open;
+mod plain;
 mod rows;
 
 use std::path::Path;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         Ok(End::Refused) => ExitCode::from(5),
         Ok(End::Found) => ExitCode::from(6),
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", plain::plain(&error.to_string()));
             let is_usage = matches!(error.downcast_ref(), Some(NotOpened::Unknown));
             ExitCode::from(if is_usage { 2 } else { 1 })
         }

@@ -9,6 +9,10 @@ use crate::{End, Failure, database, date};
 
 pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Result<End, Failure> {
     let locks = Locks::read(folder)?;
+    // Where no file is looked at, nothing is fine.
+    if locks.is_empty() {
+        return Err(format!("there is no lock file in {}", folder.display()).into());
+    }
     let in_flight = database::in_flight(&database.database_url)?;
     let (left, jobs) = (in_flight.left_by(&locks), in_flight.jobs_left_by(&locks));
     let is_fine = left.is_empty() && jobs.is_empty();

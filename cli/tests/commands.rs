@@ -181,6 +181,24 @@ fn each_lint_is_explained() {
     assert_eq!(it.run(&["explain", "no_such"]).0, 4);
 }
 
+/// A typing error in a pipeline must not open the gate.
+#[test]
+fn where_no_lock_file_is_looked_at_nothing_is_fine() {
+    let it = Repository::new();
+    let (code, told) = it.run(&["diff", "--against", "deployed", "--folder", "phase"]);
+    assert_eq!(code, 1);
+    assert!(told.contains("no lock file in phase, neither at deployed nor now"), "{told}");
+    let absolute = it.path().join("app/phases");
+    let absolute = absolute.to_str().unwrap();
+    let (code, told) = it.run(&["diff", "--against", "deployed", "--folder", absolute]);
+    assert_eq!((code, told.contains("relative")), (1, true), "{told}");
+    it.git(&["rm", "-q", "--cached", "-r", "app/phases"]);
+    it.git(&["-c", "user.name=a", "-c", "user.email=a@a", "commit", "-qm", "none"]);
+    it.git(&["tag", "before"]);
+    let (code, told) = it.run(&["diff", "--against", "before"]);
+    assert_eq!((code, told.contains("note: before has no lock file")), (0, true), "{told}");
+}
+
 #[test]
 fn mistakes_end_with_their_codes() {
     let it = Repository::new();

@@ -168,9 +168,49 @@ async fn deployed<S: Store>(store: S, url: &str) {
     assert_eq!(retire().0, 0);
 }
 
+#[derive(Serialize, Deserialize)]
+struct Hostile;
+
+#[atomic_phases(name = "hostile", version = 1)]
+impl Hostile {
+    #[phase]
+    async fn staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = self;
+        tx.stage_job("a\n::error::b\u{1b}[2J%0A::error::c", &1)?;
+        Ok(Reply::new(201))
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_stored_moves_no_cursor_and_is_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = || Definitions::<Sqlite>::new().with::<Hostile>();
+    check_locks(&list(), dir.path(), Path::new("phases"), &Mode::Update).unwrap();
+    let lock = dir.path().join("phases/hostile@1.toml");
+    let text = std::fs::read_to_string(&lock).unwrap();
+    std::fs::write(&lock, text.split("\n[[job]]").next().unwrap()).unwrap();
+    let file = dir.path().join("rides.db");
+    let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).definitions(list()).build().unwrap();
+    let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("key").unwrap());
+    engine.call(&scope, &key, Hostile).await.unwrap();
+    let url = format!("sqlite://{}", file.display());
+    for format in ["text", "github"] {
+        let (code, told) = run(dir.path(), &["check", "--database-url", &url, "--format", format]);
+        assert_eq!((code, told.lines().count()), (6, 1), "{told}");
+        assert!(!told.contains('\u{1b}') && (format == "text" || !told.contains("%0A")), "{told}");
+    }
+}
+
 #[test]
 fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
     let dir = tempfile::tempdir().unwrap();
+    let (code, told) = run(dir.path(), &["check", "--database-url", "sqlite://none.db"]);
+    assert_eq!((code, told.as_str()), (1, "error: there is no lock file in ./phases\n"));
+    std::fs::create_dir(dir.path().join("phases")).unwrap();
+    let lock = include_str!("rides.create@1.toml");
+    std::fs::write(dir.path().join("phases/rides.create@1.toml"), lock).unwrap();
     // A port that nothing listens at, and a password that is not told.
     let nobody = "mysql://root:s3cret@127.0.0.1:9/db";
     for (url, expected) in

@@ -13,6 +13,8 @@ mod database;
 mod end;
 #[path = "../open.rs"]
 mod open;
+#[path = "../plain.rs"]
+mod plain;
 mod read;
 mod remote;
 mod schema;

@@ -4,6 +4,7 @@ use chrono::Utc;
 use serde_json::Value;
 
 use crate::arguments::Format;
+pub(crate) use crate::plain::plain;
 use crate::times::away;
 
 /// A column: its head, and a row's cell.
@@ -41,15 +42,6 @@ pub(crate) fn text(value: &Value) -> String {
         Value::String(text) => plain(text),
         other => other.to_string(),
     }
-}
-
-/// Without control characters, and without what turns the direction of a line.
-pub(crate) fn plain(text: &str) -> String {
-    let is_shown = |letter: char| {
-        !letter.is_control()
-            && !matches!(letter, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|letter| if is_shown(letter) { letter } else { '\u{fffd}' }).collect()
 }
 
 /// How far away a time is.
