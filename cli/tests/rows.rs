@@ -32,7 +32,7 @@ struct CreateRide {
     user_id: i64,
 }
 
-#[atomic_phases(name = "rides.create", version = 1)]
+#[atomic_phases(name = "rides.create", version = 1, app = Provider)]
 impl<Db: Store> CreateRide {
     #[phase]
     async fn ride_created(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {

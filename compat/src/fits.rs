@@ -82,7 +82,7 @@ impl Reader<'_> {
             }
             // serde's derive reads a struct from an array, too.
             (Shape::Struct { fields, .. }, Value::Array(values))
-                if values.len() == fields.len() =>
+                if values.len() == fields.len() && !self.is_whole =>
             {
                 return self.elements(value, fields.iter().map(|field| &field.shape));
             }

@@ -28,7 +28,7 @@ pub(crate) enum MemberChange {
     /// It could be absent, and has to be there.
     DefaultDropped(String),
     /// What one alternative wrote is read as another.
-    TakenOver(String, TakenOver),
+    ReadAsAnother(String, TakenOver),
     /// A number is read with fewer digits.
     Rounded(String),
     /// One more alternative has no value that is known.
@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
         let before = Typed { shape: old, types: self.old };
         let now = Typed { shape: new, types: self.new };
         let taken = taken_over(before, now);
-        self.found.extend(taken.map(|taken| MemberChange::TakenOver(path.to_owned(), taken)));
+        self.found.extend(taken.map(|taken| MemberChange::ReadAsAnother(path.to_owned(), taken)));
         if hidden(new) > hidden(old) {
             self.found.push(MemberChange::Hidden(path.to_owned()));
         }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(of(tagged, without), [Dropped(".x".into()), Added(".y".into())]);
         assert_eq!(of("{x: u8}", "union {[u8], {x: u8, y?: u8}}"), [Added(".y".into())]);
         let (wrote, reads) = ("u64".to_owned(), "u8".to_owned());
-        let taken = TakenOver(".x".into(), TakenOver { wrote, reads });
+        let taken = ReadAsAnother(".x".into(), TakenOver { wrote, reads });
         assert_eq!(of("{x: u64}", "{x: union {u8, u64}}"), [taken]);
         assert_eq!(of("{x: u8}?", "{x: union {u8, enum {}}}"), [Hidden(".x".into())]);
         for (old, new) in [("u64", "f64"), ("i128", "f64"), ("u32", "f32"), ("f64", "f32")] {

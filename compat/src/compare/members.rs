@@ -45,7 +45,7 @@ impl Pair<'_> {
                     format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
                     "what a row has stored under the earlier name is passed over, and its default is read",
                 ),
-                MemberChange::TakenOver(path, TakenOver { wrote, reads }) => (
+                MemberChange::ReadAsAnother(path, TakenOver { wrote, reads }) => (
                     Lint::AlternativeTaken,
                     format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
                     "each row that has stored such a value goes on with another alternative than it was written as",

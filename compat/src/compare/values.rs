@@ -8,7 +8,7 @@ use crate::finding::Finding;
 use crate::fits::fits;
 use crate::folder::Locks;
 use crate::lint::Lint;
-use crate::lock::{Lock, Locked, Output};
+use crate::lock::{Lock, Output};
 use crate::members::Typed;
 use crate::unprobed::unprobed;
 

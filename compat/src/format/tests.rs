@@ -24,8 +24,8 @@ name = "ride_created"
 kind = "local"
 output = "{id: i64}"
 samples = [
-'{"id":1}',
-'{"id":-1}',
+    '{"id":1}',
+    '{"id":-1}',
 ]
 
 [[phase]]
@@ -38,7 +38,7 @@ provider_key = "charge_created"
 derived = "kJ3"
 output = "{id: str}"
 samples = [
-"{\"id\":\"it's\"}",
+    "{\"id\":\"it's\"}",
 ]
 
 [[phase]]
@@ -57,7 +57,7 @@ output = "reply"
 name = "send_receipt"
 args = "{ride: str}"
 samples = [
-'{"ride":""}',
+    '{"ride":""}',
 ]
 
 [types]
