@@ -218,6 +218,11 @@ lints! {
     DefaultDropped "default_dropped" Warn
         retries "no retry and no replay is served for a request of the time before that member came"
         instead "keep the default until no row of that time is left",
+    /// A member of the parameters that is absent is another value than before: a client that leaves it out, and sends
+    /// its request again, sends another request by its fingerprint.
+    DefaultChanged "default_changed" Deny
+        retries "each retry and replay of a request that left it out is a mismatch (422), as long as its key lives"
+        instead "keep the default, and choose the new value in a phase; or take the member out of the comparison: Unfingerprinted<..>",
     /// A member has come that may be absent: what was stored without it reads as its default.
     MemberAdded "member_added" Allow
         retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"

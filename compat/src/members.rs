@@ -27,6 +27,8 @@ pub(crate) enum MemberChange {
     Renamed(String, String),
     /// It could be absent, and has to be there.
     DefaultDropped(String),
+    /// It is another value where it is absent.
+    DefaultChanged(String),
     /// What one alternative wrote is read as another.
     ReadAsAnother(String, TakenOver),
     /// A number is read with fewer digits.
@@ -147,6 +149,11 @@ impl<'a> Walk<'a> {
                 if before.optional && !now.optional {
                     self.found.push(MemberChange::DefaultDropped(place(now)));
                 }
+                if let (Some(was), Some(is)) = (default(before), default(now))
+                    && was != is
+                {
+                    self.found.push(MemberChange::DefaultChanged(place(now)));
+                }
                 self.shapes(&before.shape, &now.shape, &place(before));
                 continue;
             }
@@ -195,6 +202,15 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// What a member is that is absent, if that is known.
+fn default(field: &Field) -> Option<Value> {
+    match &field.default {
+        _ if !field.optional => None,
+        Some(default) => Some(default.clone()),
+        None => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::MemberChange::*;
@@ -222,6 +238,11 @@ mod tests {
         let two = [Dropped(".a".into()), Added(".b".into())];
         assert_eq!(of("{a?: u8?}", "{b?: str?}"), two, "one has never been the other");
         assert_eq!(of("{a?: u8}", "{a: u8}"), [DefaultDropped(".a".into())]);
+        assert_eq!(of("{a?: u8 = 1}", "{a?: u8 = 2}"), [DefaultChanged(".a".into())]);
+        assert_eq!(of("{a?: u8? }", "{a?: u8? = 2}"), [DefaultChanged(".a".into())]);
+        assert_eq!(of("{a?: u8 = 1}", "{a?: u16 = 1}"), []);
+        assert_eq!(of("{a: u8}", "{a?: u8 = 1}"), []);
+        assert_eq!(of("{a?: [u8]}", "{a?: [u8] = 1}"), [], "it is not known");
         assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
         assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
         assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);

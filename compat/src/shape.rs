@@ -9,7 +9,7 @@
 //! | `null` | a unit |
 //! | `T?` | `T` or `null` |
 //! | `[T]` `(A, B)` `map<K, V>` | arrays, and an object with any keys |
-//! | `{a: T, b\|c?: U}` | an object; `b` may be called `c`, or be absent; with a `!` at its end, other members are refused |
+//! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end, other members are refused |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `"*"` at its end, any other name is read, too |
 //! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
 //! | `Name` | the type of that name in `[types]` |
@@ -22,6 +22,8 @@ mod strings;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+
+use serde_json::Value;
 
 pub use self::integer::Integer;
 pub use self::parse::ShapeError;
@@ -88,6 +90,8 @@ pub struct Field {
     pub aliases: Vec<String>,
     /// Whether it may be absent.
     pub optional: bool,
+    /// What it is then, where that is a constant and not `null`.
+    pub default: Option<Value>,
     /// Its value.
     pub shape: Shape,
 }
@@ -134,7 +138,11 @@ impl fmt::Display for Shape {
                         name(f, alias)?;
                     }
                     f.write_str(if field.optional { "?: " } else { ": " })?;
-                    write!(f, "{}", field.shape)
+                    write!(f, "{}", field.shape)?;
+                    match &field.default {
+                        Some(default) => write!(f, " = {default}"),
+                        None => Ok(()),
+                    }
                 })?;
                 if *closed {
                     f.write_str(if fields.is_empty() { "!" } else { ", !" })?;
@@ -184,7 +192,7 @@ fn separated<T>(
 fn name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     match !name.is_empty() && name.chars().all(is_name) {
         true => f.write_str(name),
-        false => f.write_str(&serde_json::Value::from(name).to_string()),
+        false => f.write_str(&Value::from(name).to_string()),
     }
 }
 

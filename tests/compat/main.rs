@@ -16,6 +16,7 @@ mod support;
 
 #[cfg(feature = "simulation")]
 mod changes;
+mod defaults;
 #[cfg(feature = "simulation")]
 mod drawn;
 mod files;

@@ -60,6 +60,11 @@ impl Pair<'_> {
                     format!("no value is known of an alternative of {}", of(&path)),
                     "a row whose value an earlier alternative takes now goes on with that one",
                 ),
+                MemberChange::DefaultChanged(path) => (
+                    Lint::DefaultChanged,
+                    format!("{path} of {what} is another value where it is absent"),
+                    "each row goes on with the value that it was born with",
+                ),
                 MemberChange::DefaultDropped(path) => (
                     Lint::DefaultDropped,
                     format!("{path} of {what} could be absent, and has to be there"),
@@ -72,6 +77,10 @@ impl Pair<'_> {
             };
             Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
         };
-        changes(old, new).into_iter().map(of_change).collect()
+        // What is stored has the default that it was born with. Who sends it again has not.
+        let is_told = |change: &MemberChange| {
+            what == PARAMETERS || !matches!(change, MemberChange::DefaultChanged(_))
+        };
+        changes(old, new).into_iter().filter(is_told).map(of_change).collect()
     }
 }

@@ -208,13 +208,27 @@ impl Parser<'_> {
             }
             let optional = self.take("?");
             self.need(":")?;
-            fields.push(Field { name, aliases, optional, shape: self.shape()? });
+            let shape = self.shape()?;
+            let default = if self.take("=") { Some(self.json()?) } else { None };
+            fields.push(Field { name, aliases, optional, default, shape });
             if !self.take(",") {
                 self.need("}")?;
                 break;
             }
         }
         Ok(Shape::Struct { fields, closed })
+    }
+
+    /// A value, up to where it ends.
+    fn json(&mut self) -> Result<serde_json::Value, ShapeError> {
+        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter();
+        match values.next() {
+            Some(Ok(value)) => {
+                self.rest = &self.rest[values.byte_offset()..];
+                Ok(value)
+            }
+            _ => Err(self.expected("a value in JSON")),
+        }
     }
 
     fn list<T>(

@@ -49,8 +49,19 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         let aliases = prop::collection::vec("[a-z]{1,3}|\\PC{0,3}", 0..3);
-        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, any::<bool>(), inner.clone())
-            .prop_map(|(name, aliases, optional, shape)| Field { name, aliases, optional, shape });
+        let default = prop_oneof![
+            Just(None),
+            any::<i32>().prop_map(|number| Some(number.into())),
+            "\\PC{0,3}".prop_map(|text| Some(text.into())),
+        ];
+        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, any::<bool>(), default, inner.clone());
+        let field = field.prop_map(|(name, aliases, optional, default, shape)| Field {
+            name,
+            aliases,
+            optional,
+            default,
+            shape,
+        });
         let variant = ("[A-Z]{1,3}|\\PC{0,3}", prop::option::of(inner.clone()))
             .prop_map(|(name, content)| Variant { name, content });
         let boxed = inner.clone().prop_map(Box::new);

@@ -73,7 +73,13 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
         let (value, shape, input) =
             Question::inner(self.answers, name.clone(), |question| seed.deserialize(question));
         self.inputs.insert(name.clone(), input);
-        self.fields.push(Field { name, aliases: Vec::new(), optional: false, shape });
+        self.fields.push(Field {
+            name,
+            aliases: Vec::new(),
+            optional: false,
+            default: None,
+            shape,
+        });
         value
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::asked::UNKNOWN;
 use super::explore::{format_of, limits};
 use super::forms::{Asking, Path};
-use super::refine::at;
+use super::refine::{at, constant};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
 use crate::compat::{Field, Integer, Shape, StrFormat, Variant};
@@ -124,7 +124,9 @@ impl Asking<'_, '_> {
             let mut without = base.clone();
             at_mut(&mut without, path)?.as_object_mut()?.remove(name);
             let optional = self.takes::<T>(&without);
-            fields.push(Field { name: name.clone(), aliases: Vec::new(), optional, shape });
+            let default = if optional { self.default::<T>(&without, path, name) } else { None };
+            let (name, aliases) = (name.clone(), Vec::new());
+            fields.push(Field { name, aliases, optional, default, shape });
         }
         let mut closed = true;
         for unknown in kinds() {
@@ -134,6 +136,18 @@ impl Asking<'_, '_> {
             closed &= !self.takes::<T>(&with_unknown);
         }
         Some(Shape::Struct { fields, closed })
+    }
+
+    /// What a member is that is not there.
+    fn default<T: Serialize + DeserializeOwned>(
+        &mut self,
+        without: &Value,
+        path: &[String],
+        name: &str,
+    ) -> Option<Value> {
+        let first = self.echo::<T>(without)?.json;
+        let again = self.echo::<T>(without)?.json;
+        constant(at(&first, path)?.get(name)?, at(&again, path)?.get(name)?)
     }
 
     /// `written` where the type writes what it reads.

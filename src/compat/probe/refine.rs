@@ -52,7 +52,10 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
             })
             .is_none();
         for field in fields.iter_mut() {
-            field.optional = self.changed(|members| drop(members.remove(&field.name))).is_some();
+            let without = || self.changed(|members| drop(members.remove(&field.name)));
+            let first = without();
+            field.optional = first.is_some();
+            field.default = first.and_then(|first| self.default(&field.name, &first, &without()?));
         }
         let absent = declared.iter().filter(|name| !fields.iter().any(|f| f.name == ***name));
         let absent: Vec<&str> = absent.copied().collect();
@@ -84,6 +87,15 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         }
     }
 
+    /// What a member is that is not there, by what the type writes twice.
+    fn default(&self, name: &str, first: &str, again: &str) -> Option<Value> {
+        let of = |written: &str| {
+            let written: Value = serde_json::from_str(written).ok()?;
+            at(&written, self.path)?.get(name).cloned()
+        };
+        constant(&of(first)?, &of(again)?)
+    }
+
     /// What the type writes after it has read the changed input, if it reads that.
     fn changed(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Option<String> {
         let mut input = self.pass.input.clone();
@@ -108,4 +120,16 @@ pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
         Value::Object(members) => members.get(step),
         _ => None,
     })
+}
+
+/// A default that was made twice, where it is a constant: what looks like a time or an id would be another one in the
+/// next lock file.
+pub(super) fn constant(first: &Value, again: &Value) -> Option<Value> {
+    let is_constant = match first {
+        Value::Bool(_) => true,
+        Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() < 1e9),
+        Value::String(text) => text.len() < 64 && !text.contains(|c: char| c.is_ascii_digit()),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    };
+    (is_constant && first == again).then(|| first.clone())
 }

@@ -126,7 +126,7 @@ struct Closed {
 fn a_struct_is_seen_with_its_optional_and_renamed_members() {
     assert_eq!(
         shape::<Ride>(),
-        "{user_id: i64, origin: Point, note?: str?, tip?: u8?, seats?: u8, type: Kind, m|a|z: bool} \
+        "{user_id: i64, origin: Point, note?: str?, tip?: u8?, seats?: u8 = 0, type: Kind, m|a|z: bool} \
          Kind = enum {Short, Long: u16, Shared: {with: [Point], by?: u8?}, Pair: (u8, u8)} \
          Point = {lat: f64, lon: f64}"
     );
