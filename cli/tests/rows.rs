@@ -176,7 +176,7 @@ impl Hostile {
     #[phase]
     async fn staged(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
         let _ = self;
-        tx.stage_job("a\n::error::b\u{1b}[2J%0A::error::c", &1)?;
+        tx.stage_job("a%0A::error::b\u{202e}c", &1)?;
         Ok(Reply::new(201))
     }
 }
@@ -194,12 +194,16 @@ async fn a_name_that_is_stored_moves_no_cursor_and_is_no_command() {
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).definitions(list()).build().unwrap();
     let (scope, key) = (Scope::new("tenant").unwrap(), IdempotencyKey::new("key").unwrap());
-    engine.call(&scope, &key, Hostile).await.unwrap();
+    let outcome = engine.call(&scope, &key, Hostile).await.unwrap();
+    assert!(matches!(outcome, Outcome::Finished(_)));
     let url = format!("sqlite://{}", file.display());
     for format in ["text", "github"] {
         let (code, told) = run(dir.path(), &["check", "--database-url", &url, "--format", format]);
         assert_eq!((code, told.lines().count()), (6, 1), "{told}");
-        assert!(!told.contains('\u{1b}') && (format == "text" || !told.contains("%0A")), "{told}");
+        assert!(
+            !told.contains('\u{202e}') && (format == "text" || !told.contains("%0A")),
+            "{told}"
+        );
     }
 }
 
