@@ -130,7 +130,7 @@ enum Numbers {
 #[serde(untagged)]
 enum When {
     Day(chrono::NaiveDate),
-    Id(uuid::Uuid),
+    From(std::net::IpAddr),
     Text(String),
     List(Vec<u8>),
 }
@@ -148,7 +148,7 @@ enum Late {
 #[test]
 fn the_alternatives_of_a_type_without_a_tag_stand_as_they_are_tried() {
     assert_eq!(shape::<(Numbers, u8)>(), "(union {u8, u64, i32}, u8)");
-    assert_eq!(shape::<(When, u8)>(), "(union {str(date), str(uuid), str, [u8]}, u8)");
+    assert_eq!(shape::<(When, u8)>(), "(union {str(date), str(ip), str, [u8]}, u8)");
     assert_eq!(
         shape::<(Late, u8)>(),
         "(union {str, {id: u8, note?: str?}, enum {}, enum {}}, u8)",
