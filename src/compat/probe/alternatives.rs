@@ -23,7 +23,10 @@ pub(super) fn integers() -> impl Iterator<Item = Value> {
 
 impl Asking<'_, '_> {
     /// How often it is refused before it is taken; `None` where it is not.
-    fn refusals<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> Option<usize> {
+    pub(super) fn refusals<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &Value,
+    ) -> Option<usize> {
         let is_taken = self.takes::<T>(value);
         let heard = std::mem::take(&mut self.answers.heard);
         is_taken.then_some(heard.len())

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::asked::UNKNOWN;
 use super::explore::{format_of, limits};
-use super::forms::{Asking, Path};
+use super::forms::{Asking, Echo, Path};
 use super::refine::{at, constant};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
@@ -123,7 +123,7 @@ impl Asking<'_, '_> {
             let shape = self.inner::<T>(base, path, name, written)?;
             let mut without = base.clone();
             at_mut(&mut without, path)?.as_object_mut()?.remove(name);
-            let optional = self.takes::<T>(&without);
+            let optional = self.is_optional::<T>(base, &without, path, name);
             let default = if optional { self.default::<T>(&without, path, name) } else { None };
             let (name, aliases) = (name.clone(), Vec::new());
             fields.push(Field { name, aliases, optional, default, shape });
@@ -136,6 +136,20 @@ impl Asking<'_, '_> {
             closed &= !self.takes::<T>(&with_unknown);
         }
         Some(Shape::Struct { fields, closed })
+    }
+
+    /// Whether the alternative that takes the value takes it without a member, too: another one may.
+    fn is_optional<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        without: &Value,
+        path: &[String],
+        name: &str,
+    ) -> bool {
+        let Some(refusals) = self.refusals::<T>(without) else { return false };
+        let is_written = |echo: Echo| at(&echo.json, path).is_some_and(|it| it.get(name).is_some());
+        self.refusals::<T>(base) == Some(refusals)
+            || self.echo::<T>(without).is_some_and(is_written)
     }
 
     /// What a member is that is not there.
