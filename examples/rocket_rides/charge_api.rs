@@ -66,9 +66,7 @@ impl From<ChargeError> for ForeignError {
     fn from(error: ChargeError) -> Self {
         match error {
             // Nobody may guess which of the two requests was charged.
-            ChargeError::OtherParameters => {
-                Self::unknown("the provider has the key with other parameters")
-            }
+            ChargeError::OtherParameters => Self::other_parameters(),
             ChargeError::FailedForGood => {
                 Self::unknown("the provider failed for good and does not say whether it charged")
             }

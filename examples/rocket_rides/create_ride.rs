@@ -8,6 +8,7 @@ use atomic_phases::phase::{Flow, ForeignError, Reconciled};
 use atomic_phases::{
     Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
+use diesel::result::{DatabaseErrorKind, Error};
 use serde::{Deserialize, Serialize};
 
 use crate::charge_api::{Charge, ChargeApi, ChargeParams};
@@ -70,12 +71,22 @@ pub struct Receipt {
 
 #[atomic_phases(name = "rides.create", version = 1)]
 impl<Db: RidesDb> CreateRide {
-    /// Local: the ride, its audit record and the recovery point are one commit.
+    /// Local: the ride, its audit record and the recovery point are one commit. The ride's id is what both providers
+    /// are told, so it is made of the key: where a failover loses this commit, and the card was charged, the
+    /// client's retry asks for the same charge with the same parameters. And a key books one ride, ever.
     #[phase]
     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
         let customer = Db::customer(tx, self.user_id).await?;
-        let id = ctx.uuid(0).to_string();
-        Db::insert_ride(tx, &id, self, ctx.key()).await?;
+        let id = ctx.key_uuid(0).to_string();
+        match Db::insert_ride(tx, &id, self, ctx).await {
+            Err(Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {
+                let text = "A ride was booked with this key, longer ago than answers are kept.";
+                let error = serde_json::json!({ "type": "invalid_request_error", "message": text });
+                let reply = Reply::json(409, &serde_json::json!({ "error": error }))?;
+                return Err(PhaseError::reject(reply));
+            }
+            inserted => inserted?,
+        };
         Db::insert_audit_record(tx, &ctx.uuid(1).to_string(), self.user_id, &id).await?;
         Ok(Ride { id, customer })
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
-use atomic_phases::{Batch, IdempotencyKey, Postgres, Sqlite, Store, Tx};
+use atomic_phases::{Batch, Postgres, RequestContext, Sqlite, Store, Tx};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
@@ -18,7 +18,7 @@ diesel::table! {
     rides (id) {
         id -> Text, user_id -> BigInt,
         origin_lat -> Double, origin_lon -> Double, target_lat -> Double, target_lon -> Double,
-        charge_id -> Nullable<Text>, canceled -> Bool, request_key -> Text,
+        charge_id -> Nullable<Text>, canceled -> Bool, request_key -> Text, request_id -> Text,
     }
 }
 
@@ -41,11 +41,11 @@ pub trait RidesDb: Store {
         customer: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Which request a ride belongs to: the user's id and the key. Outside of any phase.
+    /// Which request a ride belongs to: the user's id, the key, and the request's id. Outside of any phase.
     fn request_of(
         &self,
         ride_id: &str,
-    ) -> impl Future<Output = Result<Option<(i64, String)>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<(i64, String, String)>, Failure>> + Send;
 
     fn customer(
         tx: &mut Tx<'_, Self>,
@@ -56,7 +56,7 @@ pub trait RidesDb: Store {
         tx: &mut Tx<'_, Self>,
         id: &str,
         ride: &CreateRide,
-        key: &IdempotencyKey,
+        ctx: &RequestContext,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
     fn insert_audit_record(
@@ -103,9 +103,13 @@ macro_rules! rides_db {
                 Ok(())
             }
 
-            async fn request_of(&self, ride_id: &str) -> Result<Option<(i64, String)>, Failure> {
+            async fn request_of(
+                &self,
+                ride_id: &str,
+            ) -> Result<Option<(i64, String, String)>, Failure> {
                 let mut conn = self.connection().await?;
-                let ride = rides::table.find(ride_id).select((rides::user_id, rides::request_key));
+                let request = (rides::user_id, rides::request_key, rides::request_id);
+                let ride = rides::table.find(ride_id).select(request);
                 Ok(ride.first(&mut *conn).await.optional()?)
             }
 
@@ -117,7 +121,7 @@ macro_rules! rides_db {
                 tx: &mut Tx<'_, Self>,
                 id: &str,
                 ride: &CreateRide,
-                key: &IdempotencyKey,
+                ctx: &RequestContext,
             ) -> QueryResult<usize> {
                 diesel::insert_into(rides::table)
                     .values((
@@ -127,7 +131,8 @@ macro_rules! rides_db {
                         rides::origin_lon.eq(ride.origin_lon),
                         rides::target_lat.eq(ride.target_lat),
                         rides::target_lon.eq(ride.target_lon),
-                        rides::request_key.eq(key.as_str()),
+                        rides::request_key.eq(ctx.key().as_str()),
+                        rides::request_id.eq(ctx.request_id().to_string()),
                     ))
                     .execute(tx)
                     .await

@@ -100,15 +100,16 @@ async fn settle<Db: RidesDb>(engine: &Engine<Db, App>, charge: Charged) -> Statu
     // Whatever else a ride may be called, ours are not; and no text of a client's is a database's problem.
     let Ok(ride) = Uuid::try_parse(&charge.metadata.ride) else { return StatusCode::NOT_FOUND };
     let request = match engine.store().request_of(&ride.to_string()).await {
-        Ok(Some((user, key))) => {
-            Scope::new(format!("user-{user}")).ok().zip(IdempotencyKey::new(key).ok())
+        Ok(Some((user, key, id))) => {
+            let named = Scope::new(format!("user-{user}")).ok().zip(IdempotencyKey::new(key).ok());
+            named.zip(Uuid::try_parse(&id).ok())
         }
         Ok(None) => None,
         Err(_) => return StatusCode::SERVICE_UNAVAILABLE,
     };
-    let Some((scope, key)) = request else { return StatusCode::NOT_FOUND };
+    let Some(((scope, key), request_id)) = request else { return StatusCode::NOT_FOUND };
     let resolved = match Resolution::executed("charge_created", &Charge::Made { id: charge.id }) {
-        Ok(word) => engine.resolve(&scope, &key, word).await,
+        Ok(word) => engine.resolve(&scope, &key, word.of_request(request_id)).await,
         Err(error) => Err(error),
     };
     match resolved {
@@ -118,7 +119,7 @@ async fn settle<Db: RidesDb>(engine: &Engine<Db, App>, charge: Charged) -> Statu
             StatusCode::SERVICE_UNAVAILABLE
         }
         // The ride is done, long ago perhaps; or it was charged otherwise, and somebody has to look.
-        Err(ResolveError::NoSuchKey) => StatusCode::NOT_FOUND,
+        Err(ResolveError::NoSuchKey | ResolveError::AnotherRequest) => StatusCode::NOT_FOUND,
         Err(_) => StatusCode::CONFLICT,
     }
 }

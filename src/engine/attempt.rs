@@ -295,6 +295,9 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 };
                 rounds.first_sent.get_or_insert_with(Moment::now);
                 let end = self.create(replaces, admission.clone()).await?;
+                if mutated!(RetentionWhenRead) {
+                    rounds.first_sent = Some(Moment::now());
+                }
                 match end {
                     RoundEnd::Restart(_) => rounds.admitted = Some(admission),
                     RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {

@@ -31,6 +31,7 @@ struct State {
 impl Lease {
     /// `sent`: a moment before the statement that acquired it was sent.
     pub(super) fn new(token: i64, length: Duration, sent: Moment) -> Self {
+        let sent = if mutated!(AcquireWhenRead) { Moment::now() } else { sent };
         Self(Arc::new(State {
             token: AtomicI64::new(token),
             lost: watch::Sender::new(false),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use super::attempt::MAX_ROUNDS;
 use super::outcome::CallError;
@@ -28,8 +29,19 @@ use crate::store::{
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What somebody knows about a request whose outcome is unknown, or about a dead letter.
+///
+/// A word names a key, and a key may have several requests, one after the other: a finished one ends with its
+/// retention, and the next call of its key is a new request. A word that may come later than that, as one of a
+/// provider that delivers its webhooks for days, has to say which request it is about
+/// ([`of_request`](Self::of_request)): said without, a word about a call of the first is taken for one about the
+/// call of the second, and a call that was made may be made again (G2). An operator's word
+/// ([`Ops::resolve`](crate::ops::Ops::resolve)) names its request in any case.
 #[derive(Debug)]
-pub struct Resolution(ResolutionKind);
+pub struct Resolution {
+    kind: ResolutionKind,
+    /// The request that it is about, and no other under its key.
+    request: Option<Uuid>,
+}
 
 #[derive(Clone, Debug)]
 enum ResolutionKind {
@@ -51,7 +63,7 @@ impl Resolution {
     ) -> Result<Self, ResolveError> {
         let output =
             serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
-        Ok(Self(ResolutionKind::Executed { phase: phase.into(), output }))
+        Ok(ResolutionKind::Executed { phase: phase.into(), output }.into())
     }
 
     /// The call of `phase` in this attempt
@@ -60,27 +72,42 @@ impl Resolution {
     /// it may be made again. The attempt keeps a word about an earlier call, delivered twice or late,
     /// from being taken for a word about a later one.
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
-        Self(ResolutionKind::NotExecuted { phase: phase.into(), attempt })
+        ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
     }
 
     /// Closes the request with this reply. For an operator who has settled it by hand.
     pub fn finish(reply: Reply) -> Self {
-        Self(ResolutionKind::Finish(reply))
+        ResolutionKind::Finish(reply).into()
     }
 
     /// Lets a dead letter try again, with a new count of attempts.
     pub fn retry() -> Self {
-        Self(ResolutionKind::Retry)
+        ResolutionKind::Retry.into()
+    }
+
+    /// About the request with this id
+    /// ([`RequestContext::request_id`](crate::RequestContext::request_id),
+    /// [`RequestStatus::request_id`](crate::engine::RequestStatus::request_id)), and not about another that has its
+    /// key by now: for that one it is refused ([`ResolveError::AnotherRequest`]).
+    #[must_use]
+    pub fn of_request(self, request_id: Uuid) -> Self {
+        Self { request: Some(request_id), ..self }
     }
 
     /// What an audit row says of it, and in which status it leaves the request.
     pub(crate) fn act(&self) -> (&'static str, Status) {
-        match &self.0 {
+        match &self.kind {
             ResolutionKind::Executed { .. } => ("resolve.executed", Status::FailedRetryable),
             ResolutionKind::NotExecuted { .. } => ("resolve.not_executed", Status::FailedRetryable),
             ResolutionKind::Finish(_) => ("resolve.finish", Status::Completed),
             ResolutionKind::Retry => ("retry", Status::FailedRetryable),
         }
+    }
+}
+
+impl From<ResolutionKind> for Resolution {
+    fn from(kind: ResolutionKind) -> Self {
+        Self { kind, request: None }
     }
 }
 
@@ -141,6 +168,9 @@ pub enum ResolveError {
     /// There is no row under this key.
     #[error("there is no request under this key")]
     NoSuchKey,
+    /// The request that the word is about is gone, and its key is another's by now: nothing waits for the word.
+    #[error("the key is another request's by now")]
+    AnotherRequest,
     /// The row is not as the operator saw it: look again.
     #[error("the request has moved on since it was looked at: look again")]
     MovedOn,
@@ -236,12 +266,17 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
-        Resolution(word): &Resolution,
+        Resolution { kind: word, request }: &Resolution,
         terms: Terms<'_>,
     ) -> Result<Resolved, ResolveError> {
         let mut perhaps_before = false;
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            // What is written below is written to this request, or to none.
+            let is_another = request.is_some_and(|request| request != row.request_id);
+            if is_another && !mutated!(AnyLife) {
+                return Err(ResolveError::AnotherRequest);
+            }
             let weighed = self.weigh(scope, key, &row, word).await;
             let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
             let prepared = match weighed {

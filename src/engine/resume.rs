@@ -168,6 +168,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         definition: Definition,
         revived: Revived<S, A>,
     ) -> Run<S, A> {
+        let told = if mutated!(WindowWhenRead) { Moment::now() } else { sent };
         Run {
             core: self.clone(),
             definition,
@@ -192,7 +193,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             lease: Lease::new(row.lease_token, self.settings.lease, sent),
             expires_at: row.expires_at,
             heartbeat: None,
-            advanced: (row.since_advance, sent),
+            advanced: (row.since_advance, told),
             forgiven_attempts: row.forgiven_attempts,
             may_be_executed: None,
             back_off_ends: None,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
 use super::outcome::CallError;
 use super::{Core, Engine};
@@ -14,6 +15,8 @@ use crate::store::{ERASED, Status, Store};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestStatus {
+    /// Its id: the next request under the same key has another.
+    pub request_id: Uuid,
     /// Where its row stands.
     pub status: Status,
     /// The last committed phase; `started` before the first, `finished` after the last.
@@ -74,6 +77,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         };
         let waits = matches!(row.status, Status::Unknown | Status::DeadLetter);
         Ok(Some(RequestStatus {
+            request_id: row.request_id,
             erased: row.status == Status::Completed && row.fingerprint == ERASED,
             status: row.status,
             recovery_point: row.recovery_point,

@@ -101,6 +101,17 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch, Mode::Outrun])
     }
 
+    /// The commit that creates the key's row is acknowledged and lost, as by a failover to a standby that lacks it;
+    /// the attempt goes on as far as it can, and the client asks again: another request under the same
+    /// [derived keys](crate::phase::DerivedKey). Nothing else goes wrong in these cases, and each has to settle: one
+    /// that ends as *unknown* has sent its provider what is made of the lost row
+    /// ([`uuid`](crate::RequestContext::uuid), [`created_at`](crate::RequestContext::created_at),
+    /// [`request_id`](crate::RequestContext::request_id)) and not of the request. Your stand-in for the provider has
+    /// to refuse a key that comes with other parameters, as providers do.
+    pub fn and_lost_rows(self) -> Self {
+        self.modes([Mode::RowLost])
+    }
+
     /// Each call says that its key is new, as [`Call::expect_new`](crate::engine::Call::expect_new) does: rightly the
     /// first time, and wrongly in each retry.
     pub fn with_calls_that_expect_new(mut self) -> Self {
@@ -183,6 +194,10 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     }
 }
 
+const OF_THE_LOST_ROW: &str = "its row was lost with an acknowledged commit, and the retry is unknown: the provider \
+    was asked under the same key with other parameters, most likely with what is made of the row that is lost: \
+    ctx.uuid, ctx.created_at, ctx.request_id. Send ctx.key_uuid, and what the request's parameters say";
+
 const UNSETTLED: &str = "whether the call was executed stays unknown, and every case was to be settled: the \
     reconcile function did not find out, or there is none";
 
@@ -197,6 +212,10 @@ struct Ran {
     stops: Vec<Stop>,
     /// Whether the reply can be compared with another case's.
     is_of_the_first: bool,
+    /// Whether an acknowledged commit, and with it the row, was lost.
+    has_lost_its_row: bool,
+    /// Why it is not settled.
+    reason: Option<String>,
 }
 
 impl<F, S, A, R, W> Explorer<F, R, W>
@@ -281,7 +300,7 @@ where
             for driver in Driver::BOTH {
                 let case = Case::Crashes { faults: vec![vec![first.clone()]], driver };
                 let ran = self.judge(case, clean, report).await?;
-                if !self.pairs || first.mode.is_of_a_competitor() {
+                if !self.pairs || first.mode.is_alone() {
                     continue;
                 }
                 for faults in self.seconds(&first, &ran) {
@@ -295,7 +314,7 @@ where
     /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
     /// the next.
     fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
-        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_of_a_competitor();
+        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_alone();
         let attempt = self.faults(ran.passed.first());
         // After some it goes on: a failed commit is tried again, one without an answer is asked about.
         let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
@@ -366,6 +385,13 @@ where
             Ok(ran) => {
                 report.count_unknown();
                 match self.settles {
+                    _ if ran.has_lost_its_row => {
+                        let wrong = match ran.reason {
+                            Some(reason) => format!("{OF_THE_LOST_ROW}. Its reason: {reason}"),
+                            None => OF_THE_LOST_ROW.to_owned(),
+                        };
+                        Err(Failure { case, wrong })
+                    }
                     true => Err(Failure { case, wrong: UNSETTLED.to_owned() }),
                     false => Ok(ran),
                 }
@@ -408,6 +434,7 @@ where
             told: Vec::new(),
             finishers: 0,
             was_unknown: false,
+            has_lost_a_row: false,
             last: None,
             said: None,
         };
@@ -453,6 +480,8 @@ where
             Some(effects) => Some(effects(&scene.world).await),
             None => None,
         };
-        Ok(Ran { reply, effects, passed, stops, is_of_the_first })
+        let reason = scene.row().await?.and_then(|row| row.reason);
+        let has_lost_its_row = scene.has_lost_a_row;
+        Ok(Ran { reply, effects, passed, stops, is_of_the_first, has_lost_its_row, reason })
     }
 }

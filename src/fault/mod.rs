@@ -103,6 +103,7 @@
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
 //! | [`with_competitor`](Explorer::with_competitor) | 50 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
+//! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | what a provider is told that a lost row takes with it |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that goes on after the first |
 //!
 //! On SQLite in memory a case takes 10 to 20 milliseconds, on PostgreSQL 30 to 40; there they also
@@ -138,6 +139,7 @@
 //! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, come meanwhile |
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
 //! | `outrun` | before and after a commit | the same; before it can ask, another takes over and finishes |
+//! | `row_lost` | before the commit that creates the row | it is acknowledged, and nothing of it is there |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //! | `stop` | everywhere, in a process of its own | the process stands still until it is sent a `SIGCONT` |
 //!

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::points::{NoSuchPoint, Place, Point};
-use crate::definition::Definition;
+use crate::definition::{Definition, STARTED};
 
 /// What happens at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,9 +44,13 @@ pub enum Mode {
     CallFails,
     /// The foreign call fails, and the provider has done it.
     AnswerLost,
+    /// The commit that creates the key's row is acknowledged, and nothing of it is there: as after a failover to
+    /// a standby that lacks it. Beyond what the engine promises, but for one effect at a provider that honours
+    /// the derived key (G1).
+    RowLost,
 }
 
-const MODES: [(Mode, &str); 15] = [
+const MODES: [(Mode, &str); 16] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
@@ -62,14 +66,17 @@ const MODES: [(Mode, &str); 15] = [
     (Mode::Outrun, "outrun"),
     (Mode::CallFails, "call_fails"),
     (Mode::AnswerLost, "answer_lost"),
+    (Mode::RowLost, "row_lost"),
 ];
 
 impl Mode {
-    /// Every mode that the explorer uses: all but [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which
-    /// need a process of their own.
+    /// Every mode after which the engine keeps all that it promises, and that the explorer uses: all but
+    /// [`RowLost`](Self::RowLost), and [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which need a process of
+    /// their own.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        MODES.iter().map(|(mode, _)| *mode).filter(|mode| !mode.needs_a_process()).collect()
+        let is_for_all = |mode: &Self| *mode != Self::RowLost && !mode.needs_a_process();
+        MODES.iter().map(|(mode, _)| *mode).filter(is_for_all).collect()
     }
 
     /// Its name: `ack_lost`.
@@ -80,6 +87,11 @@ impl Mode {
 
     pub(super) fn is_of_a_competitor(self) -> bool {
         matches!(self, Self::Stall | Self::Duplicate | Self::OutOfTouch | Self::Outrun)
+    }
+
+    /// Whether nothing else goes wrong in its case.
+    pub(super) fn is_alone(self) -> bool {
+        self.is_of_a_competitor() || self == Self::RowLost
     }
 
     /// Whether it can happen at this point. `concurrent`: whether others can work with the database
@@ -109,6 +121,7 @@ impl Mode {
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
             Self::AnswerLost => point.place == Place::AfterCall,
+            Self::RowLost => point.place == Place::BeforeCommit && creates_the_row(point, definition),
         }
     }
 
@@ -121,6 +134,12 @@ impl Mode {
     pub(crate) fn needs_an_explorer(self) -> bool {
         self == Self::Drop || self.is_of_a_competitor()
     }
+}
+
+/// Of a commit: whether the key's row comes to be by it.
+fn creates_the_row(point: &Point, definition: &Definition) -> bool {
+    let first = definition.phases.first().filter(|first| first.shares_the_reservation());
+    point.phase == STARTED || first.is_some_and(|first| first.is_called(&point.phase))
 }
 
 fn is_before_a_commit(point: &Point) -> bool {

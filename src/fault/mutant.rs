@@ -27,6 +27,16 @@ pub enum Mutant {
     TakeOverWithoutToken,
     /// A lease counts from when the answer is read, and not from before its statement was sent (G2, G3).
     ConfirmWhenRead,
+    /// The same of a lease as it is acquired (G2, G3).
+    AcquireWhenRead,
+    /// A window's age counts from when the answer that told it is read, and not from before its statement was
+    /// sent (G11).
+    WindowWhenRead,
+    /// The claim of a staged job counts from when the answer is read (G18).
+    ClaimWhenRead,
+    /// Whether what a call created may have ended by now is counted from when its commit's answer was read,
+    /// and not from before it was sent (G10).
+    RetentionWhenRead,
     /// An intent whose commit was lost is taken for written, since the recovery point is the same (G2).
     AssumeIntent,
     /// A call that accepted a request takes the row from the worker that runs it by now (G10).
@@ -73,6 +83,8 @@ pub enum Mutant {
     EncodeBehindTakeOver,
     /// A word about a call of a request that is erased is told that the request does not wait for it (G17).
     RefuseBehindErasure,
+    /// A word about one request of a key is taken for one about the next (G2).
+    AnyLife,
     /// An outcome that a build without a reconcile function left is asked about by none that has it (G17).
     NeverAskedLater,
 }
@@ -93,6 +105,10 @@ impl Mutant {
             Self::RepeatOpenIntent,
             Self::TakeOverWithoutToken,
             Self::ConfirmWhenRead,
+            Self::AcquireWhenRead,
+            Self::WindowWhenRead,
+            Self::ClaimWhenRead,
+            Self::RetentionWhenRead,
             Self::AssumeIntent,
             Self::RecoverAccepted,
             Self::CallAfterPhase,
@@ -115,6 +131,7 @@ impl Mutant {
             Self::CountIntentFound,
             Self::EncodeBehindTakeOver,
             Self::RefuseBehindErasure,
+            Self::AnyLife,
             Self::NeverAskedLater,
         ]
     }
@@ -126,7 +143,11 @@ impl Mutant {
     pub fn needs_simulation(self) -> bool {
         matches!(
             self,
-            Self::CallAfterPhase
+            Self::AcquireWhenRead
+                | Self::WindowWhenRead
+                | Self::ClaimWhenRead
+                | Self::RetentionWhenRead
+                | Self::CallAfterPhase
                 | Self::TransactionOverCall
                 | Self::PreciseCreatedAt
                 | Self::FailureToldAsBusy
@@ -144,6 +165,7 @@ impl Mutant {
                 | Self::CountIntentFound
                 | Self::EncodeBehindTakeOver
                 | Self::RefuseBehindErasure
+                | Self::AnyLife
                 | Self::NeverAskedLater
         )
     }

@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     /// For how long it stood still so far.
     stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
+    /// Whether its acknowledged commit is not there.
+    row_lost: AtomicBool,
     /// What the database said to the phase that failed last.
     said: Mutex<Option<String>>,
     signal: mpsc::UnboundedSender<Signal>,
@@ -76,8 +78,19 @@ tokio::task_local! {
 impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
-        let (passed, visits, fired, stood_still, overtaken, said) = Default::default();
-        let plan = Self { orders, passed, visits, fired, stood_still, overtaken, said, signal };
+        let (passed, visits, fired, stood_still) = Default::default();
+        let (overtaken, row_lost, said) = Default::default();
+        let plan = Self {
+            orders,
+            passed,
+            visits,
+            fired,
+            stood_still,
+            overtaken,
+            row_lost,
+            said,
+            signal,
+        };
         (Arc::new(plan), signals)
     }
 
@@ -108,6 +121,11 @@ impl Plan {
     /// Somebody else has acquired the lease while the task stood still.
     pub(crate) fn mark_overtaken(&self) {
         self.overtaken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the row that it created is not there, although its commit was acknowledged.
+    pub(crate) fn has_lost_its_row(&self) -> bool {
+        self.row_lost.load(Ordering::Relaxed)
     }
 
     /// Notes the visit, and says which one it is and what is to happen.
@@ -303,7 +321,7 @@ pub async fn __crash_point(name: &'static str) {
 }
 
 /// A commit with what may happen to it.
-pub(crate) async fn committing<T>(
+pub(crate) async fn committing<T: Default>(
     phase: &str,
     (before, after): (Place, Place),
     commit: impl Future<Output = Commit<T>>,
@@ -317,6 +335,10 @@ pub(crate) async fn committing<T>(
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
+        Some(Mode::RowLost) => {
+            of_the_plan(|plan| plan.row_lost.store(true, Ordering::Relaxed));
+            return Commit::Done(T::default());
+        }
         Some(mode @ (Mode::OutOfTouch | Mode::Outrun)) => {
             drop(commit);
             unanswered(mode).await;

@@ -84,6 +84,8 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     /// Runs that answered as the one that finished the request.
     pub(super) finishers: u32,
     pub(super) was_unknown: bool,
+    /// Whether an acknowledged commit, and with it the row, is not there.
+    pub(super) has_lost_a_row: bool,
     pub(super) last: Option<Ended>,
     /// What the database said to a phase of the last attempt.
     pub(super) said: Option<String>,
@@ -142,12 +144,28 @@ where
                 "{fault} did not happen: the attempt passed {}",
                 listed(&plan.passed())
             )),
+            None if plan.has_lost_its_row() => {
+                self.note_of_a_lost_row(ended).await.map(|()| plan.passed())
+            }
             None => self.note(ended).map(|()| plan.passed()),
         }
     }
 
+    /// What was told is lost with the row that says so. Who asks again begins another request, at another time.
+    async fn note_of_a_lost_row(&mut self, ended: Ended) -> Result<(), Wrong> {
+        self.has_lost_a_row = true;
+        if let Ended::Outcome(_) | Ended::Error(CallError::RowDeleted) = ended {
+            self.last = Some(ended);
+        } else {
+            self.note(ended)?;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(())
+    }
+
     pub(super) fn orders(&self, who: Who) -> Orders {
-        let request_id = (who == Who::First).then_some(REQUEST_ID);
+        let is_the_first = who == Who::First && !self.has_lost_a_row;
+        let request_id = is_the_first.then_some(REQUEST_ID);
         // Longer than the lease, as the database's clock goes on by more than that (`pass_time`).
         let stall = self.engine.settings().lease + Duration::from_secs(1);
         Orders { mutant: self.mutant, request_id, stall, ..Orders::default() }

@@ -37,11 +37,21 @@ impl RequestContext {
         &self.key
     }
 
+    /// This request's id. The next request under the same key, once this one has ended and expired, has another:
+    /// a webhook whose word may come that late says by it which of the two it is about
+    /// ([`Resolution::of_request`](crate::engine::Resolution::of_request)). Not for the parameters of a call at a
+    /// provider that honours keys: see [`uuid`](Self::uuid).
+    #[must_use]
+    pub fn request_id(&self) -> Uuid {
+        self.request_id
+    }
+
     /// When the request was first accepted, by the database's clock. Use it instead of the present
     /// time wherever a foreign call's parameters hold a time.
     ///
-    /// It is of the row: where a failover has lost that, the retry has another time, and a provider that
-    /// honours keys refuses the old key with it. `docs/failover.md` says what that comes to.
+    /// It stands in the request's row. Where the row is lost, as by a failover that loses acknowledged commits,
+    /// the client's retry has another, and a provider that honours keys refuses the repeated key: see
+    /// [`uuid`](Self::uuid), and `docs/failover.md`.
     #[must_use]
     pub fn created_at(&self) -> DateTime<Utc> {
         self.created_at
@@ -50,12 +60,38 @@ impl RequestContext {
     /// The `n`-th UUID of this request: different for each `n` and each request, the same in each
     /// attempt and phase. A version 8 UUID of SHA-256 over the stored request id and `n`.
     ///
-    /// The request id is of the row, as [`created_at`](Self::created_at) is, and lost with it: what a provider
-    /// compares is better made of [`scope`](Self::scope) and [`key`](Self::key).
+    /// It is for rows of yours, which are lost and kept with the request's own. A failover that loses acknowledged
+    /// commits may lose the row of a request whose call was made. The client's retry is then a request with another
+    /// id under the same key, which the [derived key](crate::phase::DerivedKey) is made of: a provider that honours
+    /// it, and compares parameters, refuses what holds this UUID, and the request stays *unknown*. Send
+    /// [`key_uuid`](Self::key_uuid) instead, or nothing that the request's parameters do not say. The explorer finds
+    /// a phase that does not
+    #[cfg_attr(
+        feature = "fault-injection",
+        doc = "([`Explorer::and_lost_rows`](crate::fault::Explorer::and_lost_rows))."
+    )]
+    #[cfg_attr(not(feature = "fault-injection"), doc = "(`Explorer::and_lost_rows`).")]
     #[must_use]
     pub fn uuid(&self, n: u64) -> Uuid {
         let mut hash = Sha256::new();
         hash.update(self.request_id.as_bytes());
+        hash.update(n.to_be_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        Uuid::new_v8(bytes)
+    }
+
+    /// The `n`-th UUID of this key: made of scope, key and `n` alone, and so the same for each request that the key
+    /// ever has, also where the row of one was lost. For what a provider is to be told. As the id of a row of yours
+    /// it says that a key has one such row for ever: a request under the key, once it is used again, meets it.
+    /// Whoever knows scope and key can compute it.
+    #[must_use]
+    pub fn key_uuid(&self, n: u64) -> Uuid {
+        let mut hash = Sha256::new();
+        for part in [self.scope.as_str(), self.key.as_str()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
         hash.update(n.to_be_bytes());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.finalize()[..16]);

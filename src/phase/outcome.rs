@@ -245,7 +245,20 @@ impl ForeignError {
     pub fn unknown(reason: &'static str) -> Self {
         Self(ForeignFailure::Unknown { reason })
     }
+
+    /// The provider refuses the derived key, because it has it with other parameters: *unknown*, with a reason that
+    /// says where such parameters come from. Either a failover lost the row of a request whose call was made, and
+    /// they hold what is made of the row ([`RequestContext::uuid`](crate::RequestContext::uuid)); or two builds
+    /// send others.
+    #[must_use]
+    pub fn other_parameters() -> Self {
+        Self::unknown(OTHER_PARAMETERS)
+    }
 }
+
+/// Why nobody may call again, or guess which of the two calls was made.
+const OTHER_PARAMETERS: &str =
+    "the provider has this key with other parameters: those of a row that was lost, or of another build";
 
 impl From<PhaseError> for ForeignError {
     fn from(error: PhaseError) -> Self {

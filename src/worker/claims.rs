@@ -69,6 +69,7 @@ async fn claim<S: Store>(settlements: &Settlements<S>, lease: Duration, asked: V
         }
         Err(error) => at.iter().map(|_| Err(NotClaimed(error.kind()))).collect(),
     };
+    let sent = if mutated!(ClaimWhenRead) { Moment::now() } else { sent };
     for (tell, row) in tell.into_iter().zip(answers) {
         // The delivery may be gone; the claim then runs out.
         let _ = tell.send(Claimed { sent, row });
@@ -81,6 +82,7 @@ async fn claim_each<S: Store>(settlements: &Settlements<S>, lease: Duration, ask
         let row = settlements.store().claim_job(&at, lease).await;
         let row = row.map_err(|error| NotClaimed(error.kind()));
         let row = row.map(|row| row.map(|row| won(settlements, row)));
+        let sent = if mutated!(ClaimWhenRead) { Moment::now() } else { sent };
         let _ = tell.send(Claimed { sent, row });
     }
 }

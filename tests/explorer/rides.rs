@@ -5,13 +5,16 @@
 use atomic_phases::Mysql;
 use atomic_phases::fault::{Explore, crash_test, explore};
 use atomic_phases::{Engine, Postgres, Sqlite};
+use atomic_phases::phase::ForeignError;
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::charge_api::ChargeApi;
-use crate::create_ride::{App, CreateRide};
+use crate::charge_api::{Charge, ChargeApi, ChargeParams};
+use crate::create_ride::{App, CURRENCY, CreateRide, PRICE};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
 use crate::provider;
@@ -108,6 +111,7 @@ fn a_ride<Db: Counts>(user_id: i64, fresh: impl AsyncFn() -> Db) -> impl Explore
         .crash_at_every_point()
         .with_competitor()
         .and_two_workers(1)
+        .and_lost_rows()
         .always("one charge and one pilot at most", async |world: &World<Db>| {
             assert!(world.listed("charges").await <= 1 && world.listed("notifications").await <= 1);
         })
@@ -192,4 +196,119 @@ async fn a_declined_ride_on_postgres_is_undone_through_everything() -> impl Expl
     let store = Postgres::connect(&cluster::new_database()).await.unwrap();
     store.prepare().await.unwrap();
     a_ride(DECLINED, async move || postgres(&store).await)
+}
+
+/// What the provider is told of a ride.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Told {
+    Uuid,
+    CreatedAt,
+    RequestId,
+    KeyUuid,
+}
+
+/// The flagship's ride and charge, by authors who did not think of a row that is lost.
+#[derive(Serialize, Deserialize)]
+struct Careless {
+    told: Told,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Booked {
+    customer: String,
+}
+
+#[atomic_phases(name = "rides.careless", version = 1)]
+impl<Db: RidesDb> Careless {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Booked> {
+        let customer = Db::customer(tx, GOOD).await?;
+        Db::insert_ride(tx, &ctx.uuid(0).to_string(), &ride(GOOD, -122.39), ctx).await?;
+        Ok(Booked { customer })
+    }
+
+    #[phase(foreign(idempotent, window = "24h"))]
+    async fn charged(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ctx: &RequestContext,
+        booked: &Booked,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let about = match self.told {
+            Told::Uuid => ctx.uuid(0).to_string(),
+            Told::CreatedAt => ctx.created_at().to_rfc3339(),
+            Told::RequestId => ctx.request_id().to_string(),
+            Told::KeyUuid => ctx.key_uuid(0).to_string(),
+        };
+        let params = ChargeParams {
+            amount: PRICE,
+            currency: CURRENCY,
+            customer: &booked.customer,
+            description: "a ride",
+            ride: &about,
+        };
+        Ok(call.make(|key| app.charges.create(key, params)).await?)
+    }
+
+    #[phase]
+    async fn answered(&self, _tx: &mut Tx<'_, Db>, charge: &Charge) -> PhaseResult<Reply> {
+        Ok(Reply::json(201, charge)?)
+    }
+}
+
+/// A failover may lose the row of a request whose call was made. What its provider was told then has to be what the
+/// next request under the key tells it.
+async fn what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it<Db: Counts>(
+    fresh: impl AsyncFn() -> Db,
+) {
+    for told in [Told::Uuid, Told::CreatedAt, Told::RequestId, Told::KeyUuid] {
+        let world = async || {
+            let store = fresh().await;
+            let world = World::new(store.clone()).await;
+            let charges = ChargeApi::new(&world.url, "sk_test").unwrap();
+            let app = App { charges, pilots: PilotApi::new(&world.url).unwrap() };
+            (Engine::builder(store).app(app).register::<Careless>().build().unwrap(), world)
+        };
+        let report = explore(world, Careless { told })
+            .and_lost_rows()
+            .always("G1: one charge at most", async |world: &World<Db>| {
+                assert!(world.listed("charges").await <= 1);
+            })
+            .effects(async |world: &World<Db>| {
+                (world.listed("charges").await, world.store.count("rides").await)
+            })
+            .run()
+            .await;
+        println!("{told:?}: {report}");
+        match (told, report.failure()) {
+            (Told::KeyUuid, failure) => assert_eq!((failure, report.cases()), (None, 2)),
+            (_, Some(wrong)) => {
+                let tells = wrong.contains("its row was lost") && wrong.contains("of a row that was lost");
+                assert!(tells, "the class, and the reason that an operator sees: {wrong}");
+            }
+            (_, None) => panic!("{told:?} was not found"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it_on_sqlite() {
+    what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it(sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it_on_postgres() {
+    let store = Postgres::connect(&cluster::new_database()).await.unwrap();
+    store.prepare().await.unwrap();
+    let fresh = async || postgres(&store).await;
+    what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it(fresh).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it_on_mariadb() {
+    let store = mariadb().await;
+    let fresh = async || emptied(&store).await;
+    what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it(fresh).await;
 }

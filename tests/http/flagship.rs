@@ -90,6 +90,34 @@ async fn only_a_charge_that_succeeded_settles_on_postgres() {
     only_a_charge_that_succeeded_settles(postgres).await;
 }
 
+/// What both providers are told of a ride is made of the key, so that a lost row is no second charge. A key whose
+/// answer is not kept any more books no second ride then, and no word about the first is one about the second.
+async fn a_key_books_one_ride_ever(database: impl FnOnce(&tempfile::TempDir) -> String) {
+    let rides =
+        tokio::task::block_in_place(|| Rides::start_with(database, &[("--workers", "false")]));
+    let (status, answer) = book(&rides.server.url, "user@example.com", "k").await;
+    assert_eq!(status, 201);
+    let look = Look::at(&rides.database).await;
+    let ended = "UPDATE atomic_phases_keys SET expires_at = created_at RETURNING 'ended' AS line";
+    assert_eq!(look.lines(ended).await, ["ended"]);
+    let (status, refused) = book(&rides.server.url, "user@example.com", "k").await;
+    assert_eq!((status, &refused["error"]["type"]), (409, &json!("invalid_request_error")));
+    assert_eq!((look.count("rides").await, rides.charges().await.len()), (1, 1));
+    let webhook = format!("{}/webhooks/charges", rides.server.url);
+    let late = event("charge.succeeded", answer["id"].as_str().unwrap()).to_string();
+    assert_eq!(signed(&webhook, SECRET, late).send().await.unwrap().status().as_u16(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_books_one_ride_ever_on_sqlite() {
+    a_key_books_one_ride_ever(sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_books_one_ride_ever_on_postgres() {
+    a_key_books_one_ride_ever(postgres).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_believed_by_its_signature_alone() {
     let (rides, ride) = uncharged(sqlite).await;

@@ -11,6 +11,7 @@ on_every_store! {
     a_word_from_outside_settles_an_unknown_outcome_once,
     a_webhook_behind_the_answer_is_told_that_the_request_has_finished,
     a_late_word_about_an_earlier_call_is_refused,
+    g2_a_word_about_a_request_is_not_taken_for_one_about_the_next_under_its_key,
     an_operator_closes_a_request_by_hand,
     a_word_that_fits_nothing_is_refused,
 }
@@ -101,6 +102,44 @@ async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
     let late = say(first).await;
     assert!(matches!(late, Err(ResolveError::Conflict(_))), "{late:?}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown);
+}
+
+/// A provider delivers a webhook for days; by then the request has ended, and its key has another, in its first
+/// attempt, too.
+async fn g2_a_word_about_a_request_is_not_taken_for_one_about_the_next_under_its_key<S: TestDb>(
+    db: S,
+) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
+    let ask = async || {
+        let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+        assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+        status(&engine, "k").await
+    };
+    let first = ask().await;
+    let closing = Resolution::finish(Reply::text(200, "by hand")).of_request(first.request_id);
+    assert_eq!(say(closing).await.unwrap(), Resolved::Applied);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    let next = ask().await;
+    assert_ne!(first.request_id, next.request_id);
+    assert_eq!((first.attempt, app.provider.effects()), (next.attempt, 2), "as each other");
+
+    let found = Charge { id: "effect-1".into(), padding: String::new() };
+    for word in [
+        Resolution::not_executed("notified", first.attempt),
+        Resolution::executed("notified", &found).unwrap(),
+        Resolution::finish(Reply::text(200, "by hand")),
+        Resolution::retry(),
+    ] {
+        let late = say(word.of_request(first.request_id)).await;
+        assert!(matches!(late, Err(ResolveError::AnotherRequest)), "{late:?}");
+    }
+    assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
+    assert_eq!((completed(&engine).await.unknown, app.provider.effects()), (0, 2));
+    let own = Resolution::executed("notified", &found).unwrap().of_request(next.request_id);
+    assert_eq!(say(own).await.unwrap(), Resolved::Applied);
+    assert_eq!((completed(&engine).await.finished, app.provider.effects()), (1, 2));
 }
 
 async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {

@@ -15,6 +15,8 @@ CREATE TABLE IF NOT EXISTS rides (
     canceled   BOOLEAN NOT NULL DEFAULT FALSE,
     -- With user_id, the request that booked it. Compared byte by byte, as the engine compares keys.
     request_key VARBINARY(255) NOT NULL,
+    -- Which of those that the key may have had, one after the other.
+    request_id CHAR(36) NOT NULL,
     FOREIGN KEY (user_id) REFERENCES users (id)
 );
 CREATE TABLE IF NOT EXISTS audit_records (

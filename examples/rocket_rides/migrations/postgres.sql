@@ -14,7 +14,9 @@ CREATE TABLE IF NOT EXISTS rides (
     -- The card was declined: nobody flies.
     canceled   boolean NOT NULL DEFAULT false,
     -- With user_id, the request that booked it.
-    request_key text NOT NULL
+    request_key text NOT NULL,
+    -- Which of those that the key may have had, one after the other.
+    request_id text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS audit_records (
     id      text PRIMARY KEY,

@@ -14,7 +14,9 @@ CREATE TABLE IF NOT EXISTS rides (
     -- The card was declined: nobody flies.
     canceled   BOOLEAN NOT NULL DEFAULT FALSE,
     -- With user_id, the request that booked it.
-    request_key TEXT NOT NULL
+    request_key TEXT NOT NULL,
+    -- Which of those that the key may have had, one after the other.
+    request_id TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS audit_records (
     id      TEXT PRIMARY KEY,

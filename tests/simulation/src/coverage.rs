@@ -103,6 +103,7 @@ const MET: &[(&str, &[&str])] = &[
             "in progress",
             "not storable",
             "contradicts",
+            "of another",
             "refused",
             "nothing",
         ],

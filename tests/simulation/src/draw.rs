@@ -9,6 +9,7 @@ use atomic_phases::simulation::Chance;
 use super::plan::{
     Build, Call, End, Event, Fault, HOSTILE, Kind, Manner, Plan, Stop, Trouble, What, Where,
 };
+use super::provider::SHORT_WINDOW;
 use super::requests::REJECTED;
 
 /// How a run is, as a whole.
@@ -91,7 +92,57 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     webhooks(chance, &mut plan);
     alerts(chance, &mut plan);
     plan.codec = codec(chance);
+    fares(chance, &mut plan);
+    stalled_claims(chance, &mut plan);
+    plan.aimed.retain(|_, faults| !faults.is_empty());
     plan
+}
+
+/// Some of the rides are fares, whose provider forgets a key within seconds. It has its effect and does not say
+/// so, its clients ask again within the window, and who takes the request over hears late that it did.
+fn fares(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.happens(1, 3) {
+        return;
+    }
+    let keys: BTreeSet<u8> = plan.calls.iter().map(|call| call.key).collect();
+    let fares: BTreeSet<u8> = keys.into_iter().filter(|_| chance.happens(2, 3)).collect();
+    for call in &mut plan.calls {
+        if call.kind == Kind::Ride && fares.contains(&call.key) {
+            call.kind = Kind::Fare;
+            call.pause = chance.below(SHORT_WINDOW.as_millis() as u64);
+        }
+    }
+    for number in 0..12 {
+        if chance.happens(1, 2) {
+            let end = *pick(chance, &[End::Reset, End::Reset, End::Hangs]);
+            let trouble = Trouble { before: chance.below(500), after: 10, end, stop: None };
+            plan.provider.insert(number, trouble);
+        }
+    }
+    let late = plan.aimed.entry("take over the key".to_owned()).or_default();
+    for number in 0..16 {
+        if chance.happens(1, 2) {
+            let back = chance.below(SHORT_WINDOW.as_micros() as u64);
+            late.insert(number, Fault { back, ..Fault::default() });
+        }
+    }
+}
+
+/// Nodes that stand still between the claim of a job and its answer, for longer than the claim lasts.
+fn stalled_claims(chance: &mut Chance, plan: &mut Plan) {
+    if plan.events.is_empty() || !chance.happens(1, 4) {
+        return;
+    }
+    for what in ["claim a staged job", "claim staged jobs"] {
+        let claims = plan.aimed.entry(what.to_owned()).or_default();
+        for number in 0..4 {
+            if chance.happens(1, 3) {
+                let lasts = 15_000 + chance.below(30_000);
+                let stop = Some(Stop { after: 0, lasts, kill: false });
+                claims.insert(number, Fault { back: 1_000, stop, ..Fault::default() });
+            }
+        }
+    }
 }
 
 /// Clients that go by the library's own half.
@@ -105,14 +156,14 @@ fn deciders(chance: &mut Chance, plan: &mut Plan) {
 
 /// Providers that tell what they did, often before the call is answered.
 fn webhooks(chance: &mut Chance, plan: &mut Plan) {
-    // A word names a key, and not which life of it.
-    if plan.has_many_lives() || !chance.happens(1, 3) {
+    if !chance.happens(1, 3) {
         return;
     }
+    // Where a key has several requests, a word about the first comes when it has another.
+    let longest = Duration::from_secs(if plan.has_many_lives() { 60 } else { 20 });
     for number in 0..40 {
         if chance.happens(2, 3) {
-            plan.webhooks
-                .insert(number, chance.duration(Duration::from_secs(20)).as_millis() as u64);
+            plan.webhooks.insert(number, chance.duration(longest).as_millis() as u64);
         }
         // Its handler takes a millisecond or two.
         if chance.happens(1, 3) {

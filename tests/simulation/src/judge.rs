@@ -9,8 +9,8 @@ use atomic_phases::simulation::{Database, KeyChange, KeyState};
 use atomic_phases::{CallError, Outcome};
 
 use super::plan::{Call, HOSTILE, Kind, Manner, Plan};
-use super::provider::{Entry, Honours, WINDOW};
-use super::requests::{Alert, Flood, Note, Parcel, REJECTED, Ride, Stray, Transfer};
+use super::provider::{Entry, Honours};
+use super::requests::{Alert, Fare, Flood, Note, Parcel, REJECTED, Ride, Stray, Transfer};
 
 /// What clients asked and were told.
 #[derive(Default)]
@@ -348,7 +348,21 @@ impl Watched {
             let since = self.completed.get(&job.row)?;
             self.was_late("staged a job", &job.row.0, job.at.saturating_sub(*since))
         };
-        jobs.iter().filter_map(late).collect()
+        let mut found: Vec<String> = jobs.iter().filter_map(late).collect();
+        // Of a database that lost commits, or whose clock was set, no claim can be believed.
+        if self.plan.is_beyond_promises() {
+            return found;
+        }
+        let mut behind = BTreeSet::new();
+        for job in jobs {
+            if job.name == "thanks" {
+                behind.insert(&job.life);
+            } else if behind.contains(&job.life) {
+                let Delivered { name, life, at, .. } = job;
+                found.push(format!("G18: {name} of {life} at {at:?}, behind one that comes later"));
+            }
+        }
+        found
     }
 }
 
@@ -372,6 +386,7 @@ pub fn key_name(key: u8) -> String {
 fn place(point: &str, definition: &str) -> usize {
     let points = match definition {
         "ride" => ["booked", "charged", "checked"],
+        "fare" => ["asked", "paid", ""],
         "note" | "stray" => ["noted", "notified", ""],
         "alert" => ["noted", "", ""],
         "parcel" => ["packed", "sent", ""],
@@ -391,6 +406,7 @@ fn fingerprint_of(call: &Call) -> String {
     let amount = call.amount;
     let taken = match call.kind {
         Kind::Ride => fingerprint(&origin, &Ride { amount }),
+        Kind::Fare => fingerprint(&origin, &Fare { amount }),
         Kind::Note => fingerprint(&origin, &Note { amount }),
         Kind::Parcel => fingerprint(&origin, &Parcel { amount }),
         Kind::Transfer => fingerprint(&origin, &Transfer { amount }),
@@ -471,7 +487,10 @@ fn effects_by_key(ledger: &[Entry]) -> Vec<String> {
         match entry {
             Entry::Effect { key, at, honours, .. } if *honours != Honours::Never => {
                 let before = last.insert(key, *at);
-                let forgotten = |before| *honours != Honours::ForEver && *at - before >= WINDOW;
+                let forgotten = |before| match honours {
+                    Honours::For(window) => *at - before >= *window,
+                    Honours::ForEver | Honours::Never => false,
+                };
                 if before.is_some_and(|before| !forgotten(before)) {
                     found.push(format!("G1: a second effect for {key}"));
                 }

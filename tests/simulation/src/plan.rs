@@ -132,6 +132,8 @@ pub enum Kind {
     /// Transaction, idempotent call, transaction with a job.
     #[default]
     Ride,
+    /// As a ride, at a provider that forgets its key within seconds.
+    Fare,
     /// Transaction, at-most-once call, transaction.
     Note,
     /// The same as a ride, with statements that are handed over.

@@ -7,12 +7,16 @@ use std::time::Duration;
 use atomic_phases::simulation::{Chance, Database, Memory, Node};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::plan::{End, HEALED, Plan, Stop, Trouble};
 use super::trace::Trace;
 
 /// How long the provider of rides remembers a key.
 pub const WINDOW: Duration = Duration::from_secs(60);
+
+/// How long that of fares does: not a moment longer than it says.
+pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 
 /// What the provider answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub enum Entry {
 /// Whether the provider honours keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Honours {
-    ForSixtySeconds,
+    For(Duration),
     ForEver,
     Never,
 }
@@ -51,8 +55,9 @@ pub struct Caller {
     pub key: String,
     /// The phase that calls.
     pub phase: &'static str,
-    /// Of which life of the key it is.
+    /// Of which life of the key it is: by what the request calls itself, and by its id.
     pub life: String,
+    pub request: Uuid,
     pub created_at: String,
     pub store: Memory,
     /// How many times as long as others it waits for an answer.
@@ -72,6 +77,7 @@ pub struct Hook {
     pub scope: String,
     pub key: String,
     pub life: String,
+    pub request: Uuid,
     pub phase: &'static str,
     pub word: Word,
 }
@@ -143,7 +149,7 @@ impl Provider {
 
     pub async fn call(&self, key: &str, honours: Honours, caller: Caller) -> Answer {
         let wrong = self.wrong_with(&caller, honours);
-        let Caller { life, store, scope, key: of, phase, patience, attempt, .. } = caller;
+        let Caller { life, request, store, scope, key: of, phase, patience, attempt, .. } = caller;
         drop(store);
         let number = {
             let mut state = self.0.state.lock().unwrap();
@@ -189,7 +195,7 @@ impl Provider {
                     .then_some(Word::NotExecuted(attempt)),
             };
             if let (Some(after), Some(word)) = (provider.0.plan.webhooks.get(&number), word) {
-                let hook = Hook { call: number, scope, key: of, life, phase, word };
+                let hook = Hook { call: number, scope, key: of, life, request, phase, word };
                 let (provider, key, after) = (provider.clone(), key.clone(), *after);
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(after)).await;
@@ -259,7 +265,7 @@ impl Provider {
         let mut state = self.0.state.lock().unwrap();
         let denied = Entry::Denied { key: key.to_owned() };
         let known = state.known.get(key).filter(|(_, at)| match honours {
-            Honours::ForSixtySeconds => at.elapsed() < WINDOW,
+            Honours::For(window) => at.elapsed() < window,
             Honours::ForEver => true,
             Honours::Never => false,
         });

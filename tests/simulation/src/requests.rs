@@ -11,7 +11,7 @@ use diesel_async::RunQueryDsl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::provider::{Answer, Caller, Honours, Provider};
+use super::provider::{Answer, Caller, Honours, Provider, SHORT_WINDOW, WINDOW};
 
 /// An amount that the first phase of a ride rejects, and at which that of a parcel fails the first time.
 pub const REJECTED: i64 = 13;
@@ -28,6 +28,7 @@ impl App {
             key: ctx.key().as_str().to_owned(),
             phase,
             life: life.to_owned(),
+            request: ctx.request_id(),
             created_at: ctx.created_at().to_rfc3339(),
             store: self.store.clone(),
             patience: 1,
@@ -90,7 +91,7 @@ async fn charge(
 ) -> PhaseResult<Charged, ForeignError> {
     let caller = app.caller(ctx, "charged", &booked.id);
     let make = async |key: DerivedKey| {
-        let honours = Honours::ForSixtySeconds;
+        let honours = Honours::For(WINDOW);
         charged(app.provider.call(key.as_str(), honours, caller).await)
     };
     call.make(make).await
@@ -167,6 +168,52 @@ macro_rules! ride {
 ride!(Ride, version 1);
 ride!(LongRide, version 1, checked; asked by find);
 ride!(NextRide, version 2; asked by find);
+
+/// A ride at a provider that forgets its key within seconds.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Fare {
+    pub amount: i64,
+}
+
+#[atomic_phases(name = "fare", version = 1)]
+impl Fare {
+    #[phase]
+    async fn asked(&self, tx: &mut Tx<'_, Memory>, ctx: &RequestContext) -> PhaseResult<Booked> {
+        note(tx, ctx, self.amount).await
+    }
+
+    #[phase(foreign(idempotent, window = "10s"), timeout = "5s")]
+    async fn paid(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ctx: &RequestContext,
+        asked: &Booked,
+    ) -> PhaseResult<Charged, ForeignError> {
+        let caller = app.caller(ctx, "paid", &asked.id);
+        let make = async |key: DerivedKey| {
+            let honours = Honours::For(SHORT_WINDOW);
+            charged(app.provider.call(key.as_str(), honours, caller).await)
+        };
+        call.make(make).await
+    }
+
+    #[reconcile(paid)]
+    async fn find(&self, key: &DerivedKey, app: &App) -> PhaseResult<Reconciled<Charged>> {
+        Ok(found(key, app))
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        tx: &mut Tx<'_, Memory>,
+        asked: &Booked,
+        paid: &Charged,
+    ) -> PhaseResult<Reply> {
+        Write::append("receipts", json!({ "life": asked.id, "at": asked.at })).execute(tx).await?;
+        reply(&asked.id, self.amount, &paid.id)
+    }
+}
 
 /// A note as one node has it, half-way through a roll-out: it may wait longer for an answer than another
 /// does, `patience` times as long.

@@ -19,13 +19,14 @@ use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Scope};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use super::codec::KeyService;
 use super::judge::{self, Delivered, History, Op, Told, Watched};
 use super::plan::{Build, Call, Event, HEALED, HOSTILE, Kind, Manner, Plan, Stop, What};
 use super::provider::{Hook, Provider, Stops, Word};
 use super::requests::{
-    Alert, App, Charged, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray,
+    Alert, App, Charged, Fare, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray,
     Transfer, reply,
 };
 use super::trace::{self, Trace};
@@ -303,6 +304,7 @@ impl Scene {
         let engine = engine
             .codec(self.codec.clone())
             .register::<Alert>()
+            .register::<Fare>()
             .register::<Parcel>()
             .register::<Transfer>()
             .register::<Stray>()
@@ -521,6 +523,8 @@ impl Scene {
                     waits == still_waits && waits == Some(attempt.cast_signed())
                 }
             };
+            // Of a request that has ended, and whose key is another's by now or nobody's.
+            let is_gone = self.request_of(&row) != Some(hook.request);
             let (what, is_final) = match &told {
                 Some(Ok(Resolved::Applied)) => ("applied", true),
                 Some(Ok(Resolved::Finished)) => ("finished", true),
@@ -532,6 +536,13 @@ impl Scene {
                     }
                     ("contradicts", true)
                 }
+                Some(Err(ResolveError::AnotherRequest)) => {
+                    if !is_gone && !self.plan.is_beyond_promises() {
+                        self.complain(format!("G17: a word is told to be of another: {hook:?}"));
+                    }
+                    ("of another", true)
+                }
+                Some(Err(ResolveError::NoSuchKey)) if is_gone => ("of none", true),
                 Some(Err(ResolveError::NotStorable)) => ("not storable", false),
                 Some(Err(_)) => ("refused", false),
                 None => ("nothing", false),
@@ -558,6 +569,17 @@ impl Scene {
         self.watched.lock().unwrap().word_ends(&row);
     }
 
+    /// The id of the request that the key's row is of.
+    fn request_of(&self, (scope, key): &judge::Row) -> Option<Uuid> {
+        let mut found = None;
+        self.database.each_key(|row| {
+            if (row.scope(), row.key()) == (scope.as_str(), key.as_str()) {
+                found = Some(row.request_id());
+            }
+        });
+        found
+    }
+
     /// One delivery: what the node said, if it did. The provider may hang up at the first.
     async fn tell(
         &self,
@@ -573,6 +595,7 @@ impl Scene {
             let hosts = self.hosts.lock().unwrap();
             let host = hosts[node % self.plan.nodes].as_ref()?;
             let engine = host.engine.clone();
+            let word = word.of_request(hook.request);
             host.node.spawn(async move { engine.resolve(&scope, &key, word).await })
         };
         let handler = running.abort_handle();
@@ -727,6 +750,7 @@ impl Scene {
                 (Kind::Ride, Build::First) => execute(&engine, &call, Ride { amount }).await,
                 (Kind::Ride, Build::Longer) => execute(&engine, &call, LongRide { amount }).await,
                 (Kind::Ride, _) => execute(&engine, &call, NextRide { amount }).await,
+                (Kind::Fare, _) => execute(&engine, &call, Fare { amount }).await,
                 (Kind::Note, _) if is_patient => {
                     execute(&engine, &call, PatientNote { amount }).await
                 }
