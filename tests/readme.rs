@@ -152,3 +152,88 @@ fn each_number_that_the_code_cites_is_in_a_page() {
         }
     }
 }
+
+/// The rows of a page's tables from one heading to the next of its kind.
+fn rows<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
+    let section = page.split(&format!("\n## {heading}\n")).nth(1).expect(heading);
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with('|'));
+    // Behind the names of the columns and the line below them.
+    rows.skip(2).collect()
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A row that names no test, or one that is gone, is a promise that nobody looks at.
+#[test]
+fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
+    let mut code = Vec::new();
+    for below in ["src", "tests", "examples", "cli", "compat", "macros"] {
+        files(below, &[".rs"], &mut code);
+    }
+    let functions: HashSet<&str> = code
+        .iter()
+        .flat_map(|(_, text)| text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+        .collect();
+    let is_name = |word: &&str| {
+        let is_identifier =
+            word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        is_identifier && word.matches('_').count() > 3 && !word.starts_with('_')
+    };
+    let mutants = include_str!("../src/fault/mutant.rs");
+    let coverage = include_str!("simulation/src/coverage.rs");
+    let is_there = |word: &str| {
+        let is_variant =
+            word.starts_with(char::is_uppercase) && words(mutants).any(|known| known == word);
+        // A kind of the simulation's table of what was met, and one of its names or all.
+        let (kind, name) = word.split_once(": ").unwrap_or((word, ""));
+        let is_met = !name.is_empty() && coverage.contains(&format!("\"{kind}\","));
+        let is_met = is_met && (name == "…" || coverage.contains(&format!("\"{name}\"")));
+        let is_file = word.contains('/') && PathBuf::from(word).exists();
+        functions.contains(word) || is_variant || is_met || is_file
+    };
+    let simulation = include_str!("../docs/simulation.md");
+    let checklists = include_str!("../docs/checklists.md");
+    let mut named = 0;
+    for (page, heading, at_least) in [
+        (simulation, "What shows it", 25),
+        (simulation, "Ages and moments", 9),
+        (simulation, "What it finds", 30),
+        (checklists, "Threats", 19),
+        (checklists, "Verification", 24),
+        (checklists, "Real processes, real faults", 6),
+    ] {
+        let rows = rows(page, heading);
+        assert!(rows.len() >= at_least, "{heading}: {}", rows.len());
+        for row in rows {
+            let missing: Vec<&str> =
+                quoted(row).filter(is_name).filter(|name| !functions.contains(name)).collect();
+            assert!(missing.is_empty(), "{heading}: {missing:?}");
+            let is_reasoned = heading == "Ages and moments" && row.contains("| none: ");
+            assert!(is_reasoned || quoted(row).any(is_there), "{heading}: {row}");
+            named += quoted(row).filter(|word| is_there(word)).count();
+        }
+    }
+    assert!(named > 150, "{named}");
+}
+
+/// Each guarantee that is broken on purpose stands in the table of the simulation, or is the explorer's.
+#[test]
+fn each_mutant_is_in_the_table_of_what_is_found() {
+    let listed = include_str!("../src/fault/mutant.rs");
+    let all = listed.split("pub fn all()").nth(1).and_then(|rest| rest.split(']').nth(1)).unwrap();
+    let mutants = words(all).filter(|word| *word != "Self" && word.starts_with(char::is_uppercase));
+    let rows = rows(include_str!("../docs/simulation.md"), "What it finds").join("\n");
+    let explorers = listed.split("pub fn needs_explorer").nth(1).unwrap();
+    let missing: Vec<&str> = mutants
+        .clone()
+        .filter(|name| {
+            !quoted(&rows).any(|word| word == *name) && !words(explorers).any(|w| w == *name)
+        })
+        .collect();
+    assert!(missing.is_empty() && mutants.count() > 35, "{missing:?}");
+}

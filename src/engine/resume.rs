@@ -9,9 +9,10 @@ use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::{Progress, StrandedBecause};
+use super::resolution::not_executed;
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
-use crate::definition::Definition;
+use crate::definition::{Definition, Phase};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -42,6 +43,13 @@ const LEASE_ENDED: &str = "the lease of the last attempt ended before the reques
 /// The fingerprint as derived keys are made of it. Of a row that none is made for it is of no matter.
 fn of_derived_keys(stored: &str) -> String {
     StoredFingerprint::parse(stored).map_or(stored, |stored| stored.fingerprint).to_owned()
+}
+
+/// Whether this attempt is the first that can call `phase` since it was said that no call of it had an effect: what
+/// its provider may have forgotten was never there, so the window begins with this attempt (G11).
+fn is_first_since_denied(row: &KeyRow, phase: &Phase) -> bool {
+    let before = row.attempts.saturating_sub(1);
+    row.resolution.as_deref() == Some(&not_executed(phase, before))
 }
 
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
@@ -137,7 +145,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             .then(|| Moment::now().after(row.back_off_left));
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
-        let row = match self.store.take_over(&claim, self.settings.hold()).await {
+        let mut row = match self.store.take_over(&claim, self.settings.hold()).await {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(Err(Refused::Changed)),
             Err(StoreError::Locked) => return Ok(Err(Refused::Locked)),
@@ -153,6 +161,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
+        // A back-off that is longer than the window would else be followed by no call, ever (G17).
+        let next = definition.phases.get(revived.outputs.len());
+        if right == Right::Free && next.is_some_and(|next| is_first_since_denied(&row, next)) {
+            row.since_advance = Duration::ZERO;
+        }
         observe::resumed(definition.name, &row.recovery_point, row.attempts);
         let run = self.held(scope, key, &row, sent, definition, revived);
         Ok(Ok(Taken { run: Run { back_off_ends, ..run }, row, found }))

@@ -121,7 +121,9 @@ impl Mode {
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
             Self::AnswerLost => point.place == Place::AfterCall,
-            Self::RowLost => point.place == Place::BeforeCommit && creates_the_row(point, definition),
+            Self::RowLost => {
+                point.place == Place::BeforeCommit && creates_the_row(point, definition)
+            }
         }
     }
 

@@ -80,17 +80,8 @@ impl Plan {
         let (signal, signals) = mpsc::unbounded_channel();
         let (passed, visits, fired, stood_still) = Default::default();
         let (overtaken, row_lost, said) = Default::default();
-        let plan = Self {
-            orders,
-            passed,
-            visits,
-            fired,
-            stood_still,
-            overtaken,
-            row_lost,
-            said,
-            signal,
-        };
+        let plan =
+            Self { orders, passed, visits, fired, stood_still, overtaken, row_lost, said, signal };
         (Arc::new(plan), signals)
     }
 

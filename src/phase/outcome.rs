@@ -257,8 +257,7 @@ impl ForeignError {
 }
 
 /// Why nobody may call again, or guess which of the two calls was made.
-const OTHER_PARAMETERS: &str =
-    "the provider has this key with other parameters: those of a row that was lost, or of another build";
+const OTHER_PARAMETERS: &str = "the provider has this key with other parameters: those of a row that was lost, or of another build";
 
 impl From<PhaseError> for ForeignError {
     fn from(error: PhaseError) -> Self {

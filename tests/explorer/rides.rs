@@ -4,8 +4,8 @@
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
 use atomic_phases::fault::{Explore, crash_test, explore};
-use atomic_phases::{Engine, Postgres, Sqlite};
 use atomic_phases::phase::ForeignError;
+use atomic_phases::{Engine, Postgres, Sqlite};
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
@@ -284,7 +284,8 @@ async fn what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it<Db: Cou
         match (told, report.failure()) {
             (Told::KeyUuid, failure) => assert_eq!((failure, report.cases()), (None, 2)),
             (_, Some(wrong)) => {
-                let tells = wrong.contains("its row was lost") && wrong.contains("of a row that was lost");
+                let tells =
+                    wrong.contains("its row was lost") && wrong.contains("of a row that was lost");
                 assert!(tells, "the class, and the reason that an operator sees: {wrong}");
             }
             (_, None) => panic!("{told:?} was not found"),

@@ -44,6 +44,7 @@ on_every_store! {
     g16_requests_without_a_key_hide_no_key_from_a_quota,
     caps_name_the_limit_and_nothing_runs,
     g11_past_the_window_no_call_is_repeated,
+    g17_a_call_that_had_no_effect_is_made_again_after_whatever_time,
     g17_the_attempt_cap_ends_in_a_dead_letter,
     g2_an_at_most_once_call_is_never_made_twice,
     g2_at_the_attempt_cap_too_an_open_intent_is_unknown_and_no_dead_letter,
@@ -351,6 +352,36 @@ async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
     let word = Resolution::not_executed("charged", 1);
     let told = engine.resolve(&scope(), &key("k"), word).await;
     assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
+}
+
+/// The back-off behind such a word may be longer than the window. What the provider may have forgotten was never
+/// there, so it is called again; and what that attempt has called is not repeated past its window.
+async fn g17_a_call_that_had_no_effect_is_made_again_after_whatever_time<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let ask =
+        async || engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await;
+    failed(ask().await);
+    let day_ago = match db.text("SELECT created_at FROM atomic_phases_keys").await.contains('-') {
+        true => "advanced_at - interval '24 hours'",
+        false => "advanced_at - 24 * 3600 * 1000",
+    };
+    let a_day_passes = async || {
+        db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {day_ago}")).await;
+    };
+    for calls in 1..=2 {
+        a_day_passes().await;
+        let unknown = ask().await;
+        assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
+        assert_eq!(app.provider.calls().len(), calls, "G11");
+        let attempt = engine.status(&scope(), &key("k")).await.unwrap().unwrap().attempt;
+        let word = Resolution::not_executed("charged", attempt);
+        let told = engine.resolve(&scope(), &key("k"), word).await;
+        assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
+        a_day_passes().await;
+        failed(ask().await);
+        assert_eq!(app.provider.calls().len(), calls + 1);
+    }
 }
 
 async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {

@@ -196,7 +196,11 @@ impl<'a> KeyState<'a> {
 
 impl Default for Database {
     fn default() -> Self {
-        Self::starting_at(Utc::now())
+        // The same in each run of a simulation.
+        Self::starting_at(match crate::simulation::is_simulated() {
+            true => DateTime::from_timestamp(1_800_000_000, 0).unwrap_or(DateTime::UNIX_EPOCH),
+            false => Utc::now(),
+        })
     }
 }
 

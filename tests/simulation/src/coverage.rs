@@ -135,6 +135,35 @@ const MET: &[(&str, &[&str])] = &[
         ],
     ),
     ("stop", &["freeze", "kill", "drain", "database"]),
+    ("build", &["First", "Longer", "Second", "Both"]),
+    (
+        "client",
+        &[
+            "Plain",
+            "Accept",
+            "Wait",
+            "ExpectNew",
+            "Decide",
+            "asks again at once",
+            "hangs up",
+            "another body",
+            "floods",
+        ],
+    ),
+    (
+        "provider",
+        &[
+            "Answered",
+            "Refused",
+            "Declined",
+            "Reset",
+            "Hangs",
+            "Lost",
+            "its caller has gone",
+            "a webhook first",
+            "a webhook later",
+        ],
+    ),
 ];
 
 /// How often each was met, and which never were.

@@ -238,9 +238,23 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
     // one that is set forward: a call whose creation was not answered cannot know that it had been there.
     let is_set = |event: &Event| matches!(event.what, What::ClockBack(_) | What::ClockJump(_));
     if chance.happens(1, 6) && !plan.events.iter().any(is_set) {
-        plan.retention = plan.lease + chance.below(40_000);
+        let longest = *pick(chance, &[2_000, 40_000]);
+        plan.retention = plan.lease + chance.below(longest);
+        late_creators(chance, plan);
         for call in &mut plan.calls {
             call.at += chance.below(2) * chance.below(50_000);
+        }
+    }
+}
+
+/// Whoever created a row hears late that it has no answer: when another has finished it, and it has ended.
+fn late_creators(chance: &mut Chance, plan: &mut Plan) {
+    let creations = plan.aimed.entry("create".to_owned()).or_default();
+    for number in 0..6 {
+        if chance.happens(1, 3) {
+            let back = 5_000_000 + chance.below(9_000_000);
+            let cut = Some(Where::After);
+            creations.insert(number, Fault { back, cut, ..Fault::default() });
         }
     }
 }

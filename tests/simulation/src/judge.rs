@@ -7,6 +7,7 @@ use std::time::Duration;
 use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::simulation::{Database, KeyChange, KeyState};
 use atomic_phases::{CallError, Outcome};
+use uuid::Uuid;
 
 use super::plan::{Call, HOSTILE, Kind, Manner, Plan};
 use super::provider::{Entry, Honours};
@@ -163,6 +164,8 @@ pub struct Watched {
     completed: BTreeMap<Row, Duration>,
     /// When a life of the key began, each.
     lives: BTreeMap<Row, Vec<Duration>>,
+    /// The ids of all requests that began.
+    begun: BTreeSet<Uuid>,
     /// Every request that was finished.
     finished: Vec<Done>,
     /// Since when a key is erased, for its caller and for the database.
@@ -188,6 +191,7 @@ impl Watched {
             pending: BTreeMap::new(),
             completed: BTreeMap::new(),
             lives: BTreeMap::new(),
+            begun: BTreeSet::new(),
             finished: Vec::new(),
             erased: BTreeMap::new(),
             intents: BTreeMap::new(),
@@ -234,6 +238,9 @@ impl Watched {
         let is_new = |before: KeyState<'_>| before.request_id() != after.request_id();
         if change.before.is_none_or(is_new) {
             self.lives.entry(row.clone()).or_default().push(now);
+            if !self.begun.insert(after.request_id()) && !self.plan.loses_commits() {
+                self.violations.push(format!("G10: one call has begun its request twice: {row:?}"));
+            }
             self.created.insert(row.clone(), now);
         }
         let Some(before) = change.before.filter(|before| !(is_new(*before) && has_ended)) else {

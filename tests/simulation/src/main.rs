@@ -15,7 +15,9 @@ mod shrink;
 mod trace;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -211,7 +213,60 @@ fn a_plan_that_fails_is_shrunk_to_one_line() {
     let plan = Plan::of_seed(seed);
     let (least, text) = shrink::shrink(&plan, fails_as(&plan, mutant));
     println!("{text}");
+    // A story that can be read: what happens in what is left, and what it breaks.
+    let story = run(&least, mutant, Told::Lines).trace;
+    assert!(story.contains(" asks node ") && story.contains(" VIOLATION "), "{story}");
+    let told_in_full = run(&plan, mutant, Told::Lines).trace;
+    assert!(story.lines().count() * 2 < told_in_full.lines().count(), "{story}");
     assert!(fails(&least));
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap().on_its_nodes(), least);
     assert!(text.len() * 4 < serde_json::to_string(&plan).unwrap().len());
+}
+
+/// The text of each file below, without its unit tests.
+fn sources(below: &Path, found: &mut Vec<(PathBuf, String)>) {
+    if below.is_dir() {
+        for entry in fs::read_dir(below).unwrap() {
+            sources(&entry.unwrap().path(), found);
+        }
+    } else if below.extension().is_some_and(|extension| extension == "rs") {
+        let text = fs::read_to_string(below).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = code.split("#[cfg(all(test").next().unwrap_or_default();
+        found.push((below.to_owned(), code.to_owned()));
+    }
+}
+
+/// A clock or a random number that came from elsewhere would not follow from the seed.
+#[test]
+fn the_engine_reads_clocks_and_chance_through_one_seam() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
+    let mut code = Vec::new();
+    for part in ["engine", "worker", "phase", "ops", "store/memory", "client/decide.rs"] {
+        assert!(root.join(part).exists(), "{part}");
+        sources(&root.join(part), &mut code);
+    }
+    let elsewhere = [
+        "std::time::Instant",
+        "SystemTime",
+        "clock_gettime",
+        "Utc::now",
+        "Local::now",
+        "new_v4",
+        "now_v7",
+        "rand::",
+        "getrandom",
+        "std::thread",
+        "spawn_blocking",
+    ];
+    for (file, text) in &code {
+        // Outside of a simulation, where its database begins.
+        let is_the_seam = file.ends_with("store/memory/database.rs");
+        for name in elsewhere.iter().filter(|name| !(is_the_seam && **name == "Utc::now")) {
+            assert!(!text.contains(name), "{}: {name}", file.display());
+        }
+        let imported = text.lines().filter(|line| line.contains("use std::time::"));
+        assert!(!imported.clone().any(|line| line.contains("Instant")), "{}", file.display());
+    }
+    assert!(code.len() > 80, "{}", code.len());
 }

@@ -364,6 +364,14 @@ impl Plan {
         self.retention < DAY
     }
 
+    /// Whether another call of its key asks for something else.
+    pub fn has_another_body(&self, call: &Call) -> bool {
+        let is_other = |other: &Call| {
+            (other.scope, other.key) == (call.scope, call.key) && other.amount != call.amount
+        };
+        self.calls.iter().any(is_other)
+    }
+
     /// Whether an operator erases this key.
     pub fn erases(&self, scope: u8, key: u8) -> bool {
         let is_it = |event: &Event| matches!(event.what, What::Erase { scope: of, key: this, .. } if (of, this) == (scope, key));

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::judge::Watched;
 use super::plan::{End, HEALED, Plan, Stop, Trouble};
 use super::trace::Trace;
 
@@ -107,6 +108,7 @@ struct Inner {
     hooks: Hooks,
     database: Database,
     trace: Trace,
+    watched: Arc<Mutex<Watched>>,
     state: Mutex<State>,
 }
 
@@ -126,6 +128,7 @@ impl Provider {
         plan: &Arc<Plan>,
         database: &Database,
         trace: &Trace,
+        watched: &Arc<Mutex<Watched>>,
         stops: Stops,
         hooks: Hooks,
     ) -> Self {
@@ -135,12 +138,17 @@ impl Provider {
             hooks,
             database: database.clone(),
             trace: trace.clone(),
+            watched: watched.clone(),
             state: Mutex::default(),
         }))
     }
 
     pub fn ledger(&self) -> Vec<Entry> {
         self.0.state.lock().unwrap().ledger.clone()
+    }
+
+    fn covers(&self, what: String) {
+        self.0.watched.lock().unwrap().covers(format!("provider: {what}"));
     }
 
     pub fn is_slow_for_floods(&self) -> bool {
@@ -175,7 +183,14 @@ impl Provider {
             };
             Trouble { before, after: 10, end: End::Answered, stop: None }
         });
+        // The margin of a window is for the way there.
+        let margin = match honours {
+            Honours::For(window) => window.as_millis() as u64 / 10,
+            Honours::ForEver | Honours::Never => u64::MAX,
+        };
+        let trouble = Trouble { before: trouble.before.min(margin - 100), ..trouble };
         self.0.trace.note(|| format!("provider: call {number} for {}: {trouble}", short(&life)));
+        self.covers(format!("{:?}", trouble.end));
         if let (Some(stop), Some(node)) = (trouble.stop, Node::current()) {
             let _ = self.0.stops.send((node.name().to_owned(), stop));
         }
@@ -195,6 +210,8 @@ impl Provider {
                     .then_some(Word::NotExecuted(attempt)),
             };
             if let (Some(after), Some(word)) = (provider.0.plan.webhooks.get(&number), word) {
+                let is_early = told.is_none() || *after < trouble.after;
+                provider.covers(format!("a webhook {}", if is_early { "first" } else { "later" }));
                 let hook = Hook { call: number, scope, key: of, life, request, phase, word };
                 let (provider, key, after) = (provider.clone(), key.clone(), *after);
                 tokio::spawn(async move {
@@ -205,7 +222,9 @@ impl Provider {
             tokio::time::sleep(Duration::from_millis(trouble.after)).await;
             match told {
                 Some(told) => {
-                    let _ = answer.send(told);
+                    if answer.send(told).is_err() {
+                        provider.covers("its caller has gone".to_owned());
+                    }
                 }
                 // The caller's end of the connection stays open.
                 None => {

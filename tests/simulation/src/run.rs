@@ -185,7 +185,7 @@ impl Scene {
                 watched: watched.clone(),
                 asked: Arc::default(),
             },
-            provider: Provider::new(&plan, &database, &trace, stops.clone(), hooks),
+            provider: Provider::new(&plan, &database, &trace, &watched, stops.clone(), hooks),
             database,
             stops,
             sent: Arc::default(),
@@ -342,6 +342,7 @@ impl Scene {
             let _workers = workers.spawn_workers(config).unwrap();
             std::future::pending::<()>().await;
         });
+        self.covers(format!("build: {build:?}"));
         self.trace.note(|| format!("event: {} is started as {build:?}", node.name()));
         self.hosts.lock().unwrap()[index] = Some(Host { node, engine, build });
     }
@@ -649,6 +650,9 @@ impl Scene {
                 | Told::DeadLetter => return,
                 _ => sleep(Duration::from_millis(call.pause.max(1))).await,
             }
+            if call.pause <= 10 {
+                self.covers("client: asks again at once".to_owned());
+            }
         }
     }
 
@@ -723,6 +727,16 @@ impl Scene {
         };
         self.trace.note(|| format!("client {number} is told {told:?}"));
         self.covers(format!("told: {}", told.name()));
+        self.covers(format!("client: {:?}", call.manner));
+        if call.scope == HOSTILE {
+            self.covers("client: floods".to_owned());
+        }
+        if told == Told::Nothing {
+            self.covers("client: hangs up".to_owned());
+        }
+        if self.plan.has_another_body(call) {
+            self.covers("client: another body".to_owned());
+        }
         let returned = Some(self.trace.elapsed());
         // What there was all the time.
         let still = self.fingerprint_of(call);
