@@ -1,7 +1,9 @@
 //! [`Reaper`]: deletes what nobody can ask for any more.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::observe;
