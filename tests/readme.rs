@@ -203,8 +203,8 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (simulation, "What shows it", 25),
         (simulation, "Ages and moments", 9),
         (simulation, "What it finds", 30),
-        (checklists, "Threats", 19),
-        (checklists, "Verification", 24),
+        (checklists, "Threats", 18),
+        (checklists, "Verification", 21),
         (checklists, "Real processes, real faults", 6),
     ] {
         let rows = rows(page, heading);
