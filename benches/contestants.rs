@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::definition::RequestDefinition;
+use atomic_phases::engine::EngineBuilder;
 use atomic_phases::store::{PoolSettings, StoreError};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
 use uuid::Uuid;
@@ -27,9 +28,17 @@ pub type PgEngine = Engine<Postgres, App>;
 const ANSWERED: u64 = 1000;
 
 pub async fn open(port: u16, connections: usize) -> PgEngine {
+    builder(store(port, connections).await).build().unwrap()
+}
+
+pub async fn store(port: u16, connections: usize) -> Postgres {
     let settings = PoolSettings { max_size: connections, wait: Duration::from_secs(60) };
     let store = Postgres::connect_with(&url(port), settings).await.unwrap();
     store.migrate().await.unwrap();
+    store
+}
+
+pub fn builder(store: Postgres) -> EngineBuilder<Postgres, App> {
     Engine::builder(store)
         .app(App::default())
         .register::<postgres::Ride>()
@@ -38,8 +47,6 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
         .register::<Three>()
         .register::<Six>()
         .register::<Twelve>()
-        .build()
-        .unwrap()
 }
 
 pub fn ride() -> postgres::Ride {
@@ -178,11 +185,12 @@ fn replay_scope() -> Scope {
     Scope::new("replay").unwrap()
 }
 
-/// The keys that [`replay`] asks for.
-pub async fn answer_some(engine: &PgEngine) {
+/// The keys that [`replay`] asks for, and how many there are.
+pub async fn answer_some(engine: &PgEngine) -> u64 {
     for number in 0..ANSWERED {
         engine.call(&replay_scope(), &key_of(number), ride()).await.unwrap();
     }
+    ANSWERED
 }
 
 pub fn replay(engine: &PgEngine) -> impl Fn() -> Work + Clone + Send + Sync + use<> {

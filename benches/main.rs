@@ -8,6 +8,8 @@ mod abandoned;
 mod background;
 mod beside;
 mod by_hand;
+#[cfg(feature = "redis")]
+mod cached;
 mod chains;
 mod contestants;
 mod counts;
@@ -107,6 +109,14 @@ async fn main() {
         );
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
         std::fs::write(folder.join("background.md"), &text).unwrap();
+        println!("{text}");
+        return;
+    }
+    #[cfg(feature = "redis")]
+    if options.replay_cache {
+        let text = cached::measure(&server, &plan).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("replay-cache.md"), &text).unwrap();
         println!("{text}");
         return;
     }

@@ -35,6 +35,11 @@ pub struct Options {
     /// Only what runs behind the request: staged jobs and accepted requests; writes docs/bench/background.md.
     #[arg(long)]
     pub background: bool,
+    /// Only replays and fresh requests, with Redis in front and without; writes docs/bench/replay-cache.md. Needs
+    /// redis-server.
+    #[cfg(feature = "redis")]
+    #[arg(long)]
+    pub replay_cache: bool,
     /// How many jobs and accepted requests each contestant of that has.
     #[arg(long)]
     pub jobs: Option<u64>,

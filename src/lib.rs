@@ -163,6 +163,8 @@
 //! | `dead_letter.count` | requests that gave up |
 //! | `ttl_pruned.count` | keys deleted by the reaper |
 //! | `staged_job.dead_letter.count` | jobs that gave up |
+//! | `replay_cache.hit.count`, `.miss`, `.unusable` | calls that the [cache](replay_cache) answered, had nothing for, had nothing for that counts |
+//! | `replay_cache.failed.count`, `.unasked` | times that it did not do as it was asked, and was left alone |
 //!
 //! and the histograms `phase.duration.seconds` (with the label `phase`) and `staged_job.lag.seconds`
 //! (from staging to delivery).
@@ -172,7 +174,7 @@
 //! The root has what every program names; [`prelude`] what a file with phases imports. Else: [`phase`](mod@phase) (what
 //! a phase is given and returns), [`engine`] (configuration, outcomes, operators' words), [`worker`],
 //! [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be deployed), `http` and
-//! [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`].
+//! [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`].
 //!
 //! # Cargo features
 //!
@@ -180,7 +182,7 @@
 //! * `sqlite` (default): [`Sqlite`], bundled.
 //! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, by rustls.
 //! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
-//! * `redis`: a sink for staged jobs, Redis Streams. `metrics`: see above.
+//! * `redis`: a sink for staged jobs, Redis Streams, and a [cache in front of replays](replay_cache). `metrics`: see above.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `console`: the operators' web console, for axum.
 //! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.
@@ -232,6 +234,7 @@ mod observe;
 pub mod ops;
 pub mod phase;
 pub mod prelude;
+pub mod replay_cache;
 mod repeats;
 mod roundtrip;
 mod setting;

@@ -319,6 +319,57 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
+/// The replay cache had the answer.
+pub(crate) fn replay_cache_hit(definition: &'static str) {
+    count!("replay_cache.hit", definition);
+}
+
+pub(crate) fn replay_cache_missed(definition: &'static str) {
+    count!("replay_cache.miss", definition);
+}
+
+/// What it had is another request's, of another secret, made up, or past its time.
+pub(crate) fn replay_cache_unusable(definition: &'static str) {
+    count!("replay_cache.unusable", definition);
+}
+
+/// It gave no answer; where that goes on, it is left alone.
+pub(crate) fn replay_cache_failed() {
+    count!("replay_cache.failed", "");
+}
+
+/// It answered that it would not. Counted, and said once a minute.
+pub(crate) fn replay_cache_refused() {
+    count!("replay_cache.failed", "");
+    if let Some(suppressed) = REPEATS.admits("replay cache refused", ONE_MINUTE) {
+        warn!(suppressed, "the replay cache refuses: it is full, say, or does not let this user in");
+    }
+}
+
+/// It was not asked, or not written to, because it gave no answer lately or too much is on its way to it.
+pub(crate) fn replay_cache_unasked() {
+    count!("replay_cache.unasked", "");
+}
+
+pub(crate) fn replay_cache_left_alone(rest: Duration) {
+    warn!(?rest, "the replay cache gives no answer; replays are read from the database until it does");
+}
+
+pub(crate) fn replay_cache_is_back() {
+    info!("the replay cache answers again");
+}
+
+/// The row is erased, and what the cache may have of it is not known to be gone.
+pub(crate) fn replay_cache_not_buried(
+    scope: &Scope,
+    key: Option<&IdempotencyKey>,
+    told_for: Duration,
+) {
+    let (scope, key) = (ShortHash(scope.as_str()), key.map(|key| ShortHash(key.as_str())));
+    let key = key.as_ref().map(tracing::field::display);
+    warn!(%scope, key, ?told_for, "the replay cache did not confirm an erasure; it is asked again, and may tell the answer for so long at most");
+}
+
 /// A worker met a row of a definition that is not registered here. Once for each definition.
 pub(crate) fn not_registered(definition: &str, version: u32) {
     warn!(definition, version, "left alone: no such definition is registered in this process");

@@ -5,10 +5,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use atomic_phases::Sqlite;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use support::replay_cache::{FakeCache, Manner};
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,6 +45,22 @@ async fn each_metric_counts_what_its_name_says() {
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     Reaper::new(&db, WorkerConfig::default()).run_once().await.unwrap();
 
+    let cache = FakeCache::default();
+    let cached = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(cache.cached())
+    });
+    let through = async |request: Book| {
+        cached.call(&scope(), &key("canary-d"), request).await.unwrap();
+    };
+    through(book(20)).await;
+    cache.has_written(1).await;
+    through(book(20)).await;
+    through(book(21)).await;
+    cache.becomes(Manner::Unavailable);
+    for _ in 0..4 {
+        through(book(20)).await;
+    }
+
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for (composite, _, _, value) in snapshotter.snapshot().into_vec() {
         let metric = composite.key();
@@ -59,14 +77,19 @@ async fn each_metric_counts_what_its_name_says() {
     let expected: BTreeMap<String, u64> = [
         ("dead_letter.count", 0),
         ("lease.takeover.count", 2),
-        // Book twice, with one phase run again; notify, whose call was not run again.
-        ("phase.duration.seconds", 3 + 4 + 3),
+        // Book three times, with one phase run again; notify, whose call was not run again.
+        ("phase.duration.seconds", 3 + 4 + 3 + 3),
         ("reconcile.resolved.count", 1),
         ("reconcile.scheduled.count", 1),
-        ("reserve.created.count", 3),
+        ("replay_cache.failed.count", 3),
+        ("replay_cache.hit.count", 1),
+        ("replay_cache.miss.count", 1),
+        ("replay_cache.unasked.count", 1),
+        ("replay_cache.unusable.count", 1),
+        ("reserve.created.count", 4),
         ("reserve.failed_retry.count", 1),
-        ("reserve.key_misuse.count", 1),
-        ("reserve.replay.count", 1),
+        ("reserve.key_misuse.count", 2),
+        ("reserve.replay.count", 6),
         ("reserve.unknown.count", 1),
         ("staged_job.dead_letter.count", 2),
         ("staged_job.lag.seconds", 2),

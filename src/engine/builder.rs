@@ -9,12 +9,14 @@ use super::lease::{Heartbeats, Running};
 use super::pauses::Pauses;
 use super::quota::{Creating, RateLimits};
 use super::registry::Registry;
+use super::replays::Replays;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
 use crate::compat::Definitions;
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
+use crate::replay_cache::CachedReplays;
 use crate::setting::SettingError;
 use crate::store::Store;
 
@@ -37,6 +39,7 @@ pub struct EngineBuilder<S: Store, A = (), D = Registered> {
     settings: Settings,
     codec: Arc<dyn Codec>,
     derived_keys: DerivedKeys,
+    cached_replays: Option<CachedReplays>,
     registry: Registry<S, A>,
     twice: Option<(&'static str, u32)>,
     definitions: PhantomData<fn() -> D>,
@@ -78,6 +81,7 @@ impl<S: Store> Engine<S, ()> {
             settings: Settings::default(),
             codec: Arc::new(PlainCodec),
             derived_keys: DerivedKeys::plain(),
+            cached_replays: None,
             registry: Registry::new(),
             twice: None,
             definitions: PhantomData,
@@ -95,6 +99,7 @@ impl<S: Store> EngineBuilder<S, (), Unregistered> {
             settings: self.settings,
             codec: self.codec,
             derived_keys: self.derived_keys,
+            cached_replays: self.cached_replays,
             registry: Registry::new(),
             twice: None,
             definitions: PhantomData,
@@ -125,6 +130,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             settings: self.settings,
             codec: self.codec,
             derived_keys: self.derived_keys,
+            cached_replays: self.cached_replays,
             registry: self.registry,
             twice: self.twice,
             definitions: PhantomData,
@@ -229,6 +235,13 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
+    /// Reads replays through a cache; none. It saves the database the replays of the first minutes, and costs each
+    /// finished request a write: measure first. See [`CachedReplays`].
+    pub fn cached_replays(mut self, cached_replays: CachedReplays) -> Self {
+        self.cached_replays = Some(cached_replays);
+        self
+    }
+
     /// Checks everything and builds the engine.
     ///
     /// # Errors
@@ -238,7 +251,10 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             return Err(BuildError::Twice { name, version });
         }
         self.settings.check()?;
+        self.cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;
         let registry = self.registry.under(self.derived_keys.current());
+        let retention = self.settings.retention;
+        let replays = self.cached_replays.map(|cached| Replays::new(cached, retention).into());
         let core = Core {
             store: self.store,
             app: self.app,
@@ -253,6 +269,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             clock: Clock::default(),
             heartbeats: Heartbeats::default(),
             pauses: Pauses::default(),
+            replays,
         };
         Ok(Engine { core: Arc::new(core) })
     }

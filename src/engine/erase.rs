@@ -68,6 +68,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Staged jobs outlive their key: those of a key that was reaped are erased by it, too, once they
     /// are dead letters.
     ///
+    /// With a [replay cache](crate::replay_cache::CachedReplays#erasure), no call is told the answer from it either, once this has
+    /// returned; where the cache does not confirm it, see there.
+    ///
     /// The request may be of a definition that is not registered here. Erasing twice is erasing
     /// once. Business tables, backups, and the database's own log and dead rows are not this
     /// crate's to erase.
@@ -113,27 +116,42 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// # Errors
     /// [`StoreError`]; what was erased so far stays so, and the next call goes on.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let retention = self.core.settings.retention;
-        let mut sum = ErasedScope::default();
-        loop {
-            let erase = Erase { scope, key: None, limit: BATCH, retention, act: None };
-            let erased = self.core.store.erase(&erase).await?;
-            sum.erased += u64::from(erased);
-            observe::erased(erased);
-            if erased < BATCH {
-                break;
-            }
-        }
+        let erasing = self.core.buried(scope, None, self.erase_rows(scope));
+        let mut sum = ErasedScope { erased: erasing.await?, ..ErasedScope::default() };
         self.erase_orphaned_jobs(scope, None).await?;
         let store = &self.core.store;
         sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
         Ok(sum)
+    }
+
+    /// All settled rows of the scope.
+    async fn erase_rows(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let retention = self.core.settings.retention;
+        let mut sum = 0;
+        loop {
+            let erase = Erase { scope, key: None, limit: BATCH, retention, act: None };
+            let erased = self.core.store.erase(&erase).await?;
+            sum += u64::from(erased);
+            observe::erased(erased);
+            if erased < BATCH {
+                return Ok(sum);
+            }
+        }
     }
 }
 
 impl<S: Store, A> Core<S, A> {
     /// Erases the row of this key, with an operator's audit row where there is one. `None`: there is no row.
     pub(crate) async fn erase(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        act: Option<EraseAct<'_>>,
+    ) -> Result<Option<Resolved>, EraseError> {
+        self.buried(scope, Some(key), self.erase_row(scope, key, act)).await
+    }
+
+    async fn erase_row(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

@@ -25,6 +25,7 @@ mod pauses;
 mod progress;
 mod quota;
 mod registry;
+mod replays;
 mod resolution;
 mod resolve;
 mod resume;
@@ -57,6 +58,7 @@ use self::lease::{Heartbeats, Running};
 use self::pauses::Pauses;
 use self::quota::{Creating, RateLimits};
 use self::registry::Registry;
+use self::replays::Replays;
 use crate::codec::Codec;
 use crate::config::Settings;
 use crate::definition::RequestDefinition;
@@ -86,6 +88,7 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) clock: Clock,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) pauses: Pauses,
+    pub(crate) replays: Option<Arc<Replays>>,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

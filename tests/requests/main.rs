@@ -11,6 +11,9 @@ mod erase;
 mod expect_new;
 mod fingerprint;
 mod quota;
+#[cfg(feature = "redis")]
+mod redis_replays;
+mod replay_cache;
 mod resolve;
 mod resume;
 mod words;

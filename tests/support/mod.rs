@@ -26,6 +26,9 @@ pub mod network;
 pub mod process;
 pub mod provider;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis_server;
+pub mod replay_cache;
 pub mod requests;
 pub mod rides;
 pub mod script;

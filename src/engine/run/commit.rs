@@ -288,14 +288,19 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         self.point = transition.point;
         match transition.finished {
             None => Continue(()),
-            Some((reply, _)) => Break(RoundEnd::Outcome(Outcome::Finished(Finished {
-                #[cfg(feature = "fault-injection")]
-                reply: super::mutants::told(reply),
-                #[cfg(not(feature = "fault-injection"))]
-                reply,
-                replayed: false,
-                expires_at: self.expires_at,
-            }))),
+            Some((reply, stored)) => {
+                let (name, expires_at) = (self.definition.name, self.expires_at);
+                let fingerprint = &self.fingerprint;
+                self.core.remember(&self.holder, name, fingerprint, stored, expires_at, sent);
+                Break(RoundEnd::Outcome(Outcome::Finished(Finished {
+                    #[cfg(feature = "fault-injection")]
+                    reply: super::mutants::told(reply),
+                    #[cfg(not(feature = "fault-injection"))]
+                    reply,
+                    replayed: false,
+                    expires_at,
+                })))
+            }
         }
     }
 

@@ -1,0 +1,106 @@
+//! [`Breaker`]: leaves a cache alone that does not answer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::observe;
+
+/// So many failures one after another may be chance.
+const MOST_FAILURES: u32 = 3;
+
+/// How long the cache is left alone. Then one call in so much time asks it, until it answers.
+const REST: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    failures: u32,
+    /// When the next may ask, while the cache is left alone.
+    next: Option<Moment>,
+}
+
+impl Breaker {
+    /// Whether the cache may be asked. Of those who are told so while it is left alone there is one for each rest,
+    /// whatever becomes of them.
+    pub(super) fn admits(&self) -> bool {
+        let mut state = self.state();
+        let Some(next) = state.next else { return true };
+        let now = Moment::now();
+        if now < next {
+            return false;
+        }
+        state.next = Some(now.after(REST));
+        true
+    }
+
+    pub(super) fn answered(&self) {
+        let mut state = self.state();
+        state.failures = 0;
+        if state.next.take().is_some() {
+            drop(state);
+            observe::replay_cache_is_back();
+        }
+    }
+
+    pub(super) fn failed(&self) {
+        let mut state = self.state();
+        state.failures = state.failures.saturating_add(1);
+        if state.failures < MOST_FAILURES {
+            return;
+        }
+        let is_news = state.next.is_none();
+        state.next = Some(Moment::now().after(REST));
+        drop(state);
+        if is_news {
+            observe::replay_cache_left_alone(REST);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rest_is_over(breaker: &Breaker) {
+        breaker.state().next = Some(Moment::now());
+    }
+
+    #[test]
+    fn it_opens_after_three_failures_in_a_row_and_closes_with_an_answer() {
+        let breaker = Breaker::default();
+        for _ in 0..2 {
+            breaker.failed();
+            breaker.failed();
+            assert!(breaker.admits(), "two may be chance");
+            breaker.answered();
+        }
+        (0..3).for_each(|_| breaker.failed());
+        assert!(!breaker.admits());
+        rest_is_over(&breaker);
+        assert!(breaker.admits(), "one asks");
+        assert!(!breaker.admits(), "and nobody else");
+        breaker.failed();
+        assert!(!breaker.admits());
+        rest_is_over(&breaker);
+        assert!(breaker.admits());
+        breaker.answered();
+        assert!(breaker.admits() && breaker.admits());
+    }
+
+    #[test]
+    fn g13_one_that_asks_and_is_dropped_keeps_nobody_else_from_asking() {
+        let breaker = Breaker::default();
+        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..3 {
+            rest_is_over(&breaker);
+            assert!(breaker.admits());
+        }
+    }
+}

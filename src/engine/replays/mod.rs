@@ -1,0 +1,239 @@
+//! [`Replays`]: finished answers, read through a cache that may lose, keep, swap and make up what it likes.
+//!
+//! What keeps each guarantee, whatever the cache does: a value opens only for the request that it was sealed for
+//! (`seal`), so that another request, or a lie, is judged by the row (G9); it was sealed after its commit (G8); it
+//! ends, by the database's clock, before its key expires and a short while after its commit (`time`), which
+//! bounds what an erasure that the cache has lost can cost; and it can only answer: nobody runs, waits or writes a
+//! row because of it.
+
+mod breaker;
+mod seal;
+mod time;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
+use self::breaker::Breaker;
+pub(super) use self::seal::Whose;
+use self::seal::{Entry, MOST_BYTES, Seal};
+use self::time::DatabaseTime;
+use super::Core;
+use super::lease::Holder;
+use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
+use crate::observe;
+use crate::replay_cache::{CacheError, CachedReplays};
+use crate::store::{Store, StoredResponse};
+use crate::task;
+
+/// How many entries are on their way into the cache at most. What comes on top of that is not written.
+const MOST_WRITES: usize = 256;
+
+/// A tombstone outlives the entries that it hides by so much: the cache's clock may be off, and an entry that
+/// was committed just before the row was erased is younger than its tombstone.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// How long an erasure waits for its tombstone.
+const BURIAL_LIMIT: Duration = Duration::from_secs(1);
+
+/// Before the end of its key an entry ends by so much, at most: what the engine knows of the database's clock is up to
+/// a minute old.
+const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
+
+pub(crate) struct Replays {
+    cached: CachedReplays,
+    seal: Seal,
+    breaker: Breaker,
+    time: DatabaseTime,
+    writes: Arc<Semaphore>,
+    before_expiry: Duration,
+}
+
+/// What hides an answer from now on.
+struct Grave {
+    tombstone: String,
+    name: Option<String>,
+}
+
+impl Replays {
+    pub(super) fn new(cached: CachedReplays, retention: Duration) -> Self {
+        Self {
+            seal: Seal::new(&cached.secret),
+            cached,
+            breaker: Breaker::default(),
+            time: DatabaseTime::default(),
+            writes: Arc::new(Semaphore::new(MOST_WRITES)),
+            before_expiry: BEFORE_EXPIRY.min(retention / 10),
+        }
+    }
+
+    /// The answer to this very request, if the cache has it and it counts still.
+    pub(super) async fn ask(&self, store: &impl Store, whose: &Whose<'_>) -> Option<Entry> {
+        if !self.breaker.admits() {
+            observe::replay_cache_unasked();
+            return None;
+        }
+        let name = self.seal.name(whose.scope, whose.key);
+        let tombstones = [
+            self.seal.tombstone(whose.scope, Some(whose.key)),
+            self.seal.tombstone(whose.scope, None),
+        ];
+        let limit = self.cached.time_limit;
+        let found = self.within(limit, async {
+            // One byte more than is ever written: what is longer does not open.
+            let tombstones = tombstones.each_ref().map(String::as_str);
+            self.cached.cache.get(&name, tombstones, MOST_BYTES + 1).await
+        });
+        let Some(value) = found.await.ok()? else {
+            observe::replay_cache_missed(whose.definition);
+            return None;
+        };
+        let entry = match self.seal.open(whose, &value) {
+            Some(entry) => self.still_counts(store, &entry).await.then_some(entry),
+            None => None,
+        };
+        match &entry {
+            Some(_) => observe::replay_cache_hit(whose.definition),
+            None => observe::replay_cache_unusable(whose.definition),
+        }
+        entry
+    }
+
+    /// Judged by the latest time that the database's clock may show.
+    async fn still_counts(&self, store: &impl Store, entry: &Entry) -> bool {
+        match self.time.now(store).await {
+            Some(now) => now.at_the_latest < entry.until,
+            None => false,
+        }
+    }
+
+    /// Within a time limit, and counted by the breaker.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        answering: impl Future<Output = Result<T, CacheError>>,
+    ) -> Result<T, CacheError> {
+        let caught = AssertUnwindSafe(answering).catch_unwind();
+        let answer = match tokio::time::timeout(limit, caught).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(CacheError::Unavailable),
+        };
+        match &answer {
+            Ok(_) => self.breaker.answered(),
+            Err(CacheError::Refused) => {
+                observe::replay_cache_refused();
+                self.breaker.answered();
+            }
+            Err(CacheError::Unavailable) => {
+                observe::replay_cache_failed();
+                self.breaker.failed();
+            }
+        }
+        answer
+    }
+
+    fn grave(&self, scope: &Scope, key: Option<&IdempotencyKey>) -> Grave {
+        Grave {
+            tombstone: self.seal.tombstone(scope, key),
+            name: key.map(|key| self.seal.name(scope, key)),
+        }
+    }
+
+    /// Whether the cache has confirmed the tombstone. It is asked also where it has failed lately.
+    async fn buries(&self, grave: &Grave) -> bool {
+        let keep_for = self.cached.keep_for + SLACK;
+        let buried = self.within(BURIAL_LIMIT, async {
+            self.cached.cache.bury(&grave.tombstone, grave.name.as_deref(), keep_for).await
+        });
+        buried.await.is_ok()
+    }
+
+    /// Again and again, until the cache confirms it or no entry counts any more.
+    fn keep_burying(self: &Arc<Self>, grave: Grave) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let (replays, until) = (self.clone(), Moment::now().after(self.cached.keep_for));
+        task::spawn(async move {
+            while Moment::now() < until {
+                tokio::time::sleep(PAUSE).await;
+                if replays.buries(&grave).await {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    /// Puts an answer that is durable into the cache, if there is one, on a task of its own. `sent`: a moment before its
+    /// commit was sent.
+    pub(super) fn remember(
+        self: &Arc<Self>,
+        holder: &Holder,
+        definition: &'static str,
+        fingerprint: &str,
+        response: StoredResponse,
+        expires_at: DateTime<Utc>,
+        sent: Moment,
+    ) {
+        let Some(replays) = &self.replays else { return };
+        // A key that no client knows is not asked for again.
+        if holder.key.is_keyless() {
+            return;
+        }
+        let write = replays.writes.clone().try_acquire_owned();
+        let (Ok(write), true) = (write, replays.breaker.admits()) else {
+            observe::replay_cache_unasked();
+            return;
+        };
+        let (core, replays) = (self.clone(), replays.clone());
+        let (scope, key) = (holder.scope.clone(), holder.key.clone());
+        let fingerprint = fingerprint.to_owned();
+        task::spawn(async move {
+            let _write = write;
+            let Some(now) = replays.time.now(&core.store).await else { return };
+            // From the earliest time at which it may have been committed: whatever this process was kept from since then,
+            // a tombstone that came after the commit is there for longer.
+            let committed_at = now.at_the_earliest - sent.elapsed();
+            let until = (committed_at + replays.cached.keep_for)
+                .min(expires_at - replays.before_expiry);
+            let Ok(keep_for) = (until - now.at_the_earliest).to_std() else { return };
+            let whose =
+                Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
+            let name = replays.seal.name(&scope, &key);
+            let Some(value) = replays.seal.seal(&whose, until, expires_at, &response) else {
+                return;
+            };
+            let put = async { replays.cached.cache.put(&name, value, keep_for).await };
+            let _ = replays.within(replays.cached.time_limit, put).await;
+        });
+    }
+}
+
+impl<S: Store, A> Core<S, A> {
+    /// Erases under a tombstone. It is there before the row is erased, so that a crash between the two leaves
+    /// nothing to be told, and afterwards for longer than any entry of an answer that was erased.
+    pub(super) async fn buried<T>(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        erasing: impl Future<Output = T>,
+    ) -> T {
+        let Some(replays) = &self.replays else { return erasing.await };
+        let grave = replays.grave(scope, key);
+        let began = Moment::now();
+        let is_buried = replays.buries(&grave).await;
+        let erased = erasing.await;
+        // What finished while the erasure took its time may have entries that outlive the first tombstone.
+        let is_buried = is_buried && began.elapsed() < SLACK / 2;
+        if !is_buried && !replays.buries(&grave).await {
+            observe::replay_cache_not_buried(scope, key, replays.cached.keep_for);
+            replays.keep_burying(grave);
+        }
+        erased
+    }
+}

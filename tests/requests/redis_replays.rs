@@ -1,0 +1,276 @@
+//! Replays through a real Redis: flushed, full, lying, stopped, killed, or never there.
+
+use std::time::Duration;
+
+use crate::support::redis_server::Redis;
+use crate::support::replay_cache::SECRET;
+use crate::support::*;
+use atomic_phases::Outcome;
+use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
+
+use redis::aio::MultiplexedConnection;
+
+on_every_store! {
+    g8_an_answer_is_read_through_redis_and_ends_there,
+    g9_a_redis_that_lies_is_not_believed,
+    a_redis_that_is_full_or_evicts_costs_no_answer,
+    g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer,
+    a_redis_that_is_not_there_is_used_once_it_is,
+    an_erasure_reaches_redis,
+    an_erasure_reaches_a_redis_that_comes_back,
+}
+
+fn through<S: TestDb>(db: &S, app: &App, redis: &Redis) -> TestEngine<S> {
+    let replays = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
+    // A limit that is met where the machine is slow, too.
+    let replays = replays.time_limit(Duration::from_millis(200));
+    engine_with(db, app, |builder| builder.lease(Duration::from_secs(60)).cached_replays(replays))
+}
+
+/// A connection of the test's own.
+async fn raw(redis: &Redis) -> MultiplexedConnection {
+    let client = redis::Client::open(redis.url()).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+async fn command<T: redis::FromRedisValue>(redis: &Redis, words: &[&str]) -> T {
+    let mut command = redis::cmd(words[0]);
+    words[1..].iter().for_each(|word| {
+        command.arg(*word);
+    });
+    command.query_async(&mut raw(redis).await).await.unwrap()
+}
+
+/// The names of the answers in it.
+async fn answers(redis: &Redis) -> Vec<String> {
+    command(redis, &["KEYS", "atomic-phases:reply:*"]).await
+}
+
+async fn has_answers(redis: &Redis, number: usize) {
+    until(async || answers(redis).await.len() == number).await;
+}
+
+/// How often a value was asked for and there.
+async fn hits(redis: &Redis) -> u64 {
+    let stats: String = command(redis, &["INFO", "stats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("keyspace_hits:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+async fn replays<S: TestDb>(engine: &TestEngine<S>, name: &str) {
+    let told = finished(engine.call(&scope(), &key(name), book(20)).await);
+    assert!(told.replayed, "{name}");
+}
+
+/// Replays until one is read from Redis.
+async fn is_read_from<S: TestDb>(redis: &Redis, engine: &TestEngine<S>, name: &str) {
+    let before = hits(redis).await;
+    until(async || {
+        replays(engine, name).await;
+        hits(redis).await > before
+    })
+    .await;
+}
+
+async fn g8_an_answer_is_read_through_redis_and_ends_there<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let (engine, other_node) = (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    let name = answers(&redis).await.remove(0);
+    let left: i64 = command(&redis, &["PTTL", &name]).await;
+    assert!((1..=600_000).contains(&left), "{left} ms");
+
+    replays(&engine, "k").await;
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    db.sql("DELETE FROM atomic_phases_keys").await;
+    for engine in [&engine, &other_node] {
+        let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
+        assert!(again.replayed);
+        assert_eq!(again.reply, first.reply);
+    }
+    assert_eq!((app.bodies(), app.provider.effects()), ([1, 1, 1], 1));
+}
+
+async fn g9_a_redis_that_lies_is_not_believed<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let engine = through(&db, &app, &redis);
+    let mut replies = Vec::new();
+    for (name, amount) in [("one", 20), ("two", 30)] {
+        replies.push(finished(engine.call(&scope(), &key(name), book(amount)).await).reply);
+    }
+    has_answers(&redis, 2).await;
+    let names = answers(&redis).await;
+    let values: Vec<Vec<u8>> = vec![
+        command(&redis, &["GET", &names[0]]).await,
+        command(&redis, &["GET", &names[1]]).await,
+    ];
+    let set = async |at: usize, value: &[u8]| {
+        let mut command = redis::cmd("SET");
+        let () = command.arg(&names[at]).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
+    };
+    let judged_by_the_row = async |lie: &str| {
+        for (at, (name, amount)) in [("one", 20), ("two", 30)].into_iter().enumerate() {
+            let again = finished(engine.call(&scope(), &key(name), book(amount)).await);
+            assert!(again.replayed && again.reply == replies[at], "{lie}");
+            let other = engine.call(&scope(), &key(name), book(amount + 10)).await;
+            assert!(matches!(other, Ok(Outcome::Mismatch)), "{lie}: {other:?}");
+        }
+    };
+    judged_by_the_row("nothing").await;
+    set(0, &values[1]).await;
+    set(1, &values[0]).await;
+    judged_by_the_row("swapped").await;
+    for at in [0, 1] {
+        let mut other_form = values[at].clone();
+        other_form[0] += 1;
+        set(at, &other_form).await;
+    }
+    judged_by_the_row("another form").await;
+    for at in [0, 1] {
+        set(at, b"{\"status\":200,\"body\":\"made up\"}").await;
+    }
+    judged_by_the_row("made up").await;
+    for name in &names {
+        let _: i64 = command(&redis, &["SETRANGE", name, "80000000", "x"]).await;
+    }
+    judged_by_the_row("huge").await;
+    for name in &names {
+        let _: i64 = command(&redis, &["DEL", name]).await;
+        let _: i64 = command(&redis, &["LPUSH", name, "of another type"]).await;
+    }
+    judged_by_the_row("of another type").await;
+    for at in [0, 1] {
+        set(at, &values[at]).await;
+    }
+    is_read_from(&redis, &engine, "one").await;
+    assert_eq!(app.provider.effects(), 2);
+}
+
+async fn a_redis_that_is_full_or_evicts_costs_no_answer<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let engine = through(&db, &app, &redis);
+    for (policy, name) in [("noeviction", "full"), ("allkeys-lru", "evicting")] {
+        let () = command(&redis, &["CONFIG", "SET", "maxmemory-policy", policy]).await;
+        let () = command(&redis, &["CONFIG", "SET", "maxmemory", "1"]).await;
+        for number in 0..10 {
+            let name = format!("{name}-{number}");
+            assert!(!finished(engine.call(&scope(), &key(&name), book(20)).await).replayed);
+            replays(&engine, &name).await;
+        }
+        assert_eq!(answers(&redis).await.len(), 0);
+    }
+    assert_eq!(app.provider.effects(), 20);
+    let () = command(&redis, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    // Its refusals are answers, so that it was asked all the time.
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    is_read_from(&redis, &engine, "k").await;
+}
+
+async fn g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer<S: TestDb>(db: S) {
+    let (app, mut redis) = (App::default(), Redis::start().await);
+    let engine = through(&db, &app, &redis);
+    let mut effects = 0;
+    let mut works = async |when: &str| {
+        for number in 0..10 {
+            let name = format!("{when}-{number}");
+            assert!(!finished(engine.call(&scope(), &key(&name), book(20)).await).replayed);
+            replays(&engine, &name).await;
+            let other = engine.call(&scope(), &key(&name), book(21)).await;
+            assert!(matches!(other, Ok(Outcome::Mismatch)), "{when}: {other:?}");
+            effects += 1;
+        }
+        assert_eq!(app.provider.effects(), effects, "{when}");
+    };
+    works("well").await;
+    has_answers(&redis, 10).await;
+    is_read_from(&redis, &engine, "well-0").await;
+
+    redis.signal("STOP");
+    works("stopped").await;
+    redis.signal("CONT");
+    is_read_from(&redis, &engine, "well-1").await;
+
+    let () = command(&redis, &["FLUSHALL"]).await;
+    replays(&engine, "well-2").await;
+    works("flushed").await;
+
+    redis.kill_9();
+    works("killed").await;
+    redis.restart();
+    works("restarted").await;
+    until(async || {
+        // One that is new, because nothing that is read from the row is written into the cache.
+        let name = format!("back-{}", chrono::Utc::now().timestamp_micros());
+        finished(engine.call(&scope(), &key(&name), book(20)).await);
+        let before = hits(&redis).await;
+        replays(&engine, &name).await;
+        hits(&redis).await > before
+    })
+    .await;
+}
+
+async fn a_redis_that_is_not_there_is_used_once_it_is<S: TestDb>(db: S) {
+    let (app, mut redis) = (App::default(), Redis::start().await);
+    redis.kill_9();
+    let engine = through(&db, &app, &redis);
+    for name in ["one", "two", "three", "four"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+        replays(&engine, name).await;
+    }
+    redis.restart();
+    until(async || {
+        let name = format!("k-{}", chrono::Utc::now().timestamp_micros());
+        finished(engine.call(&scope(), &key(&name), book(20)).await);
+        !answers(&redis).await.is_empty()
+    })
+    .await;
+}
+
+async fn an_erasure_reaches_redis<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let (engine, other_node) = (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
+    for name in ["k", "l"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    has_answers(&redis, 2).await;
+    let is_erased = async |name: &str| {
+        for engine in [&engine, &other_node] {
+            let told = engine.call(&scope(), &key(name), book(20)).await;
+            assert!(matches!(told, Ok(Outcome::Erased)), "{name}: {told:?}");
+        }
+    };
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    is_erased("k").await;
+    assert_eq!(answers(&redis).await.len(), 1);
+    assert_eq!(engine.erase_scope(&scope()).await.unwrap().erased, 1);
+    is_erased("l").await;
+    let tombstones: Vec<String> = command(&redis, &["KEYS", "atomic-phases:erased:*"]).await;
+    assert_eq!(tombstones.len(), 2);
+    for tombstone in tombstones {
+        let left: i64 = command(&redis, &["PTTL", &tombstone]).await;
+        assert!(left > 600_000, "{left} ms: longer than any answer");
+    }
+    let () = command(&redis, &["FLUSHALL"]).await;
+    is_erased("k").await;
+    is_erased("l").await;
+    assert_eq!(app.bodies(), [2, 2, 2]);
+}
+
+async fn an_erasure_reaches_a_redis_that_comes_back<S: TestDb>(db: S) {
+    let (app, mut redis) = (App::default(), Redis::start().await);
+    let engine = through(&db, &app, &redis);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    redis.kill_9();
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    // With the answer, which it had written to its disk.
+    redis.restart();
+    until(async || answers(&redis).await.is_empty()).await;
+    let told = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(told, Ok(Outcome::Erased)), "{told:?}");
+    assert_eq!(app.bodies(), [1, 1, 1]);
+}
