@@ -234,8 +234,8 @@ mod observe;
 pub mod ops;
 pub mod phase;
 pub mod prelude;
-pub mod replay_cache;
 mod repeats;
+pub mod replay_cache;
 mod roundtrip;
 mod setting;
 #[cfg(feature = "simulation")]

@@ -342,7 +342,10 @@ pub(crate) fn replay_cache_failed() {
 pub(crate) fn replay_cache_refused() {
     count!("replay_cache.failed", "");
     if let Some(suppressed) = REPEATS.admits("replay cache refused", ONE_MINUTE) {
-        warn!(suppressed, "the replay cache refuses: it is full, say, or does not let this user in");
+        warn!(
+            suppressed,
+            "the replay cache refuses: it is full, say, or does not let this user in"
+        );
     }
 }
 
@@ -352,7 +355,10 @@ pub(crate) fn replay_cache_unasked() {
 }
 
 pub(crate) fn replay_cache_left_alone(rest: Duration) {
-    warn!(?rest, "the replay cache gives no answer; replays are read from the database until it does");
+    warn!(
+        ?rest,
+        "the replay cache gives no answer; replays are read from the database until it does"
+    );
 }
 
 pub(crate) fn replay_cache_is_back() {

@@ -148,7 +148,8 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         // Boxed, so that a call without a cache is no larger for it.
         let entry = Box::pin(replays.ask(&self.core.store, &whose)).await?;
         let expires_at = entry.expires_at;
-        let reply = self.core.decode_reply(&self.scope, &self.key, Some(entry.response)).ok()?.ok()?;
+        let reply =
+            self.core.decode_reply(&self.scope, &self.key, Some(entry.response)).ok()?.ok()?;
         Some(Outcome::Finished(Finished { reply, replayed: true, expires_at }))
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::support::redis_server::Redis;
 use crate::support::replay_cache::SECRET;
 use crate::support::*;
-use atomic_phases::{Outcome, Reply};
 use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
+use atomic_phases::{Outcome, Reply};
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -80,7 +80,8 @@ async fn is_read_from<S: TestDb>(redis: &Redis, engine: &TestEngine<S>, name: &s
 
 async fn g8_an_answer_is_read_through_redis_and_ends_there<S: TestDb>(db: S) {
     let (app, redis) = (App::default(), Redis::start().await);
-    let (engine, other_node) = (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
+    let (engine, other_node) =
+        (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
     let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
     has_answers(&redis, 1).await;
     let name = answers(&redis).await.remove(0);
@@ -109,7 +110,8 @@ async fn g9_a_redis_that_lies_is_not_believed<S: TestDb>(db: S) {
     ];
     let set = async |at: usize, value: &[u8]| {
         let mut command = redis::cmd("SET");
-        let () = command.arg(&names[at]).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
+        let () =
+            command.arg(&names[at]).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
     };
     let judged_by_the_row = async |lie: &str| {
         for (at, (name, amount)) in [("one", 20), ("two", 30)].into_iter().enumerate() {
@@ -232,7 +234,8 @@ async fn a_redis_that_is_not_there_is_used_once_it_is<S: TestDb>(db: S) {
 
 async fn an_erasure_reaches_redis<S: TestDb>(db: S) {
     let (app, redis) = (App::default(), Redis::start().await);
-    let (engine, other_node) = (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
+    let (engine, other_node) =
+        (through(&db, &app, &redis), through(&db.another().await, &app, &redis));
     for name in ["k", "l"] {
         finished(engine.call(&scope(), &key(name), book(20)).await);
     }

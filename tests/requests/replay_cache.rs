@@ -51,10 +51,8 @@ async fn forget_the_rows<S: TestDb>(db: &S) {
 
 async fn g8_a_replay_from_the_cache_is_that_of_the_row<S: TestDb>(db: S) {
     let (app, cache) = (App::default(), FakeCache::default());
-    let (through, other_node) = (
-        cached(&db, &app, cache.cached()),
-        cached(&db.another().await, &app, cache.cached()),
-    );
+    let (through, other_node) =
+        (cached(&db, &app, cache.cached()), cached(&db.another().await, &app, cache.cached()));
     let plain = engine(&db, &app);
     let mut told = Vec::new();
     for (name, trouble) in [

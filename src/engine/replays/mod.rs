@@ -199,11 +199,10 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             // From the earliest time at which it may have been committed: whatever this process was kept from since then,
             // a tombstone that came after the commit is there for longer.
             let committed_at = now.at_the_earliest - sent.elapsed();
-            let until = (committed_at + replays.cached.keep_for)
-                .min(expires_at - replays.before_expiry);
+            let until =
+                (committed_at + replays.cached.keep_for).min(expires_at - replays.before_expiry);
             let Ok(keep_for) = (until - now.at_the_earliest).to_std() else { return };
-            let whose =
-                Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
+            let whose = Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
             let name = replays.seal.name(&scope, &key);
             let Some(value) = replays.seal.seal(&whose, until, expires_at, &response) else {
                 return;
