@@ -143,31 +143,9 @@
 //!
 //! # Metrics
 //!
-//! With the cargo feature `metrics`, through the facade of that name; labelled by `definition`, never
-//! by key. All begin with `api.idempotency.`:
-//!
-//! | counter | counts |
-//! |---|---|
-//! | `reserve.created.count` | new keys |
-//! | `reserve.replay.count` | answers told again |
-//! | `reserve.in_progress.count` | duplicates of a running request |
-//! | `reserve.key_misuse.count` | other requests under a used key |
-//! | `reserve.failed_retry.count` | calls that ended in a passing failure |
-//! | `reserve.unknown.count` | calls that ended unknown |
-//! | `store.error.count` | calls that the store could not serve |
-//! | `lease.takeover.count` | leases acquired after the first |
-//! | `left_alone.count` | rows that a call or a worker met and this process does not go on with |
-//! | `not_registered.count` | calls of a definition that is not registered |
-//! | `zombie_key.count` | holders that found their lease taken over |
-//! | `reconcile.scheduled.count`, `.resolved`, `.failed` | outcomes that became unknown, were settled, could not be asked |
-//! | `dead_letter.count` | requests that gave up |
-//! | `ttl_pruned.count` | keys deleted by the reaper |
-//! | `staged_job.dead_letter.count` | jobs that gave up |
-//! | `replay_cache.hit.count`, `.miss`, `.unusable` | calls that the [cache](replay_cache) answered, had nothing for, had nothing for that counts |
-//! | `replay_cache.failed.count`, `.unasked` | times that it did not do as it was asked, and was left alone |
-//!
-//! and the histograms `phase.duration.seconds` (with the label `phase`) and `staged_job.lag.seconds`
-//! (from staging to delivery).
+//! With the cargo feature `metrics`, through the facade of that name: what calls were told, what phases and foreign
+//! calls came to, resumes, unknown outcomes, dead letters, jobs. Labelled by names of the code, never by key. The
+//! chapter [Metrics](https://github.com/atomic-phases/atomic-phases/blob/main/docs/metrics.md) has the table.
 //!
 //! # Where things are
 //!
@@ -183,6 +161,7 @@
 //! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, by rustls.
 //! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
 //! * `redis`: a sink for staged jobs, Redis Streams, and a [cache in front of replays](replay_cache). `metrics`: see above.
+//!   `metrics-seed-names`: by other names, too.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `console`: the operators' web console, for axum.
 //! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.

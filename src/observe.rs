@@ -2,7 +2,9 @@
 //! output or a body (G19): a request is known by a short hash of its key, and a metric by its
 //! definition, never by its key.
 //!
-//! The metrics are of the cargo feature `metrics`; the crate's front page lists them.
+//! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
+
+pub(crate) mod metrics;
 
 use std::time::Duration;
 
@@ -21,62 +23,85 @@ const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 /// What was logged lately.
 static REPEATS: Repeats = Repeats::new();
 
-/// `count!("reserve.created", definition)`, and `count!("ttl_pruned", by n)`: a counter
-/// `api.idempotency.….count`.
-macro_rules! count {
-    ($name:literal, $definition:expr) => {
-        count!($name, $definition, by 1)
-    };
-    ($name:literal, $definition:expr, by $by:expr) => {{
-        let (definition, by): (&'static str, u64) = ($definition, $by);
-        #[cfg(feature = "metrics")]
-        metrics::counter!(
-            concat!("api.idempotency.", $name, ".count"), "definition" => definition
-        )
-        .increment(by);
-        #[cfg(not(feature = "metrics"))]
-        let _ = (definition, by);
-    }};
+/// What a caller was told, in a call that took so long.
+pub(crate) fn answered(
+    definition: &'static str,
+    outcome: &Result<Outcome, CallError>,
+    took: Duration,
+) {
+    metrics::REQUESTS.add(1, [definition, told(outcome)]);
+    match outcome {
+        Ok(Outcome::Finished(finished)) if !finished.replayed => {
+            metrics::REQUEST_DURATION.record(took.as_secs_f64(), [definition]);
+        }
+        Err(CallError::Unavailable(error)) => metrics::STORE_ERRORS.add(1, [error.kind()]),
+        _ => {}
+    }
 }
 
-/// What a caller was told.
-pub(crate) fn answered(definition: &'static str, outcome: &Result<Outcome, CallError>) {
+/// One word for what a caller was told.
+fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
     match outcome {
-        Ok(Outcome::Finished(finished)) if finished.replayed => {
-            count!("reserve.replay", definition);
-        }
-        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => {
-            count!("reserve.replay", definition)
-        }
-        Ok(Outcome::Mismatch) => count!("reserve.key_misuse", definition),
-        Ok(Outcome::InProgress { .. }) => count!("reserve.in_progress", definition),
-        Ok(Outcome::Unknown { .. }) => count!("reserve.unknown", definition),
-        Ok(Outcome::Failed { .. }) => count!("reserve.failed_retry", definition),
-        Ok(Outcome::Finished(_) | Outcome::Accepted | Outcome::DeadLetter) => {}
-        Err(CallError::Unavailable(_)) => count!("store.error", definition),
-        Err(_) => {}
+        Ok(Outcome::Finished(finished)) if finished.replayed => "replayed",
+        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => "replayed",
+        Ok(Outcome::Finished(_)) => "finished",
+        Ok(Outcome::Accepted) => "accepted",
+        Ok(Outcome::Mismatch) => "mismatch",
+        Ok(Outcome::InProgress { .. }) => "in_progress",
+        Ok(Outcome::Failed { .. }) => "failed",
+        Ok(Outcome::Unknown { .. }) => "unknown",
+        Ok(Outcome::DeadLetter) => "dead_letter",
+        Err(CallError::Unavailable(_)) => "unavailable",
+        Err(CallError::ShuttingDown) => "shutting_down",
+        Err(CallError::NotRegistered { .. }) => "not_registered",
+        Err(
+            CallError::RateExceeded { .. }
+            | CallError::TooManyKeys { .. }
+            | CallError::CreatingOthers { .. },
+        ) => "over_quota",
+        Err(
+            CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. },
+        ) => "refused",
+        Err(CallError::Unreadable { .. }) => "unreadable",
+        Err(CallError::RowDeleted | CallError::TaskLost) => "lost",
     }
 }
 
 /// A key was reserved, for a request that is new.
 pub(crate) fn created(definition: &'static str) {
-    count!("reserve.created", definition);
+    metrics::CREATED.add(1, [definition]);
 }
 
 /// A holder found out that its lease is somebody else's.
 pub(crate) fn lost(definition: &'static str) {
-    count!("zombie_key", definition);
+    metrics::ZOMBIES.add(1, [definition]);
 }
 
 /// How long the body of a phase took.
 pub(crate) fn phase_took(definition: &'static str, phase: &'static str, took: Duration) {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!(
-        "api.idempotency.phase.duration.seconds", "definition" => definition, "phase" => phase
-    )
-    .record(took.as_secs_f64());
-    #[cfg(not(feature = "metrics"))]
-    let _ = (definition, phase, took);
+    metrics::PHASE_DURATION.record(took.as_secs_f64(), [definition, phase]);
+}
+
+/// What a foreign phase's call came to.
+pub(crate) fn called(
+    definition: &'static str,
+    phase: &'static str,
+    effect: &'static str,
+    outcome: &'static str,
+) {
+    metrics::FOREIGN_CALLS.add(1, [definition, phase, effect, outcome]);
+}
+
+/// A request came to its answer, and the answer is stored.
+pub(crate) fn completed(definition: &'static str, attempt: u32) {
+    metrics::COMPLETED.add(1, [definition]);
+    metrics::REQUEST_ATTEMPTS.record(attempt.into(), [definition]);
+}
+
+/// An engine is ready: what its metrics say is told to their recorder.
+pub(crate) fn described() {
+    metrics::describe();
+    metrics::BUILD_INFO.set(1.0, [env!("CARGO_PKG_VERSION")]);
 }
 
 /// The span of one call.
@@ -96,7 +121,7 @@ pub(crate) fn phase(name: &'static str) -> Span {
 }
 
 pub(crate) fn resumed(definition: &'static str, recovery_point: &str, attempt: u32) {
-    count!("lease.takeover", definition);
+    metrics::RESUMES.add(1, [definition]);
     debug!(recovery_point, attempt, "resumed");
 }
 
@@ -161,7 +186,7 @@ fn about(cause: &FailureCause) -> Option<&str> {
 /// This process does not go on with a row. Said once for each request, and counted each time.
 pub(crate) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
     // The definition may be any text: it is no label.
-    count!("left_alone", "");
+    metrics::LEFT_ALONE.add(1, [because.word()]);
     if REPEATS.admits(("left alone", subject.request_id, because), ONE_DAY).is_some() {
         event!(warn, subject, { because = because.as_str(), }, "left alone");
     }
@@ -174,16 +199,17 @@ pub(crate) fn unknown(
     phase: &str,
     reason: &'static str,
 ) {
-    count!("reconcile.scheduled", definition);
+    metrics::UNKNOWN.add(1, [definition]);
     event!(warn, subject, { phase, reason, }, "outcome unknown: not repeated");
 }
 
 pub(crate) fn dead_letter(definition: &'static str, subject: Subject<'_>, reason: &str) {
-    count!("dead_letter", definition);
+    metrics::DEAD_LETTERS.add(1, [definition]);
     event!(warn, subject, { reason, }, "dead letter: an operator has to settle it");
 }
 
-pub(crate) fn commit_unanswered(subject: Subject<'_>) {
+pub(crate) fn commit_unanswered(definition: &'static str, subject: Subject<'_>) {
+    metrics::UNANSWERED.add(1, [definition]);
     event!(warn, subject, {}, "a commit got no answer; asking what became of it");
 }
 
@@ -218,7 +244,7 @@ pub(crate) fn call_failed(subject: Subject<'_>, error: &CallError) {
 
 /// A call of a definition that the engine does not have.
 pub(crate) fn not_registered_call(definition: &'static str, version: u32) {
-    count!("not_registered", definition);
+    metrics::REQUESTS.add(1, [definition, "not_registered"]);
     if let Some(suppressed) = REPEATS.admits(("not registered", definition, version), ONE_MINUTE) {
         warn!(definition, version, suppressed, "refused: the definition is not registered");
     }
@@ -248,12 +274,13 @@ pub(crate) fn key_unread(subject: Subject<'_>, phase: &str) {
     }
 }
 
-pub(crate) fn rerun(phase: &'static str, kind: &'static str) {
+pub(crate) fn rerun(definition: &'static str, phase: &'static str, kind: &'static str) {
+    metrics::PHASE_RERUNS.add(1, [definition, phase, kind]);
     debug!(phase, kind, "phase is run again");
 }
 
 pub(crate) fn reconciled(definition: &'static str, phase: &'static str, found: &'static str) {
-    count!("reconcile.resolved", definition);
+    metrics::RECONCILES.add(1, [definition, found]);
     debug!(phase, found, "an unknown outcome is settled");
 }
 
@@ -263,7 +290,7 @@ pub(crate) fn reconcile_failed(
     phase: &'static str,
     how: &'static str,
 ) {
-    count!("reconcile.failed", definition);
+    metrics::RECONCILES.add(1, [definition, "failed"]);
     event!(warn, subject, { phase, how, }, "a reconcile function failed, panicked or did not answer in time");
 }
 
@@ -274,7 +301,7 @@ pub(crate) fn resolved(
     word: &'static str,
     phase: &str,
 ) {
-    count!("reconcile.resolved", definition);
+    metrics::RESOLUTIONS.add(1, [definition, word]);
     event!(info, subject, { word, phase, }, "resolved by a word from outside");
 }
 
@@ -303,44 +330,47 @@ pub(crate) fn drive_failed(subject: Subject<'_>, error: &CallError) {
 }
 
 pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
     warn!(worker, kind, "a worker could not search the store");
 }
 
 pub(crate) fn worker_panicked(worker: &'static str) {
+    metrics::WORKER_PANICS.add(1, [worker]);
     warn!(worker, "a worker panicked and is started again");
 }
 
 pub(crate) fn reaped(keys: u32) {
-    count!("ttl_pruned", "", by keys.into());
+    metrics::KEYS_REAPED.add::<&str>(keys.into(), []);
     debug!(keys, "reaped");
 }
 
 pub(crate) fn erased(keys: u32) {
+    metrics::KEYS_ERASED.add::<&str>(keys.into(), []);
     debug!(keys, "erased");
 }
 
 /// The replay cache had the answer.
 pub(crate) fn replay_cache_hit(definition: &'static str) {
-    count!("replay_cache.hit", definition);
+    metrics::REPLAY_CACHE.add(1, [definition, "hit"]);
 }
 
 pub(crate) fn replay_cache_missed(definition: &'static str) {
-    count!("replay_cache.miss", definition);
+    metrics::REPLAY_CACHE.add(1, [definition, "miss"]);
 }
 
 /// What it had is another request's, of another secret, made up, or past its time.
 pub(crate) fn replay_cache_unusable(definition: &'static str) {
-    count!("replay_cache.unusable", definition);
+    metrics::REPLAY_CACHE.add(1, [definition, "unusable"]);
 }
 
 /// It gave no answer; where that goes on, it is left alone.
 pub(crate) fn replay_cache_failed() {
-    count!("replay_cache.failed", "");
+    metrics::REPLAY_CACHE.add(1, ["", "failed"]);
 }
 
 /// It answered that it would not. Counted, and said once a minute.
 pub(crate) fn replay_cache_refused() {
-    count!("replay_cache.failed", "");
+    metrics::REPLAY_CACHE.add(1, ["", "refused"]);
     if let Some(suppressed) = REPEATS.admits("replay cache refused", ONE_MINUTE) {
         warn!(
             suppressed,
@@ -351,7 +381,7 @@ pub(crate) fn replay_cache_refused() {
 
 /// It was not asked, or not written to, because it gave no answer lately or too much is on its way to it.
 pub(crate) fn replay_cache_unasked() {
-    count!("replay_cache.unasked", "");
+    metrics::REPLAY_CACHE.add(1, ["", "unasked"]);
 }
 
 pub(crate) fn replay_cache_left_alone(rest: Duration) {
@@ -391,6 +421,13 @@ pub(crate) struct JobSeen {
     pub(crate) attempt: u32,
 }
 
+impl JobSeen {
+    /// Its name, where there is a metric that has it.
+    fn label(&self) -> String {
+        if cfg!(feature = "metrics") { self.name.clone() } else { String::new() }
+    }
+}
+
 /// An event about a job, with what an operator finds it by.
 macro_rules! job_event {
     ($level:ident, $job:expr, { $($field:tt)* }, $text:literal) => {
@@ -408,17 +445,18 @@ macro_rules! job_event {
 }
 
 pub(crate) fn job_delivered(job: &JobSeen, lag: Duration) {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!("api.idempotency.staged_job.lag.seconds").record(lag.as_secs_f64());
+    metrics::JOBS_DELIVERED.add(1, [job.label()]);
+    metrics::JOB_LAG.record(lag.as_secs_f64(), [job.label()]);
     job_event!(debug, job, { ?lag, }, "job delivered");
 }
 
 pub(crate) fn job_failed(job: &JobSeen, reason: &'static str, back_off: Duration) {
+    metrics::JOBS_FAILED.add(1, [job.label()]);
     job_event!(warn, job, { reason, ?back_off, }, "job not delivered; it is delivered again");
 }
 
 pub(crate) fn job_dead(job: &JobSeen, reason: &'static str) {
-    count!("staged_job.dead_letter", "");
+    metrics::JOBS_DEAD.add(1, [job.label()]);
     job_event!(warn, job, { reason, }, "job is a dead letter");
 }
 

@@ -47,6 +47,7 @@ pub(super) struct Attempt<S: Store, A> {
     /// Until when to wait for somebody else.
     pub(super) patience: Option<Moment>,
     pub(super) caller: Caller,
+    pub(super) began: Moment,
     pub(super) _entered: Entered,
 }
 
@@ -184,7 +185,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     }
 
     fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
-        observe::answered(self.definition.name, &outcome);
+        observe::answered(self.definition.name, &outcome, self.began.elapsed());
         if let Err(error) = &outcome {
             observe::call_failed(self.subject(), error);
         }

@@ -16,6 +16,7 @@ use crate::compat::Definitions;
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
 use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
+use crate::observe;
 use crate::replay_cache::CachedReplays;
 use crate::setting::SettingError;
 use crate::store::Store;
@@ -271,6 +272,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             pauses: Pauses::default(),
             replays,
         };
+        observe::described();
         Ok(Engine { core: Arc::new(core) })
     }
 }

@@ -153,6 +153,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
                 OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
             },
             caller: Caller::here(),
+            began: Moment::now(),
             _entered: entered,
         })
     }

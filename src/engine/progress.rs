@@ -100,6 +100,25 @@ impl StrandedBecause {
             }
         }
     }
+
+    /// One word, for a metric's label.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::UnknownDefinition => "unknown_definition",
+            Self::UnknownVersion => "unknown_version",
+            Self::UnknownRecoveryPoint => "unknown_recovery_point",
+            Self::PhasesReordered => "phases_reordered",
+            Self::ProviderKeyChanged => "provider_key_changed",
+            Self::DerivedKeysChanged => "derived_keys_changed",
+            Self::KindChanged => "kind_changed",
+            Self::CallMayHaveBeenMade => "call_may_have_been_made",
+            Self::NotAskedHere => "not_asked_here",
+            Self::NewerForm => "newer_form",
+            Self::Sealed => "sealed",
+            Self::ParametersUndecodable => "parameters_undecodable",
+            Self::OutputsUndecodable => "outputs_undecodable",
+        }
+    }
 }
 
 impl std::fmt::Display for StrandedBecause {

@@ -651,7 +651,7 @@ impl ResolutionKind {
     fn name(&self) -> &'static str {
         match self {
             Self::Executed { .. } => "executed",
-            Self::NotExecuted { .. } => "not executed",
+            Self::NotExecuted { .. } => "not_executed",
             Self::Finish(_) => "finish",
             Self::Retry => "retry",
         }

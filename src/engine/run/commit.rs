@@ -86,7 +86,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             (Commit::Failed(_), RowIs::Absent) if mutated!(FailureToldAsBusy) => CommitFate::Busy,
             (Commit::Failed(error), _) => CommitFate::Failed(error),
             (Commit::Unknown(error), RowIs::Committed) => {
-                observe::commit_unanswered(self.subject());
+                observe::commit_unanswered(self.definition.name, self.subject());
                 match self.ask_until_answered(transition).await? {
                     Arrival::Arrived => CommitFate::Applied(sent),
                     Arrival::NeverArrived => CommitFate::NeverArrived(error),
@@ -94,7 +94,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
             }
             (Commit::Unknown(error), RowIs::Reserved | RowIs::Absent) => {
-                observe::commit_unanswered(self.subject());
+                observe::commit_unanswered(self.definition.name, self.subject());
                 CommitFate::Unanswered(error)
             }
         };
@@ -286,22 +286,18 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         }
         self.advanced = (Duration::ZERO, sent);
         self.point = transition.point;
-        match transition.finished {
-            None => Continue(()),
-            Some((reply, stored)) => {
-                let (name, expires_at) = (self.definition.name, self.expires_at);
-                let fingerprint = &self.fingerprint;
-                self.core.remember(&self.holder, name, fingerprint, stored, expires_at, sent);
-                Break(RoundEnd::Outcome(Outcome::Finished(Finished {
-                    #[cfg(feature = "fault-injection")]
-                    reply: super::mutants::told(reply),
-                    #[cfg(not(feature = "fault-injection"))]
-                    reply,
-                    replayed: false,
-                    expires_at,
-                })))
-            }
-        }
+        let Some((reply, stored)) = transition.finished else { return Continue(()) };
+        let (name, expires_at) = (self.definition.name, self.expires_at);
+        observe::completed(name, self.context.attempt);
+        self.core.remember(&self.holder, name, &self.fingerprint, stored, expires_at, sent);
+        Break(RoundEnd::Outcome(Outcome::Finished(Finished {
+            #[cfg(feature = "fault-injection")]
+            reply: super::mutants::told(reply),
+            #[cfg(not(feature = "fault-injection"))]
+            reply,
+            replayed: false,
+            expires_at,
+        })))
     }
 
     pub(super) async fn pause(&self) {

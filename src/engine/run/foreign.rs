@@ -47,6 +47,22 @@ enum Called {
     TooSlow,
 }
 
+impl Called {
+    /// One word for it, where the body ran.
+    fn outcome(&self) -> Option<&'static str> {
+        let Self::Ended(body) = self else { return None };
+        Some(match body {
+            Body::Output(_) | Body::Reply(_) => "ok",
+            Body::Failed(ForeignFailure::Phase(PhaseFailure::Reject(_))) => "rejected",
+            Body::Failed(ForeignFailure::Phase(_)) => "failed",
+            Body::Failed(ForeignFailure::NotExecuted { .. }) => "not_executed",
+            Body::Failed(ForeignFailure::Unknown { .. }) => "unknown",
+            Body::Panicked => "panicked",
+            Body::TimedOut => "timed_out",
+        })
+    }
+}
+
 /// What became of the body while it was attended to.
 enum Attended<T> {
     Ended(T),
@@ -94,6 +110,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let began = Moment::now();
         let (called, under_way) = self.call(index, phase, effect, &key).await?;
         observe::phase_took(self.definition.name, name, began.elapsed());
+        if let Some(outcome) = called.outcome() {
+            let effect = if at_most_once { "at_most_once" } else { "idempotent" };
+            observe::called(self.definition.name, name, effect, outcome);
+        }
         // Where the provider honours no key, whatever is not certain is unknown once the call began: `release`
         // sees to it.
         self.may_be_executed = (at_most_once && under_way).then_some(name);

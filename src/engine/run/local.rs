@@ -59,7 +59,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
                 Undone::Again(error) => {
                     self.reruns += 1;
-                    observe::rerun(phase.name, error.kind());
+                    observe::rerun(self.definition.name, phase.name, error.kind());
                     if new.is_some() {
                         // The row went away with the phase's writes: the key is looked at again.
                         return Ok(Break(RoundEnd::Restart(error)));

@@ -79,7 +79,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 }
             }
             Reconciled::NotExecuted => {
-                observe::reconciled(self.definition.name, phase.name, "not executed");
+                observe::reconciled(self.definition.name, phase.name, "not_executed");
                 // An attempt like any other: one that never comes to its effect ends at the cap (G17).
                 let settings = &self.core.settings;
                 if self.failures() >= settings.max_attempts {

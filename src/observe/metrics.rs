@@ -1,0 +1,230 @@
+//! Every metric of the crate in one table: its name, its labels, its unit and what it says.
+//!
+//! A label's value is a name in the application's code (a definition, a phase, a job) or a word of this crate, never
+//! a key, a scope or a value (G19): so the code bounds the number of series.
+
+use std::borrow::Cow;
+
+/// One of the table, with the names of its labels.
+#[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+pub(crate) struct Metric<const LABELS: usize> {
+    name: &'static str,
+    labels: [&'static str; LABELS],
+}
+
+/// A label's value.
+type Word = Cow<'static, str>;
+
+macro_rules! table {
+    ($($kind:ident $metric:ident $name:literal in $unit:ident by [$($label:literal),*] $says:literal;)*) => {
+        $(
+            #[doc = $says]
+            pub(crate) const $metric: Metric<{ <[&str]>::len(&[$($label),*]) }> =
+                Metric { name: concat!("atomic_phases.", $name), labels: [$($label),*] };
+        )*
+
+        /// Each row: name, kind, labels, unit and text.
+        #[cfg(test)]
+        const TABLE: &[(&str, &str, &[&str], &str, &str)] = &[
+            $((concat!("atomic_phases.", $name), stringify!($kind), &[$($label),*], stringify!($unit), $says),)*
+        ];
+
+        /// Tells the recorder what each metric says, and in which unit.
+        pub(crate) fn describe() {
+            #[cfg(feature = "metrics")]
+            {
+                $(describe!($kind, concat!("atomic_phases.", $name), $unit, $says);)*
+            }
+        }
+    };
+}
+
+#[cfg(feature = "metrics")]
+macro_rules! describe {
+    (counter, $name:expr, $unit:ident, $says:literal) => {
+        metrics::describe_counter!($name, metrics::Unit::$unit, $says)
+    };
+    (gauge, $name:expr, $unit:ident, $says:literal) => {
+        metrics::describe_gauge!($name, metrics::Unit::$unit, $says)
+    };
+    (histogram, $name:expr, $unit:ident, $says:literal) => {
+        metrics::describe_histogram!($name, metrics::Unit::$unit, $says)
+    };
+}
+
+table! {
+    counter REQUESTS "requests" in Count by ["definition", "outcome"]
+        "Calls, by what their caller was told.";
+    histogram REQUEST_DURATION "request.duration" in Seconds by ["definition"]
+        "How long a call took that ended in an answer of its own: from its beginning to the answer.";
+    counter CREATED "requests.created" in Count by ["definition"]
+        "Keys that were new.";
+    counter COMPLETED "requests.completed" in Count by ["definition"]
+        "Requests that came to an answer which is stored.";
+    histogram REQUEST_ATTEMPTS "request.attempts" in Count by ["definition"]
+        "In which attempt a request came to its answer.";
+    histogram PHASE_DURATION "phase.duration" in Seconds by ["definition", "phase"]
+        "How long the body of a phase took.";
+    counter PHASE_RERUNS "phase.reruns" in Count by ["definition", "phase", "kind"]
+        "Local phases that were run again after a database error that may pass.";
+    counter FOREIGN_CALLS "foreign.calls" in Count by ["definition", "phase", "effect", "outcome"]
+        "Foreign phases, by what their call came to.";
+    counter RESUMES "resumes" in Count by ["definition"]
+        "Leases acquired after the first: by a retry or by a worker.";
+    counter ZOMBIES "zombies" in Count by ["definition"]
+        "Holders that found their lease taken over.";
+    counter UNANSWERED "commits.unanswered" in Count by ["definition"]
+        "Commits whose answer was lost.";
+    counter UNKNOWN "outcomes.unknown" in Count by ["definition"]
+        "Requests that became unknown.";
+    counter RECONCILES "reconciles" in Count by ["definition", "outcome"]
+        "Times that a reconcile function was asked, by what it found.";
+    counter RESOLUTIONS "resolutions" in Count by ["definition", "word"]
+        "Words about a request that were taken from a webhook or an operator.";
+    counter DEAD_LETTERS "dead_letters" in Count by ["definition"]
+        "Requests that gave up.";
+    counter LEFT_ALONE "left_alone" in Count by ["because"]
+        "Times that a call or a worker met a row that this process does not go on with.";
+    counter KEYS_REAPED "keys.reaped" in Count by []
+        "Keys that the reaper deleted.";
+    counter KEYS_ERASED "keys.erased" in Count by []
+        "Keys that were erased.";
+    counter JOBS_DELIVERED "jobs.delivered" in Count by ["job"]
+        "Staged jobs that were delivered.";
+    counter JOBS_FAILED "jobs.failed" in Count by ["job"]
+        "Deliveries that failed and are tried again.";
+    counter JOBS_DEAD "jobs.dead_lettered" in Count by ["job"]
+        "Staged jobs that gave up.";
+    histogram JOB_LAG "job.lag" in Seconds by ["job"]
+        "From the commit that staged a job to its delivery.";
+    counter REPLAY_CACHE "replay_cache.asks" in Count by ["definition", "outcome"]
+        "Times that the cache in front of replays was to be asked or written to, by what came of it.";
+    counter STORE_ERRORS "store.errors" in Count by ["kind"]
+        "Calls and searches of workers that the store could not serve.";
+    counter WORKER_PANICS "worker.panics" in Count by ["worker"]
+        "Workers that panicked and were started again.";
+    gauge BUILD_INFO "build_info" in Count by ["version"]
+        "1, by the version of the library.";
+}
+
+#[cfg(feature = "metrics")]
+impl<const LABELS: usize> Metric<LABELS> {
+    pub(crate) fn add<W: Into<Word>>(&self, by: u64, words: [W; LABELS]) {
+        let labels = self.labelled(words);
+        #[cfg(feature = "metrics-seed-names")]
+        seed_names::add(self.name, &labels, by);
+        metrics::counter!(self.name, labels).increment(by);
+    }
+
+    pub(crate) fn record<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
+        let labels = self.labelled(words);
+        #[cfg(feature = "metrics-seed-names")]
+        seed_names::record(self.name, &labels, value);
+        metrics::histogram!(self.name, labels).record(value);
+    }
+
+    pub(crate) fn set<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
+        metrics::gauge!(self.name, self.labelled(words)).set(value);
+    }
+
+    fn labelled<W: Into<Word>>(&self, words: [W; LABELS]) -> Vec<metrics::Label> {
+        let labels = self.labels.into_iter().zip(words);
+        labels.map(|(name, word)| metrics::Label::new(name, word.into())).collect()
+    }
+}
+
+/// Nothing is recorded, and nothing is made for it.
+#[cfg(not(feature = "metrics"))]
+impl<const LABELS: usize> Metric<LABELS> {
+    pub(crate) fn add<W: Into<Word>>(&self, _: u64, _: [W; LABELS]) {}
+
+    pub(crate) fn record<W: Into<Word>>(&self, _: f64, _: [W; LABELS]) {}
+
+    pub(crate) fn set<W: Into<Word>>(&self, _: f64, _: [W; LABELS]) {}
+}
+
+/// The names that the literature on idempotency keys has, for dashboards that have them already.
+#[cfg(feature = "metrics-seed-names")]
+mod seed_names {
+    use metrics::{Key, Label, Level, Metadata, with_recorder};
+
+    /// A metric of ours, one of its labels' values where only that is meant, and the other name.
+    pub(super) const NAMES: [(&str, Option<&str>, &str); 20] = [
+        ("requests.created", None, "reserve.created.count"),
+        ("requests", Some("replayed"), "reserve.replay.count"),
+        ("requests", Some("in_progress"), "reserve.in_progress.count"),
+        ("requests", Some("mismatch"), "reserve.key_misuse.count"),
+        ("requests", Some("failed"), "reserve.failed_retry.count"),
+        ("requests", Some("unknown"), "reserve.unknown.count"),
+        ("requests", Some("unavailable"), "store.error.count"),
+        ("requests", Some("not_registered"), "not_registered.count"),
+        ("resumes", None, "lease.takeover.count"),
+        ("zombies", None, "zombie_key.count"),
+        ("outcomes.unknown", None, "reconcile.scheduled.count"),
+        ("reconciles", Some("executed"), "reconcile.resolved.count"),
+        ("reconciles", Some("not_executed"), "reconcile.resolved.count"),
+        ("reconciles", Some("failed"), "reconcile.failed.count"),
+        ("resolutions", None, "reconcile.resolved.count"),
+        ("dead_letters", None, "dead_letter.count"),
+        ("keys.reaped", None, "ttl_pruned.count"),
+        ("jobs.dead_lettered", None, "staged_job.dead_letter.count"),
+        ("phase.duration", None, "phase.duration.seconds"),
+        ("job.lag", None, "staged_job.lag.seconds"),
+    ];
+
+    static METADATA: Metadata<'static> =
+        Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+
+    pub(super) fn add(name: &str, labels: &[Label], by: u64) {
+        if let Some(key) = key(name, labels) {
+            with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(by));
+        }
+    }
+
+    pub(super) fn record(name: &str, labels: &[Label], value: f64) {
+        if let Some(key) = key(name, labels) {
+            with_recorder(|recorder| recorder.register_histogram(&key, &METADATA).record(value));
+        }
+    }
+
+    fn key(name: &str, labels: &[Label]) -> Option<Key> {
+        let ours = name.strip_prefix("atomic_phases.")?;
+        let means = |word: &str| labels.iter().any(|label| label.value() == word);
+        let (_, _, theirs) =
+            NAMES.iter().find(|(name, word, _)| *name == ours && word.is_none_or(means))?;
+        let kept = labels.iter().filter(|label| ["definition", "phase"].contains(&label.key()));
+        Some(Key::from_parts(
+            format!("api.idempotency.{theirs}"),
+            kept.cloned().collect::<Vec<_>>(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TABLE;
+
+    #[test]
+    fn the_chapter_on_metrics_has_each_of_them() {
+        let in_code = |word: &&str| format!("`{word}`");
+        let row = |(name, kind, labels, unit, says): &(&str, &str, &[&str], &str, &str)| {
+            let labels = labels.iter().map(in_code).collect::<Vec<_>>().join(", ");
+            let unit = if *unit == "Seconds" { ", seconds" } else { "" };
+            format!("| `{name}` | {kind}{unit} | {labels} | {says} |\n")
+        };
+        let table: String = TABLE.iter().map(row).collect();
+        let chapter = include_str!("../../docs/metrics.md");
+        assert!(chapter.contains(&table), "the table of docs/metrics.md should be:\n{table}");
+    }
+
+    #[cfg(feature = "metrics-seed-names")]
+    #[test]
+    fn the_chapter_on_metrics_has_each_other_name() {
+        let chapter = include_str!("../../docs/metrics.md");
+        for (ours, word, theirs) in super::seed_names::NAMES {
+            let word = word.map_or(String::new(), |word| format!(", {word}"));
+            let row = format!("| `{theirs}` | `{ours}`{word} |\n");
+            assert!(chapter.contains(&row), "docs/metrics.md lacks:\n{row}");
+        }
+    }
+}
