@@ -171,8 +171,7 @@ fn it_is_installed_from_a_checkout_and_locks_an_application() {
     let into = it.dir.path().to_str().unwrap();
     // What it needs is there: this test was built with it.
     let install = ["install", "--path", cli.to_str().unwrap(), "--root", into, "--debug"];
-    let (code, told) =
-        it.run(env!("CARGO"), &[&install[..], &["--locked", "--offline"]].concat());
+    let (code, told) = it.run(env!("CARGO"), &[&install[..], &["--locked", "--offline"]].concat());
     assert_eq!(code, 0, "{told}");
     for program in ["cargo-atomic-phases", "atomic-phases"] {
         assert!(it.dir.path().join("bin").join(program).is_file(), "{told}");
