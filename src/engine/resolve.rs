@@ -368,7 +368,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 // Sent again, it waits for the first, and finds the row as that one left it (G7).
                 Commit::Unknown(error) => {
                     if !is_unanswered {
-                        observe::commit_unanswered(run.subject());
+                        observe::commit_unanswered(run.definition.name, run.subject());
                     }
                     is_unanswered = true;
                     error
