@@ -101,7 +101,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             }
         };
         let looked = async {
-            if let Some(outcome) = self.from_cache().await {
+            if let Some(outcome) = self.cached().await {
                 return Ok((None, Some(outcome)));
             }
             let mut row = look.await?;
@@ -128,7 +128,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// On the caller's own task.
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
-        if let Some(outcome) = self.from_cache().await {
+        if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
         let seen = (!self.looks_first).then_some(None);
@@ -138,7 +138,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// The answer to this very request, where the replay cache has it. It is finished, so there is nothing else that
     /// the row could say; whatever the cache has besides is the row's to judge.
-    async fn from_cache(&self) -> Option<Outcome> {
+    async fn cached(&self) -> Option<Outcome> {
         let replays = self.core.replays.as_ref().filter(|_| self.looks_first)?;
         let whose = Whose {
             scope: &self.scope,

@@ -111,6 +111,9 @@ impl From<ResolutionKind> for Resolution {
     }
 }
 
+/// A row as a run, and the phases that it is run under from now on.
+type Standing<S, A> = (Run<S, A>, Option<Arc<str>>);
+
 /// What a word is taken under, besides that the row waits for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Terms<'a> {
@@ -398,7 +401,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: &KeyRow,
         word: &ResolutionKind,
-    ) -> Result<(Run<S, A>, Option<Arc<str>>), ResolveError> {
+    ) -> Result<Standing<S, A>, ResolveError> {
         let (definition, revived, phases) = match word {
             ResolutionKind::Finish(_) | ResolutionKind::Retry => {
                 (self.definition_of(row), Revived::nothing(), None)

@@ -12,11 +12,14 @@ use crate::definition::Isolation;
 use crate::store::StoreError;
 use crate::store::bulk::{BulkRow, NewBulk, bulk_row, limits_text};
 
+/// What is changed of a bulk act, at a time.
+type Changing = Box<dyn FnOnce(&mut BulkRecord, DateTime<Utc>) + Send>;
+
 /// A change of one bulk act, with what has to be so, and the audit row of it.
 pub(super) struct BulkChange {
     pub(super) id: Uuid,
     pub(super) matches: Box<dyn Fn(&BulkRecord) -> bool + Send + Sync>,
-    pub(super) change: Box<dyn FnOnce(&mut BulkRecord, DateTime<Utc>) + Send>,
+    pub(super) change: Changing,
     pub(super) audit: Option<AuditRecord>,
 }
 

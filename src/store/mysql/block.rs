@@ -222,7 +222,7 @@ impl Trouble {
 fn is_one_statement(sql: &str) -> bool {
     let ends_it =
         [";", "@", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
-    !ends_it && sql.matches('`').count() % 2 == 0 && only_touches_rows(sql)
+    !ends_it && sql.matches('`').count().is_multiple_of(2) && only_touches_rows(sql)
 }
 
 #[cfg(test)]
