@@ -900,7 +900,8 @@ fn g16_a_call_that_only_waited_asks_the_database_no_more_when_its_caller_is_gone
         let counted = Counted::default();
         let db = Memory::connect_through(&Database::default(), counted.clone(), 16);
         let app = App::default();
-        let engine = engine(&db, &app);
+        let engine =
+            engine_with(&db, &app, |builder| builder.pauses_every(Duration::from_secs(60)));
         let mut gate = app.provider.stop_after_the_effect();
         let holder = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
         let _waiting = gate.recv().await.unwrap();
