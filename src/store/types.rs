@@ -279,7 +279,8 @@ impl<'a> Claim<'a> {
             scope: self.scope,
             key: self.key,
             request_id: self.request_id,
-            lease_token: self.lease_token + 1,
+            // A token of no engine may be any number.
+            lease_token: self.lease_token.saturating_add(1),
             recovery_point: self.recovery_point.unwrap_or_default(),
         }
     }
