@@ -12,7 +12,7 @@ use atomic_phases::{Outcome, Scope};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
-use crate::contestants::{PgEngine, batch_ride, new_key, open, ride, scope_of};
+use crate::contestants::{PgEngine, batch_ride, builder_with, new_key, ride, scope_of, store};
 use crate::load::{Figures, figures, own_cpu};
 use crate::requests::App;
 use crate::samples::Samples;
@@ -34,7 +34,8 @@ pub struct Work {
 
 /// Every contestant once in each round, one after the other: the section of the report.
 pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
-    let engine = open(server.port(), pool).await;
+    let app = App::default();
+    let engine = builder_with(store(server.port(), pool).await, app.clone()).build().unwrap();
     server.sql("CREATE TABLE hand_jobs (LIKE atomic_phases_staged_jobs INCLUDING ALL)").await;
     let (mut samples, mut commits) = (Samples::default(), Samples::default());
     for round in 0..work.rounds {
@@ -65,7 +66,7 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
                         call(&engine, work.requests, is_batch, false).await
                     }
                     name if name == accepting => call(&engine, work.requests, is_batch, true).await,
-                    _ => completed(server, &engine).await,
+                    _ => completed(server, &engine, &app, work.requests).await,
                 };
                 let (figures, each) = timed(server, work.requests, done).await;
                 samples.add(name, 1, round, figures);
@@ -243,12 +244,14 @@ where
     running.join_all().await;
 }
 
-/// Until none is left that is due.
-async fn completed(server: &Server, engine: &PgEngine) {
+/// Until none is left that is due. That is asked for once each has made its call: before, the question would read
+/// all that the index has left behind, again and again.
+async fn completed(server: &Server, engine: &PgEngine, app: &App, requests: u64) {
     let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(AT_ONCE);
     let left = "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE run_after IS NOT NULL LIMIT 1) AS due";
+    let all = app.calls.load(Ordering::Relaxed) + requests;
     let done = async {
-        while server.number(left).await > 0 {
+        while app.calls.load(Ordering::Relaxed) < all || server.number(left).await > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

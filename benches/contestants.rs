@@ -39,8 +39,12 @@ pub async fn store(port: u16, connections: usize) -> Postgres {
 }
 
 pub fn builder(store: Postgres) -> EngineBuilder<Postgres, App> {
+    builder_with(store, App::default())
+}
+
+pub fn builder_with(store: Postgres, app: App) -> EngineBuilder<Postgres, App> {
     Engine::builder(store)
-        .app(App::default())
+        .app(app)
         .register::<postgres::Ride>()
         .register::<postgres::BatchRide>()
         .register::<One>()

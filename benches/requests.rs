@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 diesel::table! { bench_rides (id) { id -> Text, amount -> BigInt, charge -> Text, } }
 diesel::table! { bench_audits (id) { id -> Text, action -> Text, } }
@@ -14,6 +14,8 @@ diesel::table! { bench_audits (id) { id -> Text, action -> Text, } }
 pub struct App {
     pub closed: Arc<AtomicBool>,
     pub parked: Arc<AtomicUsize>,
+    /// How often it was called.
+    pub calls: Arc<AtomicU64>,
 }
 
 impl App {
@@ -22,6 +24,7 @@ impl App {
             self.parked.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
         }
+        self.calls.fetch_add(1, Ordering::Relaxed);
         format!("ch_{key}")
     }
 }

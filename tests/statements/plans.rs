@@ -2,7 +2,9 @@
 
 use crate::recorded::alone;
 use crate::support::db::{open_pg, url_of};
+use crate::support::work::config;
 use crate::support::*;
+use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink};
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
 
 /// What the session of its phase has prepared and the server has planned for one row of values after another, by
@@ -46,6 +48,40 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
         }
         finished(engine.call(&scope(), &name("once"), notify(Trouble::None)).await);
     }
+    let kinds = ["WITH begun", "WITH advanced", "staged AS (INSERT", "WITH atomic_phases_key"];
+    all_planned_once(one, &kinds).await;
+}
+
+struct Nobody;
+
+impl JobSink for Nobody {
+    async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
+        Ok(())
+    }
+}
+
+/// However few rows go together: for each of them as for many.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_workers_send_is_planned_once_for_a_connection() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let one = open_pg(&url_of(&db), 1).await;
+    let engine = engine(&one, &App::default());
+    for round in 0..20 {
+        for number in 0..4 {
+            let name = key(&format!("accepted-{round}-{number}"));
+            engine.call(&scope(), &name, book(20)).accept().await.unwrap();
+        }
+        let mut completer = Completer::new(&engine, config().concurrency(8));
+        assert_eq!(completer.run_once().await.unwrap().finished, 4);
+        Enqueuer::new(&engine, Nobody, config().concurrency(8)).run_once().await.unwrap();
+    }
+    let kinds = ["SELECT given.number, k.*", "given.retention_ms", "run_after = clock.lease_ends"];
+    all_planned_once(one, &kinds).await;
+}
+
+/// Whatever of the engine's the only session of the pool has prepared, these kinds among it.
+async fn all_planned_once(one: Postgres, kinds: &[&str]) {
     let looks = Engine::builder(one).register::<Planned>().build().unwrap();
     let told = async |once| {
         let name = key(&format!("planned-{once}"));
@@ -53,7 +89,7 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
         String::from_utf8(reply.bytes().to_vec()).unwrap()
     };
     let once = told(true).await;
-    for kind in ["WITH begun", "WITH advanced", "staged AS (INSERT", "WITH atomic_phases_key"] {
+    for kind in kinds {
         assert!(once.contains(kind), "no {kind} in {once}");
     }
     assert_eq!(told(false).await, "");

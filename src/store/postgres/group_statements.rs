@@ -11,10 +11,11 @@ use crate::store::statement::statement;
 use crate::store::{Claim, Hold, Right, Status};
 
 statement! {
-    /// Rows of keys, with their numbers counted from one.
+    /// Rows of keys, with their numbers counted from one. How many there are is kept from the planner, which
+    /// would plan anew each time for as many as are at hand.
     ReadMany for Pg, rows (BigInt, RowSql), { scopes: Vec<String>, keys: Vec<String> },
-    "SELECT given.number, k.* FROM unnest(", scopes, ", ", keys,
-    ") WITH ORDINALITY AS given (of_scope, of_key, number), LATERAL (SELECT ", [COLUMNS],
+    "SELECT given.number, k.* FROM unnest((SELECT ", scopes, "), (SELECT ", keys,
+    ")) WITH ORDINALITY AS given (of_scope, of_key, number), LATERAL (SELECT ", [COLUMNS],
     " FROM atomic_phases_keys WHERE scope = given.of_scope AND idempotency_key = given.of_key OFFSET 0) AS k"
 }
 

@@ -629,10 +629,11 @@ const IS_GIVEN: &str = "j.scope = given.scope AND j.request_id = given.request_i
     AND j.position = given.position AND j.attempts = given.attempts";
 
 statement! {
-    /// How a statement about many rows is planned.
+    /// How a statement about many rows is planned: by the key, and once for a connection. For few rows at hand the
+    /// server would plan anew each time: of arrays that it does not know it expects ten elements.
     ByKey for Pg, rows sql_types::Untyped, {},
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
-     set_config('enable_mergejoin', 'off', true)"
+     set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 }
 
 statement! {
