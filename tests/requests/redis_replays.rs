@@ -1,5 +1,7 @@
 //! Replays through a real Redis: flushed, full, lying, stopped, killed, or never there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::redis_server::Redis;
@@ -278,4 +280,54 @@ async fn an_erasure_reaches_a_redis_that_comes_back<S: TestDb>(db: S) {
     let told = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(told, Ok(Outcome::Erased)), "{told:?}");
     assert_eq!(app.bodies(), [1, 1, 1]);
+}
+
+/// A server that understands what a client says at the beginning, and answers the first question with more than
+/// anybody could take in. It counts the connections that their client has closed meanwhile.
+async fn endless() -> (u16, Arc<AtomicU32>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let closed = Arc::new(AtomicU32::new(0));
+    let count = closed.clone();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut said = vec![0; 64 << 10];
+                loop {
+                    let Ok(length @ 1..) = socket.read(&mut said).await else { return };
+                    let said = String::from_utf8_lossy(&said[..length]);
+                    if said.contains("GETRANGE") {
+                        break;
+                    }
+                    for _ in 0..said.matches('*').count() {
+                        let _ = socket.write_all(b"+OK\r\n").await;
+                    }
+                }
+                let mut written = socket.write_all(b"$2000000000\r\n").await;
+                while written.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    written = socket.write_all(&[b'0'; 16 << 10]).await;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    });
+    (port, closed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_an_end_is_not_taken_in() {
+    let (port, closed) = endless().await;
+    let db = atomic_phases::Sqlite::fresh().await;
+    let cache = RedisReplays::new(&format!("redis://127.0.0.1:{port}/")).unwrap();
+    let replays = CachedReplays::new(cache, SECRET).time_limit(Duration::from_millis(50));
+    let engine = engine_with(&db, &App::default(), |builder| builder.cached_replays(replays));
+    // More than one: the breaker rests in between.
+    until(async || {
+        finished(engine.call(&scope(), &key("k"), book(20)).await);
+        closed.load(Ordering::SeqCst) > 1
+    })
+    .await;
 }

@@ -20,6 +20,7 @@ on_every_store! {
     an_answer_that_comes_late_does_not_outlive_its_erasure,
     an_erasure_that_the_cache_has_lost_is_heard_of_when_the_answer_ends,
     an_erasure_is_repeated_until_the_cache_confirms_it,
+    an_erasure_is_seen_to_where_its_caller_goes_away,
     a_cache_that_does_not_answer_is_left_alone_and_asked_again,
     what_is_not_finished_is_not_in_the_cache,
     a_request_that_a_worker_finishes_is_read_through_the_cache,
@@ -278,6 +279,35 @@ async fn an_erasure_is_repeated_until_the_cache_confirms_it<S: TestDb>(db: S) {
     until(async || !cache.tombstones().is_empty() && cache.values().is_empty()).await;
     assert!(cache.asked().burials > burials);
     is_erased(engine.call(&scope(), &key("k"), book(20)).await);
+}
+
+/// While the cache hangs, the row is erased, and the tombstone is not there yet.
+async fn an_erasure_is_seen_to_where_its_caller_goes_away<S: TestDb>(db: S) {
+    for whole_scope in [false, true] {
+        let (app, cache) = (App::default(), FakeCache::default());
+        let engine = cached(&db, &app, cache.cached());
+        let plain = crate::support::engine(&db.another().await, &app);
+        let name = format!("{whole_scope}");
+        settled(&db, &engine, &cache, &name).await;
+        cache.becomes(Manner::Hanging);
+        let erasing = async {
+            match whole_scope {
+                false => drop(engine.erase(&scope(), &key(&name)).await),
+                true => drop(engine.erase_scope(&scope()).await),
+            }
+        };
+        let row_is_erased = until(async || {
+            let told = plain.call(&scope(), &key(&name), book(20)).await;
+            matches!(told, Ok(Outcome::Erased))
+        });
+        tokio::select! {
+            () = erasing => {}
+            () = row_is_erased => {}
+        }
+        cache.becomes(Manner::Honest);
+        until(async || !cache.tombstones().is_empty()).await;
+        is_erased(engine.call(&scope(), &key(&name), book(20)).await);
+    }
 }
 
 async fn a_cache_that_does_not_answer_is_left_alone_and_asked_again<S: TestDb>(db: S) {

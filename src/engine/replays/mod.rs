@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use self::breaker::Breaker;
 pub(super) use self::seal::Whose;
@@ -38,6 +38,9 @@ const MOST_WRITES: usize = 256;
 /// was committed just before the row was erased is younger than its tombstone.
 const SLACK: Duration = Duration::from_secs(60);
 
+/// How long an answer that is to be written waits to hear the database's time.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+
 /// How long an erasure waits for its tombstone.
 const BURIAL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -49,7 +52,7 @@ pub(crate) struct Replays {
     cached: CachedReplays,
     seal: Seal,
     breaker: Breaker,
-    time: DatabaseTime,
+    time: Arc<DatabaseTime>,
     writes: Arc<Semaphore>,
     before_expiry: Duration,
 }
@@ -66,7 +69,7 @@ impl Replays {
             seal: Seal::new(&cached.secret),
             cached,
             breaker: Breaker::default(),
-            time: DatabaseTime::default(),
+            time: Arc::default(),
             writes: Arc::new(Semaphore::new(MOST_WRITES)),
             before_expiry: BEFORE_EXPIRY.min(retention / 10),
         }
@@ -106,7 +109,7 @@ impl Replays {
 
     /// Judged by the latest time that the database's clock may show.
     async fn still_counts(&self, store: &impl Store, entry: &Entry) -> bool {
-        match self.time.now(store).await {
+        match self.time.now(store, self.cached.time_limit).await {
             Some(now) => now.at_the_latest < entry.until,
             None => false,
         }
@@ -154,17 +157,15 @@ impl Replays {
     }
 
     /// Again and again, until the cache confirms it or no entry counts any more.
-    fn keep_burying(self: &Arc<Self>, grave: Grave) {
+    async fn keep_burying(&self, grave: &Grave) {
         const PAUSE: Duration = Duration::from_secs(1);
-        let (replays, until) = (self.clone(), Moment::now().after(self.cached.keep_for));
-        task::spawn(async move {
-            while Moment::now() < until {
-                tokio::time::sleep(PAUSE).await;
-                if replays.buries(&grave).await {
-                    return;
-                }
+        let until = Moment::now().after(self.cached.keep_for);
+        while Moment::now() < until {
+            tokio::time::sleep(PAUSE).await;
+            if self.buries(grave).await {
+                return;
             }
-        });
+        }
     }
 }
 
@@ -195,7 +196,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let fingerprint = fingerprint.to_owned();
         task::spawn(async move {
             let _write = write;
-            let Some(now) = replays.time.now(&core.store).await else { return };
+            let Some(now) = replays.time.now(&core.store, WRITE_LIMIT).await else { return };
             // From the earliest time at which it may have been committed: whatever this process was kept from since then,
             // a tombstone that came after the commit is there for longer.
             let committed_at = now.at_the_earliest - sent.elapsed();
@@ -215,7 +216,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
 
 impl<S: Store, A> Core<S, A> {
     /// Erases under a tombstone. It is there before the row is erased, so that a crash between the two leaves
-    /// nothing to be told, and afterwards for longer than any entry of an answer that was erased.
+    /// nothing to be told, and afterwards for longer than any entry of an answer that was erased. A task of its own
+    /// sees to it: whoever asked for the erasure may go away in between.
     pub(super) async fn buried<T>(
         &self,
         scope: &Scope,
@@ -223,16 +225,27 @@ impl<S: Store, A> Core<S, A> {
         erasing: impl Future<Output = T>,
     ) -> T {
         let Some(replays) = &self.replays else { return erasing.await };
-        let grave = replays.grave(scope, key);
-        let began = Moment::now();
-        let is_buried = replays.buries(&grave).await;
-        let erased = erasing.await;
-        // What finished while the erasure took its time may have entries that outlive the first tombstone.
-        let is_buried = is_buried && began.elapsed() < SLACK / 2;
-        if !is_buried && !replays.buries(&grave).await {
-            observe::replay_cache_not_buried(scope, key, replays.cached.keep_for);
-            replays.keep_burying(grave);
-        }
-        erased
+        let (asked, may_erase) = oneshot::channel();
+        let (erased, has_erased) = oneshot::channel::<()>();
+        let (replays, scope, key) = (replays.clone(), scope.clone(), key.cloned());
+        let burial = task::spawn(async move {
+            let grave = replays.grave(&scope, key.as_ref());
+            let began = Moment::now();
+            let is_buried = replays.buries(&grave).await;
+            let _ = asked.send(());
+            // Or nobody waits for it any more, and it may have been or not.
+            let _ = has_erased.await;
+            // What finished while the erasure took its time may have entries that outlive the first tombstone.
+            let is_buried = is_buried && began.elapsed() < SLACK / 2;
+            if !is_buried && !replays.buries(&grave).await {
+                observe::replay_cache_not_buried(&scope, key.as_ref(), replays.cached.keep_for);
+                task::spawn(async move { replays.keep_burying(&grave).await });
+            }
+        });
+        let _ = may_erase.await;
+        let result = erasing.await;
+        drop(erased);
+        let _ = burial.await;
+        result
     }
 }
