@@ -173,6 +173,7 @@ fn asks_and_acts(run: &Run) {
     assert_eq!(code, 0);
     assert!(told.contains("noted     local         done\n"), "{told}");
     assert!(told.contains("called    at_most_once  call_open\n"), "{told}");
+    assert!(told.contains("attempt 1 at called: no answer\n"), "{told}");
     assert!(!told.contains("tenant-1"), "{told}");
     let (code, told, _) = run.with("dead\n", &["find", "--scope", "tenant-1", "-o", "ids"]);
     assert_eq!((code, told.trim()), (0, dead.as_str()));

@@ -377,6 +377,7 @@ mod tests {
                 recovery_point: None,
                 phases: None,
                 right: Right::Own,
+                event: None,
             };
             let sent = Moment::now();
             let raised = store.take_over(&claim, hold).await.unwrap().unwrap().lease_token;

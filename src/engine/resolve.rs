@@ -21,6 +21,7 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Outputs, Reply};
 use crate::store::audit::AuditEntry;
+use crate::store::events::EventKind;
 use crate::store::{
     Claim, Commit, KeyRow, Right, Seen, Settles, Status, Store, StoreError, StoredResponse,
 };
@@ -348,11 +349,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             recovery_point: Some(&row.recovery_point),
             phases: phases.as_deref(),
             right: Right::Resolve,
+            event: None,
         };
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
+        let said = Some(word.phase()).filter(|phase| !phase.is_empty());
         let settled = run.transition_by(word, prepared)?;
+        let settled = settled.noted(EventKind::Resolved, row.attempts, said, Some(word.name()));
         // As long as somebody else would wait for an answer of ours.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);

@@ -18,6 +18,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
 use crate::phase::RequestContext;
+use crate::store::events::{EventKind, line};
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 
 /// A row whose lease is ours, brought back to life.
@@ -130,6 +131,11 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
         // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
         let is_run_here = judged.is_run_here();
+        let is_behind_another = row.status == Status::InProgress && right == Right::Free;
+        let event = is_behind_another.then(|| {
+            let kind = EventKind::TakenOver;
+            line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED))
+        });
         let claim = Claim {
             scope,
             key,
@@ -140,6 +146,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             recovery_point: (!own).then_some(&row.recovery_point),
             phases: (!own && is_run_here).then_some(&judged.phases),
             right,
+            event: event.as_deref(),
         };
         let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)
             .then(|| Moment::now().after(row.back_off_left));

@@ -31,6 +31,7 @@ pub use self::request::{
 };
 pub use self::reveal::{Revealed, What};
 pub use self::why::{EndedBy, HeldBy, Why};
+pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::request::{happened, listed, phases};
@@ -199,7 +200,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         let found = self.found(request_id).await?;
         let jobs = self.core.store.jobs_of(&found.scope, request_id).await?;
         let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
-        let mut timeline = happened(&found, &jobs);
+        let events = self.core.store.events(&found).await?;
+        let mut timeline = happened(&found, &jobs, &events);
         if self.actor.permissions().contain(Permissions::AUDIT) {
             let acts = self.audit_page(Some(request_id), None, MOST_ACTS).await?;
             timeline.extend(
@@ -217,6 +219,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             read_at: found.now,
             phases: phases(row, definition.as_ref()),
             timeline,
+            events_gone: events.gone(),
             reconciles: row.reconciles,
             resolution: row.resolution.clone(),
             jobs,

@@ -1,7 +1,7 @@
 //! What an operator sees of a request: [`Summary`] in a list, [`Details`] of one. Neither has a key, a scope
 //! or a value in it: those are [revealed](super::Ops::reveal).
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -12,6 +12,7 @@ use super::why::Why;
 use crate::definition::{Definition, FINISHED, ListedKind, PhaseList, STARTED};
 use crate::engine::StrandedBecause;
 use crate::key::{ShortHash, hex};
+use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
 use crate::store::{ERASED, KeyRow, Seen};
 
@@ -161,6 +162,8 @@ pub struct Details {
     pub phases: Vec<PhaseView>,
     /// What is known to have happened, the oldest first.
     pub timeline: Vec<Happened>,
+    /// How many events off its usual way there were that are not kept any more.
+    pub events_gone: u32,
     /// How often an unknown outcome was looked into, since it became unknown.
     pub reconciles: u32,
     /// The last word about an unknown outcome: of a reconcile function, a webhook or an operator.
@@ -261,6 +264,18 @@ pub enum Event {
         /// Why.
         reason: Option<String>,
     },
+    /// It left its usual way. A row keeps the latest thirty or so of these events, and
+    /// [how many are gone](Details::events_gone).
+    Left {
+        /// How.
+        kind: EventKind,
+        /// The number of the attempt.
+        attempt: u32,
+        /// The phase that it is about.
+        phase: Option<String>,
+        /// Why, or what was said.
+        reason: Option<String>,
+    },
     /// A job of it that is not delivered was staged.
     Staged {
         /// The job's name.
@@ -303,15 +318,32 @@ pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<Phase
 }
 
 /// What the row itself tells of its past.
-pub(super) fn happened(found: &FoundRequest, jobs: &[JobView]) -> Vec<Happened> {
+pub(super) fn happened(
+    found: &FoundRequest,
+    jobs: &[JobView],
+    events: &StoredEvents,
+) -> Vec<Happened> {
     let row = &found.row;
+    let events = events.kept();
     let mut all = vec![Happened { at: row.created_at, what: Event::Accepted }];
     if row.recovery_point != STARTED {
         let recovery_point = row.recovery_point.clone();
         let at = found.now - row.since_advance;
         all.push(Happened { at, what: Event::Committed { recovery_point } });
     }
-    all.extend(row.waiting_since.map(|at| {
+    // An event of the same statement tells the same, unless it is gone, or a build wrote the row that knew none.
+    let is_told = |since: DateTime<Utc>| {
+        use EventKind::{DeadLetter, Unknown, WindowPassed};
+        let stopped =
+            events.iter().filter(|it| matches!(it.kind, Unknown | WindowPassed | DeadLetter));
+        stopped.map(|it| (it.at - since).abs()).any(|apart| apart < TimeDelta::seconds(1))
+    };
+    let waits = row.waiting_since.filter(|since| !is_told(*since));
+    all.extend(events.into_iter().map(|event| {
+        let PastEvent { at, kind, attempt, place: phase, reason } = event;
+        Happened { at, what: Event::Left { kind, attempt, phase, reason } }
+    }));
+    all.extend(waits.map(|at| {
         let reason = row.reason.clone();
         Happened { at, what: Event::Waits { reason } }
     }));

@@ -75,6 +75,7 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
+        event: None,
     }
 }
 
@@ -125,6 +126,7 @@ impl<S: Store> One<S> {
             recovery_point: Some("started"),
             phases: None,
             right,
+            event: None,
         }
     }
 

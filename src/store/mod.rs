@@ -13,6 +13,7 @@ mod by_text;
 pub(crate) mod cluster;
 mod due;
 mod error;
+pub(crate) mod events;
 #[cfg(all(test, feature = "fault-injection"))]
 mod guards;
 #[cfg(feature = "simulation")]

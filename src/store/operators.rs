@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use super::events::StoredEvents;
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -374,6 +375,13 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn settle_job(&self, act: &JobAct<'_>)
     -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The [events](super::events) of a request; none of one that is gone by now.
+    #[doc(hidden)]
+    fn events(
+        &self,
+        found: &FoundRequest,
+    ) -> impl Future<Output = Result<StoredEvents, StoreError>> + Send;
 
     /// Pauses a phase, or ends its pause, and writes the audit row, in one transaction. `false`: there was no
     /// pause to be ended, and nothing was written.

@@ -270,6 +270,8 @@ pub struct Claim<'a> {
     /// The phases that it is run under from now on; `None` leaves those that it was written under.
     pub(crate) phases: Option<&'a str>,
     pub(crate) right: Right,
+    /// A [line](super::events::line) of what was found.
+    pub(crate) event: Option<&'a str>,
 }
 
 impl<'a> Claim<'a> {
@@ -418,6 +420,8 @@ pub struct Change<'a> {
     /// The takeover was no attempt after all: nothing was called, and its number is the next attempt's.
     pub(crate) was_no_attempt: bool,
     pub(crate) response: Option<&'a StoredResponse>,
+    /// A [line](super::events::line) of what became of it. What runs its usual way has none.
+    pub(crate) event: Option<&'a str>,
 }
 
 impl Change<'_> {

@@ -126,7 +126,7 @@ async fn a_page_shows_what_waits_and_what_ends_it<S: TestDb + OperatorStore>(db:
     let unknown = desk.request(id_of(&engine, "unknown").await).await;
     unknown.has("its reconcile function is asked at").has("call without an outcome");
     unknown.has("act-executed").has("act-not_executed").has("act-finish").has_not("act-retry");
-    unknown.has_not("act-erase").has("stopped, and waits");
+    unknown.has_not("act-erase").has("became unknown, attempt 1 at");
     let dead = desk.request(id_of(&engine, "dead-letter").await).await;
     dead.has("It is a dead letter").has("act-retry").has("act-erase").has_not("act-not_executed");
     let running = desk.request(id_of(&engine, "running").await).await;

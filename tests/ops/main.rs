@@ -11,6 +11,7 @@ mod api;
 mod bulk;
 mod cast;
 mod cut_off;
+mod events;
 mod list;
 #[cfg(feature = "mysql")]
 mod mysql;

@@ -150,7 +150,7 @@ async fn details_tell_the_phases_and_what_happened<S: TestDb + OperatorStore>(db
     use PhaseStands::{CallOpen, Done, Later};
     assert_eq!(phases, [("noted", Done), ("notified", CallOpen), ("answered", Later)]);
     let timeline = format!("{:?}", shown.timeline);
-    let order = ["Accepted", "Committed { recovery_point: \"noted\" }", "Waits"];
+    let order = ["Accepted", "Committed { recovery_point: \"noted\" }", "Left { kind: Unknown"];
     let found: Vec<_> = order.iter().map(|what| timeline.find(what).unwrap()).collect();
     assert!(found.is_sorted(), "{timeline}");
 

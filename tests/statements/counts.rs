@@ -253,3 +253,37 @@ impl Hop {
         Ok(Reply::new(201))
     }
 }
+
+/// What left its usual way is written by the statement that changes the row anyway; a request that runs through names
+/// none of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = crate::support::engine(&db, &app);
+    finished(engine.call(&scope(), &key("warm"), book(20)).await);
+    recorded::sent();
+    finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    finished(engine.call(&scope(), &key("at-most-once"), notify(Trouble::None)).await);
+    for form in [Form::InTurn, Form::AsOne] {
+        let name = key(&format!("{form:?}"));
+        finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
+    }
+    let through = recorded::sent();
+    assert!(!through.iter().any(|sql| sql.contains("events")), "{through:#?}");
+
+    app.forget_bodies();
+    failed(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    let released = recorded::sent();
+    let first: Vec<_> = released.iter().map(|sql| sql.split(' ').next().unwrap()).collect();
+    // Read, the first phase with its row, and the release.
+    assert_eq!(first, ["SELECT", "BEGIN", "WITH", "INSERT", "WITH", "COMMIT", "UPDATE"]);
+    assert!(released[6].contains("events_written = coalesce(events_written, 0) + 1"));
+    finished(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
+    let resumed = recorded::sent();
+    assert!(
+        !resumed.iter().any(|sql| sql.contains("events")),
+        "a back-off is no event: {resumed:#?}"
+    );
+}

@@ -198,8 +198,7 @@ fn details(shown: &Value) -> String {
             text(if event["act"].is_null() { &event["what"] } else { &event["act"]["act"] })
         }),
         ("", |event| match &event["act"] {
-            Value::Null if event["text"].is_null() => String::new(),
-            Value::Null => text(&event["text"]),
+            Value::Null => of_attempt(event),
             act => format!(
                 "{} by {}: {}",
                 text(&act["outcome"]),
@@ -210,12 +209,27 @@ fn details(shown: &Value) -> String {
     ];
     out.push('\n');
     out.push_str(&table(&rows("timeline"), &happened));
+    if let Some(gone @ 1..) = shown["events_gone"].as_u64() {
+        out.push_str(&format!("{gone} earlier events are not kept\n"));
+    }
     let jobs = rows("jobs");
     if !jobs.is_empty() {
         out.push('\n');
         out.push_str(&table(&jobs, &JOBS));
     }
     out
+}
+
+/// What is said of an event that is no operator's act.
+fn of_attempt(event: &Value) -> String {
+    let said = |value: &Value| if value.is_null() { String::new() } else { text(value) };
+    let (phase, reason) = (said(&event["phase"]), said(&event["text"]));
+    if event["attempt"].is_null() {
+        return reason;
+    }
+    let at = if phase.is_empty() { phase } else { format!(" at {phase}") };
+    let because = if reason.is_empty() { reason } else { format!(": {reason}") };
+    format!("attempt {}{at}{because}", text(&event["attempt"]))
 }
 
 pub(crate) const JOBS: [Column; 6] = [

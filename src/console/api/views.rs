@@ -76,6 +76,7 @@ pub(super) fn details(shown: &Details) -> Value {
         "read_at": time(shown.read_at),
         "phases": shown.phases.iter().map(phase).collect::<Vec<_>>(),
         "timeline": shown.timeline.iter().map(happened).collect::<Vec<_>>(),
+        "events_gone": shown.events_gone,
         "reconciles": shown.reconciles,
         "resolution": shown.resolution,
         "jobs": shown.jobs.iter().map(job).collect::<Vec<_>>(),
@@ -91,10 +92,22 @@ fn happened(happened: &Happened) -> Value {
         Event::Accepted => ("accepted", None, None),
         Event::Committed { recovery_point } => ("committed", Some(recovery_point.clone()), None),
         Event::Waits { reason } => ("waits", reason.clone(), None),
+        Event::Left { kind, reason, .. } => (kind.as_str(), reason.clone(), None),
         Event::Staged { job } => ("staged", Some(job.clone()), None),
         Event::Acted(record) => ("acted", None, Some(act(record))),
     };
-    json!({ "at": time(happened.at), "what": what, "text": text, "act": act })
+    let (attempt, phase) = match &happened.what {
+        Event::Left { attempt, phase, .. } => (Some(attempt), phase.as_ref()),
+        _ => (None, None),
+    };
+    json!({
+        "at": time(happened.at),
+        "what": what,
+        "text": text,
+        "attempt": attempt,
+        "phase": phase,
+        "act": act,
+    })
 }
 
 pub(super) fn job(job: &JobView) -> Value {

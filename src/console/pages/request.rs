@@ -12,8 +12,8 @@ use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};
 use super::{acts, trouble};
 use crate::ops::{
-    Details, EndedBy, Event, Happened, HeldBy, JobView, OperatorStore, OpsError, Permissions,
-    PhaseStands, PhaseView, PhaseViewKind, What,
+    Details, EndedBy, Event, EventKind, Happened, HeldBy, JobView, OperatorStore, OpsError,
+    Permissions, PhaseStands, PhaseView, PhaseViewKind, What,
 };
 
 /// The id in a page's address.
@@ -57,6 +57,9 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
             section #timeline data-live="5" {
                 h2 { "What happened" }
                 ol.timeline { @for one in &details.timeline { (happened(one)) } }
+                @if details.events_gone > 0 {
+                    p.quiet { (details.events_gone) " earlier events are not kept." }
+                }
                 @if !frame.may(Permissions::AUDIT) {
                     p.quiet { "What operators did is shown to who may read the audit." }
                 }
@@ -131,6 +134,11 @@ fn happened(one: &Happened) -> Markup {
                     "stopped, and waits"
                     @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
                 }
+                Event::Left { kind, attempt, phase, reason } => {
+                    (left(*kind)) ", attempt " (attempt)
+                    @if let Some(phase) = phase { " at " code { (said(phase)) } }
+                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
+                }
                 Event::Staged { job } => { "staged the job " code { (said(job)) } }
                 Event::Acted(act) => {
                     strong { (said(&act.actor)) } " " (said(&act.act)) " " (outcome(act))
@@ -138,6 +146,19 @@ fn happened(one: &Happened) -> Markup {
                 }
             }
         }
+    }
+}
+
+fn left(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Released => "failed, and was released",
+        EventKind::TakenOver => "taken over",
+        EventKind::Unknown => "became unknown",
+        EventKind::WindowPassed => "its window passed, so that no call may be repeated",
+        EventKind::StillUnknown => "looked into, and still unknown",
+        EventKind::DeadLetter => "gave up",
+        EventKind::Reconciled => "reconciled",
+        EventKind::Resolved => "resolved",
     }
 }
 

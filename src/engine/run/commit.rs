@@ -209,6 +209,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             recovery_point: None,
             phases: None,
             right: Right::Own,
+            event: None,
         };
         #[cfg(feature = "fault-injection")]
         let claim = super::mutants::claim(&self.core.store, claim).await;

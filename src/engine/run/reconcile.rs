@@ -9,14 +9,16 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::release::{ATTEMPT_CAP, at_cap};
-use super::{RoundEnd, Run};
+use super::{RoundEnd, Run, Transition};
 use crate::definition::{Phase, PhaseKind, Step};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
 use crate::phase::{PhaseFailure, PhaseInputs, Reconciled};
+use crate::store::events::EventKind;
 use crate::store::{KeyRow, Settles, Status, Store};
 
+const EXECUTED: &str = "executed";
 const NOT_EXECUTED: &str = "not executed";
 const NEVER_ANSWERED: &str = "its reconcile function never came to an end";
 const NOT_ITS_PHASE: &str = "the definition has no foreign phase next that could be asked";
@@ -53,6 +55,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;
                     }
                 };
+                let behind = self.reconciled(behind, phase, EXECUTED);
                 let Some(sent) = self.write(&behind).await? else { return Ok(RoundEnd::Lost) };
                 match self.arrive(behind, sent) {
                     Continue(()) => self.resume().await,
@@ -72,6 +75,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;
                     }
                 };
+                let finished = self.reconciled(finished, phase, EXECUTED);
                 let Some(sent) = self.write(&finished).await? else { return Ok(RoundEnd::Lost) };
                 match self.arrive(finished, sent) {
                     Break(ended) => Ok(ended),
@@ -89,6 +93,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let hold = settings.back_off(self.failures());
                 let said = not_executed(phase, self.context.attempt);
                 let released = self.released(said, Settles::Window, hold);
+                let released = self.reconciled(released, phase, NOT_EXECUTED);
                 if self.write(&released).await?.is_none() {
                     return Ok(RoundEnd::Lost);
                 }
@@ -97,6 +102,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             Reconciled::StillUnknown => self.not_found_out(row, Some(phase.name), None).await,
         }
+    }
+
+    fn reconciled(&self, to: Transition, phase: &Phase, said: &str) -> Transition {
+        to.noted(EventKind::Reconciled, self.context.attempt, Some(phase.name), Some(said))
     }
 
     /// The foreign phase that is next, if it is the one whose outcome is unknown.

@@ -7,11 +7,13 @@ use std::time::Duration;
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
-use crate::definition::{Phase, PhaseList};
+use crate::definition::{Phase, PhaseList, STARTED};
+use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::Reply;
+use crate::store::events::EventKind;
 use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
 pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
@@ -100,6 +102,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let mut released = Transition { forgiven, reason, ..standing };
+        // Of those that do not count there is no bound but a client's patience.
+        if counts {
+            let attempt = self.context.attempt;
+            let (phase, reason) = (cause.phase(), Some(cause.reason()));
+            released = released.noted(EventKind::Released, attempt, phase, reason);
+        }
         if mutated!(WindowFromRelease) {
             released.settles = Settles::Window;
         }
@@ -132,7 +140,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     ) -> Result<RoundEnd, CallError> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
         let standing = self.standing(Status::DeadLetter, None);
-        self.leave_at(Transition { was_no_attempt: true, reason, ..standing }).await
+        let left = Transition { was_no_attempt: true, reason, ..standing };
+        self.leave_at(self.stopped(left, EventKind::DeadLetter)).await
     }
 
     /// Leaves the row to the phase's reconcile function; to an operator alone, where it has none. `intent`: the
@@ -151,7 +160,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &str,
     ) -> Result<RoundEnd, CallError> {
         let hold = Some(self.reconcile_after(phase));
-        self.leave(Status::Unknown, Some(phase), hold, None).await
+        // Which tells nothing of the request.
+        let intent = Some(phase.to_owned());
+        self.leave_at(Transition { intent, ..self.standing(Status::Unknown, hold) }).await
     }
 
     async fn leave_unknown_as(
@@ -165,7 +176,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let standing = self.standing(Status::Unknown, hold);
         let (intent, reason_is) = (intent.map(str::to_owned), Some(reason.into()));
         let left = Transition { intent, reason: reason_is, was_no_attempt, ..standing };
-        let left = self.leave_at(left).await?;
+        let kind = match reason {
+            WINDOW_PASSED => EventKind::WindowPassed,
+            _ => EventKind::Unknown,
+        };
+        let left = self.leave_at(self.stopped(left, kind)).await?;
         if matches!(left, RoundEnd::Outcome(_)) {
             observe::unknown(self.definition.name, self.subject(), phase, reason);
         }
@@ -192,7 +207,23 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     ) -> Result<RoundEnd, CallError> {
         let intent = intent.map(str::to_owned);
         let left = Transition { intent, reason, ..self.standing(status, hold) };
-        self.leave_at(left).await
+        // An outcome that is unknown already is looked into here.
+        let kind = match status {
+            Status::DeadLetter => EventKind::DeadLetter,
+            _ => EventKind::StillUnknown,
+        };
+        self.leave_at(self.stopped(left, kind)).await
+    }
+
+    /// With what an operator is to read of it: at which phase, in which attempt.
+    fn stopped(&self, left: Transition, kind: EventKind) -> Transition {
+        // Where the outputs could not be read, which phase is next is not known.
+        let done = self.outputs.len();
+        let next = self.definition.phases.get(done).filter(|_| done > 0 || self.point == STARTED);
+        let (phase, reason) = (left.intent.clone(), left.reason.clone());
+        let phase = phase.as_deref().or(next.map(|phase| phase.name));
+        let attempt = self.context.attempt.saturating_sub(left.was_no_attempt.into());
+        left.noted(kind, attempt, phase, reason.as_deref())
     }
 
     async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, CallError> {

@@ -13,6 +13,7 @@ use crate::engine::encoding::Rule;
 use crate::fault::Place;
 use crate::observe;
 use crate::phase::Reply;
+use crate::store::events::{EventKind, line};
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
 
 /// A state that the row is to move to.
@@ -30,6 +31,8 @@ pub(in crate::engine) struct Transition {
     /// The takeover called nothing, so that it was no attempt.
     pub(super) was_no_attempt: bool,
     pub(super) finished: Option<(Reply, StoredResponse)>,
+    /// What an operator is to read of it, where that is not a request's usual way: a [`line`].
+    pub(super) event: Option<String>,
 }
 
 impl Transition {
@@ -47,7 +50,19 @@ impl Transition {
             forgiven: 0,
             was_no_attempt: false,
             finished: None,
+            event: None,
         }
+    }
+
+    /// With what an operator is to read of it. `attempt`: the one that it is about.
+    pub(in crate::engine) fn noted(
+        self,
+        kind: EventKind,
+        attempt: u32,
+        phase: Option<&str>,
+        reason: Option<&str>,
+    ) -> Self {
+        Self { event: Some(line(kind, attempt, phase, reason)), ..self }
     }
 
     /// As the store is told.
@@ -64,6 +79,7 @@ impl Transition {
             forgiven_attempts: self.forgiven,
             was_no_attempt: self.was_no_attempt,
             response: self.finished.as_ref().map(|(_, stored)| stored),
+            event: self.event.as_deref(),
         }
     }
 

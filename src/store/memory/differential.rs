@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::*;
 use crate::phase::Statements;
 use crate::simulation::Chance;
-use crate::store::{Birth, Settles, StoredResponse};
+use crate::store::audit::AuditEntry;
+use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
+use crate::store::{Birth, Right, Settles, StoredResponse};
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
 #[derive(Clone, Default)]
@@ -78,7 +80,7 @@ fn commit_of(commit: &Commit) -> String {
 }
 
 /// Plays the history of this seed, and writes down each call and its answer.
-async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
+async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<String> {
     let mut numbers = Chance::from_seed(seed);
     let scopes = ["a", "b"].map(|name| Scope::new(name).unwrap());
     let keys = ["k", "l", "m"].map(|name| IdempotencyKey::new(name).unwrap());
@@ -129,6 +131,9 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             _ => Settles::Nothing,
         };
         let point = format!("p{}", numbers.below(3));
+        // So long that a row does not keep many.
+        let event =
+            format!("\nreleased\t{step}\ta\t{}\t", "é".repeat(numbers.below(1500) as usize));
         let change = Change {
             status,
             recovery_point: &point,
@@ -145,6 +150,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             was_no_attempt: unforgiven > 1 && numbers.happens(1, 2),
             response,
+            event: Some(&event).filter(|_| numbers.happens(1, 2)).map(String::as_str),
         };
         // A phase's commit goes on or finishes, and has nothing to say about a failure.
         let finishes = status == Status::Completed;
@@ -191,7 +197,7 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         );
         let line = &mut line;
         let long_ago = DateTime::UNIX_EPOCH + NEVER_ENDS;
-        match numbers.below(20) {
+        match numbers.below(23) {
             0..=2 => match store.reserve(&new).await.unwrap() {
                 Reserved::Fresh { tx, .. } => {
                     known[s][k] = Known {
@@ -258,16 +264,31 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
                     phases: numbers.happens(1, 2).then_some("y"),
                     right: pick(
                         &mut numbers,
-                        &[
-                            super::super::Right::Free,
-                            super::super::Right::Own,
-                            super::super::Right::Reconcile,
-                            super::super::Right::Resolve,
-                        ],
+                        &[Right::Free, Right::Own, Right::Reconcile, Right::Resolve],
                     ),
+                    event: numbers.happens(1, 2).then_some("\ntaken_over\t1\t\t\t"),
                 };
                 let taken = store.take_over(&claim, hold).await.unwrap();
                 write!(line, "take over {:?}", taken.as_ref().map(row)).unwrap();
+            }
+            19..=21 => {
+                let claim = Claim {
+                    scope,
+                    key,
+                    request_id: belief.request_id,
+                    lease_token: belief.token,
+                    status: belief.status.unwrap_or(Status::Unknown),
+                    recovery_point: Some(&belief.point),
+                    phases: numbers.happens(1, 2).then_some("z"),
+                    right: Right::Resolve,
+                    event: None,
+                };
+                let entry = entry(id, scope, belief.request_id);
+                let audit = Some(&entry).filter(|_| numbers.happens(1, 2));
+                // Of a word, which is no attempt and forgives none.
+                let word = Change { forgiven_attempts: 0, was_no_attempt: false, ..change };
+                let settled = store.settle(&claim, hold, &word, audit).await;
+                write!(line, "settle {} {}", audit.is_some(), commit_of(&settled)).unwrap();
             }
             13 => write!(line, "renew {}", store.renew(&guard, hold).await.unwrap()).unwrap(),
             14 => write!(line, "reap {}", store.reap(10).await.unwrap()).unwrap(),
@@ -341,7 +362,8 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
             write!(line, " up to {scope}/{key}").unwrap();
         }
         let left = store.read(scope, key).await.unwrap();
-        write!(line, "\n    {:?}", left.as_ref().map(row)).unwrap();
+        write!(line, "\n    {:?} {:?}", left.as_ref().map(row), told(store, scope, key).await)
+            .unwrap();
         log.push(std::mem::take(line));
     }
     let survey = store.survey(100, Duration::from_secs(60)).await.unwrap();
@@ -349,7 +371,41 @@ async fn history<S: Store>(store: &S, seed: u64, length: usize) -> Vec<String> {
         .iter()
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));
     log.push(format!("{:?}", sorted(survey.collect())));
+    let newest = (Walk::Newest.start().time, Uuid::max());
+    let acts = store.audit_before(&Limits::default(), None, newest, 1000).await.unwrap().rows;
+    let acts = acts.into_iter().map(|act| (act.id, act.scope, act.request_id, act.after));
+    log.push(format!("{:?}", sorted(acts.collect())));
     log
+}
+
+fn entry(id: Uuid, scope: &Scope, request_id: Uuid) -> AuditEntry {
+    AuditEntry {
+        id,
+        actor: "ada".to_owned(),
+        act: "resolve",
+        outcome: "applied",
+        refused_because: None,
+        reason: "why".to_owned(),
+        scope: Some(scope.as_str().to_owned()),
+        request_id: Some(request_id),
+        job_id: None,
+        bulk_id: None,
+        definition: Some("d".to_owned()),
+        version: Some(1),
+        phase: None,
+        before: None,
+        after: Some("unknown".to_owned()),
+    }
+}
+
+/// The events of a row, but for their times, and how many are gone.
+async fn told<S: OperatorStore>(store: &S, scope: &Scope, key: &IdempotencyKey) -> Option<String> {
+    let at = RequestAt::Key(scope, key);
+    let found = store.find_request(at, &Limits::default()).await.unwrap()?;
+    let events = store.events(&found).await.unwrap();
+    let kept = events.kept().into_iter();
+    let kept = kept.map(|it| (it.kind, it.attempt, it.reason.map(|reason| reason.chars().count())));
+    Some(format!("{:?}, {} gone", kept.collect::<Vec<_>>(), events.gone()))
 }
 
 fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {

@@ -13,6 +13,7 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
@@ -249,6 +250,13 @@ impl OperatorStore for Memory {
         let key = IdempotencyKey::new(&row.idempotency_key)
             .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
         Ok(Some(FoundRequest { scope, key, now, row: key_row(row.clone().row(now))? }))
+    }
+
+    async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
+        let id = found.row.request_id;
+        let row = self.keys().await?.into_iter().find(|row| row.request_id.uuid() == id);
+        let columns = row.map(|row| (row.events, row.events_written)).unwrap_or_default();
+        Ok(StoredEvents::of(columns.0, columns.1))
     }
 
     async fn count_waiting(

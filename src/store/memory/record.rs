@@ -55,6 +55,8 @@ pub(super) struct KeyRecord {
     pub(super) resolution: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) waiting_since: Option<Time>,
+    pub(super) events: Option<String>,
+    pub(super) events_written: Option<i32>,
     pub(super) advanced_at: Time,
     pub(super) created_at: Time,
     pub(super) expires_at: Time,

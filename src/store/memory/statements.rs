@@ -14,6 +14,7 @@ use super::record::{
 };
 use super::session::Session;
 use crate::phase::StagedJob;
+use crate::store::events::with;
 use crate::store::row::{millis, whole_millis};
 use crate::store::{
     Change, Claim, ERASED, Guard, Hold, NewRow, Refusal, Right, Seen, Settles, Status,
@@ -57,6 +58,8 @@ impl Birth {
                 resolution: None,
                 reason: None,
                 waiting_since: None,
+                events: None,
+                events_written: None,
                 advanced_at: epoch,
                 created_at: epoch,
                 expires_at: epoch,
@@ -153,6 +156,14 @@ pub(super) struct NextState {
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
     waits: Option<bool>,
     response: Option<StoredResponse>,
+    event: Option<String>,
+}
+
+/// Writes a [line](crate::store::events::line) behind those that the row has.
+fn note(row: &mut KeyRecord, line: Option<&str>, now: DateTime<Utc>) {
+    let Some(line) = line else { return };
+    row.events = Some(with(row.events.take(), line, now));
+    row.events_written = Some(row.events_written.unwrap_or_default() + 1);
 }
 
 /// A request that is older than this shows itself to the workers with each step.
@@ -174,12 +185,13 @@ impl NextState {
             no_attempt: change.was_no_attempt,
             waits: Some(change.waits()),
             response: change.response.cloned(),
+            event: change.event.map(str::to_owned),
         }
     }
 
     /// The same by the commit of a phase.
     pub(super) fn of_phase(change: &Change<'_>) -> Self {
-        Self { waits: None, forgiven: 0, no_attempt: false, ..Self::of(change) }
+        Self { waits: None, forgiven: 0, no_attempt: false, event: None, ..Self::of(change) }
     }
 
     fn apply(self, row: &mut KeyRecord, now: DateTime<Utc>) {
@@ -212,6 +224,7 @@ impl NextState {
         row.locked_until = self.lease.map(|lease| after(now, lease));
         row.resolution = self.resolution.or(row.resolution.take());
         row.reason = self.reason.or(row.reason.take());
+        note(row, self.event.as_deref(), now);
         if let Some(waits) = self.waits {
             row.waiting_since = waits.then(|| row.waiting_since.unwrap_or(Time(now)));
         }
@@ -230,6 +243,7 @@ pub(super) struct TakeOver {
     stands_at: Option<String>,
     phases: Option<String>,
     right: Right,
+    event: Option<String>,
     hold: Hold,
 }
 
@@ -250,6 +264,7 @@ impl TakeOver {
             stands_at: claim.recovery_point.map(str::to_owned),
             phases: claim.phases.map(str::to_owned),
             right: claim.right,
+            event: claim.event.map(str::to_owned),
             hold,
         }
     }
@@ -279,6 +294,7 @@ impl TakeOver {
         if self.right == Right::Free {
             row.waiting_since = None;
         }
+        note(row, self.event.as_deref(), now);
     }
 }
 
@@ -661,6 +677,7 @@ impl Session {
             (row.open_intent, row.locked_until, row.run_after) = (None, None, None);
             (row.resolution, row.context, row.outputs) = (None, None, None);
             (row.reason, row.waiting_since) = (None, None);
+            (row.events, row.events_written) = (None, None);
             row.params = Bytes::default();
             row.response_status = row.response_status.or(Some(410));
             (row.response_headers, row.response_body) = (None, None);

@@ -17,6 +17,7 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -83,6 +84,20 @@ impl OperatorStore for Mysql {
         let row = sql::row(row)?;
         let now = row.3.0;
         Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
+        let events = ops::Events {
+            scope: found.scope.as_str().to_owned(),
+            key: found.key.as_str().to_owned(),
+            request_id: found.row.request_id.as_bytes().to_vec(),
+        };
+        let rows = ask!(self.operators, "read the events of a request", |conn| {
+            events.load::<(Option<Vec<u8>>, Option<i32>)>(conn)
+        })?;
+        let (bytes, written) = rows.into_iter().next().unwrap_or_default();
+        let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(StoredEvents::of(text, written))
     }
 
     async fn count_waiting(

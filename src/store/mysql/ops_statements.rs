@@ -4,7 +4,7 @@ use chrono::DateTime;
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
+use diesel::sql_types::{self, BigInt, Binary, Integer, Nullable, Text};
 use uuid::Uuid;
 
 use super::rows::RowSql;
@@ -402,6 +402,14 @@ impl InsertAudit {
             after: entry.after.clone(),
         }
     }
+}
+
+statement! {
+    /// The events of a request, by the primary key. Bytes: the first line may be cut within a character.
+    Events for Db, rows (Nullable<Binary>, Nullable<Integer>),
+    { scope: String, key: String, request_id: Vec<u8> },
+    "SELECT events, events_written FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id
 }
 
 statement! {

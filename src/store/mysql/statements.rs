@@ -5,7 +5,9 @@
 //! that decides about others, `status` or `recovery_point`, is assigned last.
 
 use chrono::{DateTime, Utc};
+use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 
 use uuid::Uuid;
@@ -14,7 +16,7 @@ use super::rows::{KeySummarySql, RowSql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::row::millis;
-use crate::store::statement::{Bind, statement};
+use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
 
 pub(super) use super::erasure::*;
@@ -237,19 +239,42 @@ statement! {
     Now for Db, rows BigInt, {}, "SELECT ", [CLOCK]
 }
 
+/// A [line](crate::store::events::line) behind those that the row has, with its time; nothing, where there is none.
+pub(super) struct NewEvent(Option<String>);
+
+impl NewEvent {
+    fn of(line: Option<&str>) -> Self {
+        Self(line.map(str::to_owned))
+    }
+}
+
+impl QueryFragment<Db> for NewEvent {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        let Some(line) = &self.0 else { return Ok(()) };
+        out.push_sql(
+            ", events_written = coalesce(events_written, 0) + 1, events = RIGHT(CONCAT(coalesce(events, ''), ",
+        );
+        push_bind(&mut out, line)?;
+        out.push_sql(", ");
+        out.push_sql(NOW);
+        out.push_sql("), 4000)");
+        Ok(())
+    }
+}
+
 statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
-    TakeOver for Db, rows sql_types::Untyped,
+    TakeOver for Db as varying, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
-        free: bool, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        free: bool, event: NewEvent, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys SET lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = GREATEST(expires_at, ", [NOW], " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
-    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END, status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true))"
@@ -264,6 +289,7 @@ impl TakeOver {
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases.map(str::to_owned),
             free: claim.right == Right::Free,
+            event: NewEvent::of(claim.event),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
@@ -277,14 +303,14 @@ impl TakeOver {
 
 statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
-    Write for Db, rows sql_types::Untyped,
+    Write for Db as varying, rows sql_types::Untyped,
     {
         status: String, to: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
         due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, token: i64, from: String,
+        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE ", [NOW], " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
@@ -295,7 +321,7 @@ statement! {
      forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE LEAST(attempts, forgiven_attempts + ", forgiven, ") END, \
      attempts = attempts - ", no_attempt, ", reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
-    ", response_headers = ", response_headers, ", response_body = ", response_body,
+    ", response_headers = ", response_headers, ", response_body = ", response_body, {event},
     ", status = ", status, ", recovery_point = ", to, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
 }
@@ -318,6 +344,7 @@ impl Write {
             no_attempt: change.was_no_attempt.into(),
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
+            event: NewEvent::of(change.event),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::error::Mark;
 use super::session::{JOBS, Known, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::single_statement::JoinedWrites;
-use super::statements::{Guarded, NotLocked, WAITS};
+use super::statements::{Guarded, NewEvent, NotLocked, WAITS};
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
@@ -340,8 +340,8 @@ statement! {
     Write<'a> for Pg as varying, rows sql_types::Untyped,
     {
         next: NextState<'a>, to: &'a str, resolution: Option<&'a str>, window: bool, outcome: bool, attempts: bool,
-        forgiven: i32, no_attempt: i32, reason: Option<&'a str>, waits: bool, guarded: Guarded<'a>,
-        not_locked: NotLocked<'a>,
+        forgiven: i32, no_attempt: i32, reason: Option<&'a str>, waits: bool, event: NewEvent<'a>,
+        guarded: Guarded<'a>, not_locked: NotLocked<'a>,
     },
     {next}, ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE (SELECT clock_timestamp()) END, resolution = coalesce(", resolution,
@@ -350,7 +350,7 @@ statement! {
     " THEN attempts ELSE least(attempts, forgiven_attempts + ", forgiven,
     ") END, attempts = attempts - ", no_attempt, ", reason = coalesce(", reason,
     ", reason), waiting_since = CASE WHEN ", waits,
-    " THEN coalesce(waiting_since, (SELECT clock_timestamp())) END", {guarded}, " AND ", {not_locked}
+    " THEN coalesce(waiting_since, (SELECT clock_timestamp())) END", {event}, {guarded}, " AND ", {not_locked}
 }
 
 impl<'a> Write<'a> {
@@ -366,6 +366,7 @@ impl<'a> Write<'a> {
             no_attempt: change.was_no_attempt.into(),
             reason: change.reason,
             waits: change.waits(),
+            event: NewEvent(change.event),
             guarded: Guarded::new(guard),
             not_locked: NotLocked::new(guard.scope, guard.key),
         }

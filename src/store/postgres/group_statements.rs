@@ -38,6 +38,7 @@ pub(super) struct FreeClaim {
     status: Status,
     recovery_point: Option<String>,
     phases: Option<String>,
+    event: Option<String>,
     pub(super) hold: Hold,
 }
 
@@ -51,6 +52,7 @@ impl FreeClaim {
             status: claim.status,
             recovery_point: claim.recovery_point.map(str::to_owned),
             phases: claim.phases.map(str::to_owned),
+            event: claim.event.map(str::to_owned),
             hold,
         }
     }
@@ -66,6 +68,7 @@ impl FreeClaim {
             recovery_point: self.recovery_point.as_deref(),
             phases: self.phases.as_deref(),
             right: Right::Free,
+            event: self.event.as_deref(),
         }
     }
 }
@@ -77,16 +80,19 @@ statement! {
     {
         scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64>,
         statuses: Vec<String>, points: Vec<Option<String>>, phases: Vec<Option<String>>,
-        leases_ms: Vec<i64>, retentions_ms: Vec<i64>,
+        leases_ms: Vec<i64>, retentions_ms: Vec<i64>, events: Vec<Option<String>>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
      run_after = clock.now + given.lease_ms * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
-     attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = NULL \
+     attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = NULL, \
+     events_written = CASE WHEN given.event IS NULL THEN events_written ELSE coalesce(events_written, 0) + 1 END, \
+     events = coalesce(right(coalesce(events, '') || given.event \
+     || ceil(extract(epoch FROM clock.now) * 1000)::bigint::text, 4000), events) \
      FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens, ", ", statuses, ", ", points, ", ",
-    phases, ", ", leases_ms, ", ", retentions_ms, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
-     token, of_status, stands_at, of_phases, lease_ms, retention_ms, number), \
+    phases, ", ", leases_ms, ", ", retentions_ms, ", ", events, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
+     token, of_status, stands_at, of_phases, lease_ms, retention_ms, event, number), \
      (SELECT clock_timestamp() AS now OFFSET 0) AS clock \
      WHERE scope = given.of_scope AND idempotency_key = given.of_key AND request_id = given.of_request \
      AND lease_token = given.token AND status = given.of_status::atomic_phases_status \
@@ -108,6 +114,7 @@ impl TakeOverMany {
             phases: Vec::new(),
             leases_ms: Vec::new(),
             retentions_ms: Vec::new(),
+            events: Vec::new(),
         };
         for claim in claims {
             all.scopes.push(claim.scope.as_str().to_owned());
@@ -117,6 +124,7 @@ impl TakeOverMany {
             all.statuses.push(claim.status.as_str().to_owned());
             all.points.push(claim.recovery_point);
             all.phases.push(claim.phases);
+            all.events.push(claim.event);
             all.leases_ms.push(millis(claim.hold.lease));
             all.retentions_ms.push(millis(claim.hold.retention));
         }

@@ -24,6 +24,7 @@ use crate::store::bulk::{
     BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
     bulk_row,
 };
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
@@ -195,6 +196,16 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
         let now = row.3.0;
         Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
+        let (scope, key) = (found.scope.as_str(), found.key.as_str());
+        let request_id = found.row.request_id;
+        let rows = search!(self, "read the events of a request", |conn| {
+            ops::Events { scope, key, request_id }.load::<(Option<String>, Option<i32>)>(&mut conn)
+        })?;
+        let (text, written) = rows.into_iter().next().unwrap_or_default();
+        Ok(StoredEvents::of(text, written))
     }
 
     async fn count_waiting(

@@ -404,6 +404,14 @@ statement! {
 }
 
 statement! {
+    /// The events of a request, by the primary key.
+    Events<'a> for Pg, rows (Nullable<Text>, Nullable<Integer>),
+    { scope: &'a str, key: &'a str, request_id: Uuid },
+    "SELECT events, events_written FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id
+}
+
+statement! {
     /// As [`Allowed`]. A row without a scope is of what was not found: for those who may see all.
     AllowedAudit<'a> for Pg, rows sql_types::Untyped,
     { only: Option<Vec<String>>, prefix: &'a str },

@@ -93,6 +93,7 @@ fn to(recovery_point: &str) -> Change<'_> {
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
+        event: None,
     }
 }
 

@@ -23,7 +23,7 @@ use super::session::{JOBS, KnownSql, NUMBER, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFL
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
-use crate::store::statement::{Bind, statement};
+use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{Claim, Guard, Hold, JobAt, NewRow, Right};
 
 macro_rules! bind {
@@ -324,13 +324,31 @@ impl<'a> Free<'a> {
     }
 }
 
+/// A [line](crate::store::events::line) behind those that the row has, with its time, which is none before that of
+/// what it came after; nothing, where there is none.
+pub(super) struct NewEvent<'a>(pub(super) Option<&'a str>);
+
+impl QueryFragment<Pg> for NewEvent<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let Some(line) = &self.0 else { return Ok(()) };
+        out.push_sql(
+            ", events_written = coalesce(events_written, 0) + 1, events = right(coalesce(events, '') || CAST(",
+        );
+        push_bind(&mut out, line)?;
+        out.push_sql(
+            " AS text) || (SELECT ceil(extract(epoch FROM clock_timestamp()) * 1000)::bigint::text), 4000)",
+        );
+        Ok(())
+    }
+}
+
 statement! {
     /// Acquires the lease of a row. Where the row is our own, after a commit that got no answer, this
     /// fences that commit off if it never arrived, and returns which recovery point holds (H5).
-    TakeOver<'a> for Pg, rows RowSql,
+    TakeOver<'a> for Pg as varying, rows RowSql,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
-        is_free: bool, free: Free<'a>, not_locked: NotLocked<'a>,
+        is_free: bool, event: NewEvent<'a>, free: Free<'a>, not_locked: NotLocked<'a>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
@@ -338,7 +356,7 @@ statement! {
      expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
-    " THEN waiting_since END", {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
+    " THEN waiting_since END", {event}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
 }
 
 impl<'a> TakeOver<'a> {
@@ -350,6 +368,7 @@ impl<'a> TakeOver<'a> {
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases,
             is_free: claim.right == Right::Free,
+            event: NewEvent(claim.event),
             free: Free::new(claim),
             not_locked: NotLocked::new(claim.scope, claim.key),
         }
@@ -813,7 +832,7 @@ impl SurveyJobs {
 
 pub(super) const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, reason = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, \
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \

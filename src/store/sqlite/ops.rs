@@ -17,6 +17,7 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -139,6 +140,19 @@ impl OperatorStore for Sqlite {
         let row = sql::row(row)?;
         let now = row.3.0;
         Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+    }
+
+    async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
+        let events = ops::Events {
+            scope: found.scope.as_str().to_owned(),
+            key: found.key.as_str().to_owned(),
+            request_id: found.row.request_id.as_bytes().to_vec(),
+        };
+        let load =
+            move |conn: &mut SqliteConnection| events.load::<(Option<String>, Option<i32>)>(conn);
+        let rows = self.search("read the events of a request", load).await?;
+        let (text, written) = rows.into_iter().next().unwrap_or_default();
+        Ok(StoredEvents::of(text, written))
     }
 
     async fn count_waiting(

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use diesel::QueryResult;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
+use diesel::sql_types::{self, BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite as Db;
 use uuid::Uuid;
 
@@ -373,6 +373,14 @@ impl InsertAudit {
             after: entry.after.clone(),
         }
     }
+}
+
+statement! {
+    /// The events of a request, by the primary key.
+    Events for Db, rows (Nullable<Text>, Nullable<Integer>),
+    { scope: String, key: String, request_id: Vec<u8> },
+    "SELECT events, events_written FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id
 }
 
 statement! {

@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 use diesel::sqlite::Sqlite as Db;
 
@@ -13,7 +15,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 pub(super) use crate::store::rows_in_millis::*;
-use crate::store::statement::{Bind, statement};
+use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{
     Change, Claim, Guard, Hold, JobAt, JobRow, NewRow, Right, Seen, Status, StoreError,
     Undelivered, due,
@@ -195,19 +197,42 @@ statement! {
     Now for Db, rows BigInt, {}, "SELECT ", [NOW]
 }
 
+/// A [line](crate::store::events::line) behind those that the row has, with its time; nothing, where there is none.
+pub(super) struct NewEvent(Option<String>);
+
+impl NewEvent {
+    fn of(line: Option<&str>) -> Self {
+        Self(line.map(str::to_owned))
+    }
+}
+
+impl QueryFragment<Db> for NewEvent {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        let Some(line) = &self.0 else { return Ok(()) };
+        out.push_sql(
+            ", events_written = coalesce(events_written, 0) + 1, events = substr(coalesce(events, '') || ",
+        );
+        push_bind(&mut out, line)?;
+        out.push_sql(" || ");
+        out.push_sql(NOW);
+        out.push_sql(", -4000)");
+        Ok(())
+    }
+}
+
 statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
-    TakeOver for Db, rows RowSql,
+    TakeOver for Db as varying, rows RowSql,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
-        free: bool, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        free: bool, event: NewEvent, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = max(expires_at, ", [NOW], " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
-    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true)) RETURNING ", [COLUMNS]
@@ -222,6 +247,7 @@ impl TakeOver {
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases.map(str::to_owned),
             free: claim.right == Right::Free,
+            event: NewEvent::of(claim.event),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
@@ -235,14 +261,14 @@ impl TakeOver {
 
 statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
-    Write for Db, rows sql_types::Untyped,
+    Write for Db as varying, rows sql_types::Untyped,
     {
         status: String, to: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
         due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, token: i64, from: String,
+        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, token: i64, from: String,
     },
     "UPDATE atomic_phases_keys SET status = ", status, ", recovery_point = ", to,
     ", advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
@@ -254,7 +280,7 @@ statement! {
      forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE min(attempts, forgiven_attempts + ", forgiven, ") END, \
      attempts = attempts - ", no_attempt, ", reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", [NOW], ") END, response_status = ", response_status,
-    ", response_headers = ", response_headers, ", response_body = ", response_body,
+    ", response_headers = ", response_headers, ", response_body = ", response_body, {event},
     " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
 }
@@ -277,6 +303,7 @@ impl Write {
             no_attempt: change.was_no_attempt.into(),
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
+            event: NewEvent::of(change.event),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),
@@ -632,7 +659,7 @@ statement! {
 
 const ERASE: &str = "UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, reason = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, \
     waiting_since = NULL, params = x'', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
