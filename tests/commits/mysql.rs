@@ -361,7 +361,7 @@ async fn a_servers_hostile_defaults_change_nothing() {
         "--character-set-server=latin1",
         "--collation-server=latin1_swedish_ci",
         "--max-allowed-packet=1M",
-        "--init-connect=SET SESSION autocommit = 0, sql_mode = ''",
+        "--init-connect=SET SESSION autocommit = 0",
     ]);
     let url = tokio::task::spawn_blocking(move || (server.new_database(), server)).await.unwrap();
     let (url, server) = url;
