@@ -66,7 +66,7 @@ async fn main() {
         return;
     }
     if options.mariadb {
-        mariadb(&plan).await;
+        mariadb(&plan, options.profile.as_deref()).await;
         return;
     }
     let server = Server::start();
@@ -158,12 +158,18 @@ async fn main() {
 }
 
 #[cfg(feature = "mysql")]
-async fn mariadb(plan: &Plan) {
-    on_mariadb::write(plan).await;
+async fn mariadb(plan: &Plan, profile: Option<&str>) {
+    match profile {
+        Some(name) => {
+            let field = on_mariadb::Field::open(plan.pool).await;
+            println!("{:?}", field.run(name, plan.at_once[0], PROFILED).await);
+        }
+        None => on_mariadb::write(plan).await,
+    }
 }
 
 #[cfg(not(feature = "mysql"))]
-async fn mariadb(_: &Plan) {
+async fn mariadb(_: &Plan, _: Option<&str>) {
     panic!("built without the feature `mysql`");
 }
 

@@ -38,6 +38,22 @@ const FRESH: [&str; 3] = ["tx", "batch", "batch, new key"];
 const FRESH_BY_HAND: [&str; 4] =
     ["by hand", "by hand, as texts", "by hand, as one", "by hand, new key"];
 
+/// Requests per second beside those of a yardstick.
+const GOALS: [(&str, &str, f64); 4] = [
+    ("tx", "by hand", 0.9),
+    ("batch", "by hand", 1.2),
+    ("batch, new key", "by hand", 1.2),
+    ("replay", "replay by hand", 0.85),
+];
+
+const TITLE: &str = "# The engine on MariaDB
+
+Written by `sh benches/run --mariadb`, on a machine that has nothing else to do; `--quick` takes about two minutes. The \
+yardstick is the least SQL of a correct request by hand, on the driver that the store uses, `mysql_async`, and a pool of \
+the same size: a narrow table of keys, two commits, no line of the engine ([by_hand.rs](../../benches/on_mariadb/by_hand.rs), \
+[mariadb.sql](../../benches/sql/mariadb.sql)). What the contestants are, and what was tried, is in \
+[bench.md](../bench.md#mariadb).";
+
 type MyEngine = Engine<Mysql, App>;
 
 /// Those who are compared with each other, on one server.
@@ -203,13 +219,33 @@ pub async fn measure(plan: &Plan) -> String {
         .map(|name| ((*name).to_owned(), field.server.ask(&format!("SELECT @@{name}"))))
         .collect();
     settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
-    let title = "# The engine on MariaDB\n\nWritten by `sh benches/run --mariadb`; `../bench.md` says what it means.";
     let mut text =
-        report::machine(title, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
+        report::machine(TITLE, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
+    text += &reached(&samples, &plan.at_once);
     text += &report::section("Fresh request of three phases", &samples, &FRESH, &FRESH_BY_HAND);
     text += &report::section("Replay", &samples, &["replay"], &["replay by hand"]);
     text += &field.costs().await;
     text
+}
+
+/// What is to be reached, beside what was.
+fn reached(samples: &Samples, at_once: &[usize]) -> String {
+    let mut out = "\n## Reached\n\n| | goal |".to_owned();
+    for concurrent in at_once {
+        let _ = write!(out, " {concurrent} at once |");
+    }
+    let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(at_once.len()));
+    for (name, yardstick, goal) in GOALS {
+        let _ = write!(out, "| {name} x {yardstick} | ≥ {goal} |");
+        for &concurrent in at_once {
+            let _ = match samples.ratio(name, yardstick, concurrent, |f| f.per_second) {
+                Some(ratio) => write!(out, " {ratio} |"),
+                None => write!(out, " |"),
+            };
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// The same, into its file.

@@ -41,6 +41,9 @@ pub(crate) enum Subcommands {
         /// A revision: the tag of the deployed release, say
         #[arg(long, value_name = "REV")]
         against: String,
+        /// The revision has no lock files, and that is right: these are the first
+        #[arg(long)]
+        first: bool,
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },

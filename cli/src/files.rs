@@ -23,7 +23,7 @@ pub(crate) fn lock(arguments: &Arguments, passed: &[String]) -> Result<End, Fail
 pub(crate) fn diff(
     arguments: &Arguments,
     package: &Path,
-    against: &str,
+    (against, is_first): (&str, bool),
     format: Format,
 ) -> Result<End, Failure> {
     if arguments.folder.is_absolute() {
@@ -36,14 +36,17 @@ pub(crate) fn diff(
         .map_err(|error| format!("at {against}: {error}"))?;
     let new = Locks::read(&package.join(&arguments.folder))?;
     // Where no file is looked at, nothing is fine.
+    let folder = arguments.folder.display();
     if old.is_empty() && new.is_empty() {
-        let folder = arguments.folder.display();
         return Err(
             format!("there is no lock file in {folder}, neither at {against} nor now").into()
         );
     }
-    if old.is_empty() {
-        eprintln!("note: {against} has no lock file in {}", arguments.folder.display());
+    if old.is_empty() && !is_first {
+        return Err(format!(
+            "{against} has no lock file in {folder}: was the package or the folder elsewhere? If these are the first: --first"
+        )
+        .into());
     }
     let findings = compare(&old, &new);
     match format {

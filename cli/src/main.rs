@@ -58,7 +58,9 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
     let folder = package.join(&arguments.folder);
     match &arguments.command {
         Subcommands::Lock { arguments: passed } => files::lock(arguments, passed),
-        Subcommands::Diff { against, format } => files::diff(arguments, package, against, *format),
+        Subcommands::Diff { against, first, format } => {
+            files::diff(arguments, package, (against, *first), *format)
+        }
         Subcommands::Explain { lint } => Ok(files::explain(lint.as_deref())),
         Subcommands::Check { database, format } => rows::check(&folder, database, *format),
         Subcommands::Definitions(Definitions::Drained { name, version, database }) => {

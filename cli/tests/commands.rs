@@ -196,7 +196,9 @@ fn where_no_lock_file_is_looked_at_nothing_is_fine() {
     it.git(&["-c", "user.name=a", "-c", "user.email=a@a", "commit", "-qm", "none"]);
     it.git(&["tag", "before"]);
     let (code, told) = it.run(&["diff", "--against", "before"]);
-    assert_eq!((code, told.contains("note: before has no lock file")), (0, true), "{told}");
+    assert_eq!((code, told.contains("before has no lock file")), (1, true), "{told}");
+    let (code, told) = it.run(&["diff", "--against", "before", "--first"]);
+    assert_eq!((code, told.starts_with("note[definition_added]")), (0, true), "{told}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub fn compare_with(old: &Locks, new: &Locks, code: &dyn Code) -> Vec<Finding> {
             None => {
                 findings.push(added(after, old));
                 findings.extend(values::of_new_version(after, old, code));
+                findings.extend(jobs::of_new_lock(after, old, code));
             }
         }
     }

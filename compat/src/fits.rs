@@ -29,14 +29,19 @@ impl std::fmt::Display for Misfit {
 /// # Errors
 /// [`Misfit`]: the first place that it does not read.
 pub fn fits(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
-    let mut reader = Reader { types, path: String::new(), is_whole: false };
-    reader.reads(value, shape)
+    Reader::of(types).reads(value, shape)
+}
+
+/// The same of a value that is no one's, but made from a shape or a sample: the name of a member that is refused is
+/// told, too.
+pub(crate) fn fits_sample(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
+    Reader { tells_names: true, ..Reader::of(types) }.reads(value, shape)
 }
 
 /// Whether a type of this shape may have written `value`: each of its objects has every member of the type, and no
 /// other.
 pub(crate) fn is_whole(value: &Value, shape: &Shape, types: &Types) -> bool {
-    Reader { types, path: String::new(), is_whole: true }.reads(value, shape).is_ok()
+    Reader { is_whole: true, ..Reader::of(types) }.reads(value, shape).is_ok()
 }
 
 struct Reader<'a> {
@@ -44,9 +49,14 @@ struct Reader<'a> {
     path: String,
     /// Whether nothing may be left out or passed over.
     is_whole: bool,
+    /// Whether names that a value has may be told.
+    tells_names: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn of(types: &'a Types) -> Self {
+        Self { types, path: String::new(), is_whole: false, tells_names: false }
+    }
     fn misfit(&self, shape: &Shape, found: &'static str) -> Result<(), Misfit> {
         Err(Misfit { path: self.path.clone(), wanted: shape.to_string(), found })
     }
@@ -136,8 +146,14 @@ impl Reader<'_> {
     ) -> Result<(), Misfit> {
         for field in fields {
             let step = format!(".{}", field.name);
-            let aliases = field.aliases.iter().find_map(|alias| members.get(alias));
-            match members.get(&field.name).or(aliases) {
+            let names = field.aliases.iter().chain([&field.name]);
+            let mut values = names.filter_map(|name| members.get(name));
+            let value = values.next();
+            if values.next().is_some() {
+                self.path.push_str(&step);
+                return self.misfit(&field.shape, "there twice, under two of its names");
+            }
+            match value {
                 Some(value) => self.within(&step, value, &field.shape)?,
                 None if field.optional && !self.is_whole => {}
                 None => {
@@ -152,6 +168,9 @@ impl Reader<'_> {
         let unknown = members.keys().find(|name| !is_known(name));
         match unknown {
             Some(name) if closed || self.is_whole => {
+                if !self.tells_names {
+                    return self.misfit(shape, "an object with a member that is refused");
+                }
                 self.path.push_str(&format!(".{name}"));
                 self.misfit(shape, "a member that is refused")
             }

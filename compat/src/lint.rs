@@ -218,6 +218,11 @@ lints! {
     DefaultDropped "default_dropped" Warn
         retries "no retry and no replay is served for a request of the time before that member came"
         instead "keep the default until no row of that time is left",
+    /// A name that was read, and not written, is not read any more. The build before does not write it; what was stored
+    /// before that build came has it.
+    AliasDropped "alias_dropped" Warn
+        retries "no retry and no replay is served for a request of the time of that name"
+        instead "keep the alias until no row of that time is left",
     /// A member of the parameters that is absent is another value than before: a client that leaves it out, and sends
     /// its request again, sends another request by its fingerprint.
     DefaultChanged "default_changed" Deny
@@ -228,7 +233,7 @@ lints! {
         retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
     /// A stored number is read as another one: an integer as a float that does not have all its digits, or a float as a
-    /// narrower one. A provider that was asked once is asked again for another amount.
+    /// narrower one; or a float of the parameters as a wider one, so that the same bytes are another number. A provider that was asked once is asked again for another amount.
     NumberRounded "number_rounded" Deny
         retries "a retry is recognised, also one with another number that is rounded to the same; finished requests replay"
         instead "keep the type, or make a new version; where each number that is stored is known to be small, accept the change",

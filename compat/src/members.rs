@@ -27,12 +27,16 @@ pub(crate) enum MemberChange {
     Renamed(String, String),
     /// It could be absent, and has to be there.
     DefaultDropped(String),
+    /// A name under which it was read is not known any more.
+    AliasDropped(String, String),
     /// It is another value where it is absent.
     DefaultChanged(String),
     /// What one alternative wrote is read as another.
     ReadAsAnother(String, TakenOver),
     /// A number is read with fewer digits.
     Rounded(String),
+    /// A float is read with digits that were not kept before.
+    Widened(String),
     /// One more alternative has no value that is known.
     Hidden(String),
 }
@@ -81,6 +85,9 @@ impl<'a> Walk<'a> {
             }
             (Shape::Float(64), Shape::Float(32)) => {
                 self.found.push(MemberChange::Rounded(path.to_owned()));
+            }
+            (Shape::Float(32), Shape::Float(64)) => {
+                self.found.push(MemberChange::Widened(path.to_owned()));
             }
             (Shape::List(old), Shape::List(new)) => self.shapes(old, new, &element()),
             (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
@@ -149,6 +156,15 @@ impl<'a> Walk<'a> {
                 if before.optional && !now.optional {
                     self.found.push(MemberChange::DefaultDropped(place(now)));
                 }
+                let is_known = |name: &String| {
+                    let mut names =
+                        new.iter().flat_map(|field| field.aliases.iter().chain([&field.name]));
+                    names.any(|known| known == name)
+                };
+                let gone = before.aliases.iter().find(|alias| !is_known(alias));
+                self.found.extend(
+                    gone.map(|alias| MemberChange::AliasDropped(place(now), alias.clone())),
+                );
                 if let (Some(was), Some(is)) = (default(before), default(now))
                     && was != is
                 {
@@ -243,6 +259,11 @@ mod tests {
         assert_eq!(of("{a?: u8 = 1}", "{a?: u16 = 1}"), []);
         assert_eq!(of("{a: u8}", "{a?: u8 = 1}"), []);
         assert_eq!(of("{a?: [u8]}", "{a?: [u8] = 1}"), [], "it is not known");
+        let gone = AliasDropped(".b".into(), "a".into());
+        assert_eq!(of("{b|a: u8}", "{b: u8}"), [gone.clone()]);
+        assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), [Added(".a".into())]);
+        assert_eq!(of("{b|a|c: u8}", "{b|c: u8}"), [gone]);
+        assert_eq!(of("[f32]", "[f64]"), [Widened("[]".into())]);
         assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
         assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
         assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);
@@ -260,8 +281,7 @@ mod tests {
             let (old, new) = (format!("[{old}]"), format!("[{new}]"));
             assert_eq!(of(&old, &new), [Rounded("[]".into())], "{old} -> {new}");
         }
-        for (old, new) in [("u32", "f64"), ("u64(1..9000)", "f32"), ("f32", "f64"), ("f64", "f64")]
-        {
+        for (old, new) in [("u32", "f64"), ("u64(1..9000)", "f32"), ("f64", "f64")] {
             assert_eq!(of(old, new), [], "{old} -> {new}");
         }
     }

@@ -108,6 +108,26 @@ pub struct Variant {
     pub content: Option<Shape>,
 }
 
+impl Shape {
+    /// The types that it names.
+    pub(crate) fn names<'s>(&'s self, names: &mut Vec<&'s str>) {
+        match self {
+            Self::Named(name) => names.push(name),
+            Self::Option(inner) | Self::List(inner) => inner.names(names),
+            Self::Tuple(shapes) => shapes.iter().for_each(|shape| shape.names(names)),
+            Self::Union { written, read } => {
+                written.iter().chain(read).for_each(|shape| shape.names(names));
+            }
+            Self::Map(key, value) => [key, value].into_iter().for_each(|shape| shape.names(names)),
+            Self::Struct { fields, .. } => fields.iter().for_each(|field| field.shape.names(names)),
+            Self::Enum(variants) => {
+                variants.iter().flat_map(|v| &v.content).for_each(|shape| shape.names(names));
+            }
+            _ => {}
+        }
+    }
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

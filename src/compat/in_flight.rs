@@ -159,12 +159,15 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
         });
     };
     let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.phases;
-    // The recovery point may still have the name of the build before the last.
+    // By the list that the row was last run under; it may still have the name that the build before that one gave.
     let done = match rows.recovery_point.as_str() {
         STARTED => 0,
         point => {
-            let at = lock.phases.iter().position(|phase| phase.is_called(point));
-            at.ok_or(StrandedBecause::UnknownRecoveryPoint)? + 1
+            let known = lock.phases.iter().find(|phase| phase.is_called(point));
+            let at = written.iter().position(|phase| phase.name == point);
+            let renamed =
+                || written.iter().position(|phase| known.is_some_and(|k| k.is_called(&phase.name)));
+            at.or_else(renamed).ok_or(StrandedBecause::UnknownRecoveryPoint)? + 1
         }
     };
     let done =

@@ -95,11 +95,9 @@ impl StagedJobs {
         if known.is_empty() {
             return left(self.jobs, JobsLeftBecause::NotNamed);
         }
-        // A name has one handler, which two definitions may stage jobs for.
+        // A name has one handler, which reads what each of the definitions stages.
         let misfit = |args: &Value| {
-            let misfits = known.iter().map(|(lock, job)| fits(args, &job.args, &lock.types));
-            let misfits: Result<Vec<_>, ()> = misfits.map(|fit| fit.err().ok_or(())).collect();
-            misfits.ok().and_then(|misfits| misfits.into_iter().next())
+            known.iter().find_map(|(lock, job)| fits(args, &job.args, &lock.types).err())
         };
         let misfits: Vec<_> = self.args.iter().filter_map(misfit).collect();
         let first = misfits.first()?;

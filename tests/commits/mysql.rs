@@ -14,11 +14,11 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, open_my};
+use crate::support::db::{lock_waits, my, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::*;
 
-/// A phase that writes a step, then runs texts, whose errors it ignores.
+/// A phase that writes a step, then runs texts, and then writes another; it ignores their errors.
 #[derive(Clone, Serialize, Deserialize)]
 struct Ignores(Vec<String>);
 
@@ -30,11 +30,13 @@ impl Ignores {
         for sql in &self.0 {
             let _ = tx.batch_execute(sql).await;
         }
+        let _ = Mysql::insert_step(tx, "r", "after").await;
         Ok(Reply::new(204))
     }
 }
 
-/// Y15: what ends the transaction, or commits it, even where it fails.
+/// Y15: what ends the transaction, or commits it, even where it fails. Y16: what follows it is in another transaction,
+/// which is never committed; only a phase that turns `autocommit` on commits what it sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
     let db = Mysql::fresh().await;
@@ -74,6 +76,9 @@ async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
             "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k{at}' AND status = 'completed'"
         );
         assert_eq!(db.number(&completed).await, 0, "{sql}");
+        let after = db.number("SELECT count(*) FROM steps WHERE step = 'after'").await;
+        assert_eq!(after, i64::from(sql.starts_with("SET autocommit")), "{sql}");
+        db.sql("DELETE FROM steps WHERE step = 'after'").await;
     }
     for (at, sql) in [
         "CREATE TEMPORARY TABLE mine (n INT)",
@@ -216,10 +221,50 @@ async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_secon
     assert_eq!(db.number("SELECT n FROM pair WHERE id = 2").await, 8);
 }
 
+/// Y9: nor does a server that is full let anybody in who would end the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_dropped_future_frees_its_locks_on_a_server_that_is_full() {
+    let start = || {
+        let server = Server::start(&["--max-connections=40"]);
+        let url = server.new_database();
+        // More rights would let it into a server that is full.
+        let database = url.rsplit_once('/').unwrap().1;
+        server.ask(&format!("CREATE USER app@'%'; GRANT ALL ON {database}.* TO app@'%'"));
+        (server, url)
+    };
+    let (_server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    let db = prepare_my(&url).await;
+    db.sql(PAIR).await;
+    let app = url.replace("root@", "app@");
+    let (entered, mut in_the_phase) = mpsc::unbounded_channel();
+    let engine = atomic_phases::Engine::builder(open_my(&app, 2).await)
+        .app(Entered(entered))
+        .register::<Waits>()
+        .build()
+        .unwrap();
+    let (mut other, mut beside) = (my(&url).await, my(&url).await);
+    other.batch_execute("BEGIN; UPDATE pair SET n = 7 WHERE id = 1").await.unwrap();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).__call_in_place());
+    in_the_phase.recv().await.unwrap();
+    until(async || lock_waits(&db).await == 1).await;
+    let mut full = Vec::new();
+    while let Ok(conn) = MysqlConn::establish(&app).await {
+        full.push(conn);
+    }
+    assert!(full.len() < 40 && !full.is_empty(), "{}", full.len());
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    // The server's own bound for a lock is 50 s.
+    let free = beside.batch_execute("UPDATE pair SET n = 8 WHERE id = 2");
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("a lock stayed").unwrap();
+}
+
 /// Runs into a deadlock in a nested `transaction()`.
 #[derive(Clone, Serialize, Deserialize)]
 struct Deadlocks {
     swallows: bool,
+    /// In which the server tells of it.
+    language: String,
 }
 
 #[derive(Clone)]
@@ -232,6 +277,8 @@ struct Meeting {
 impl Deadlocks {
     #[phase]
     async fn crossed(&self, tx: &mut Tx<'_, Mysql>, app: &Meeting) -> PhaseResult<Reply> {
+        let speaks = format!("SET SESSION lc_messages = '{}'", self.language);
+        tx.batch_execute(&speaks).await?;
         sql_query("UPDATE pair SET n = n + 1 WHERE id = 1").execute(tx).await?;
         let _ = app.has_first.send(());
         app.go_on.acquire().await.expect("open").forget();
@@ -248,10 +295,10 @@ impl Deadlocks {
 }
 
 /// Y14: a deadlock has undone all of the transaction. What follows is not committed by itself, and the
-/// phase runs again, whether it heard of it in a nested transaction or swallowed it.
+/// phase runs again, whether it heard of it in a nested transaction or swallowed it. Y3: in any language.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
-    for swallows in [false, true] {
+    for (swallows, language) in [(false, "en_US"), (true, "en_US"), (false, "fr_FR")] {
         let db = Mysql::fresh().await;
         db.sql(PAIR).await;
         let (has_first, mut meets) = mpsc::unbounded_channel();
@@ -261,8 +308,8 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
             .register::<Deadlocks>()
             .build()
             .unwrap();
-        let call = engine.call(&scope(), &key("k"), Deadlocks { swallows }).into_future();
-        let call = tokio::spawn(call);
+        let deadlocks = Deadlocks { swallows, language: language.to_owned() };
+        let call = tokio::spawn(engine.call(&scope(), &key("k"), deadlocks).into_future());
         // The other transaction has changed more rows, so that it is not the one to be undone.
         let mut other = my(db.__url()).await;
         let many = "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM seq_1_to_1000; \
@@ -276,7 +323,8 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
         go_on.add_permits(1);
         other.await.unwrap();
         // The second attempt meets nobody.
-        meets.recv().await.unwrap();
+        let again = tokio::time::timeout(Duration::from_secs(30), meets.recv()).await;
+        again.expect("the phase runs again").unwrap();
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "nothing of the first");
         go_on.add_permits(1);
         assert_eq!(finished(call.await.unwrap()).reply.status(), 204);
@@ -304,7 +352,7 @@ async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_hostile_defaults_change_nothing() {
     let server = Server::start(&[
-        "--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+        "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
         "--autocommit=0",
         "--completion-type=CHAIN",
         "--transaction-isolation=SERIALIZABLE",
@@ -313,16 +361,16 @@ async fn a_servers_hostile_defaults_change_nothing() {
         "--character-set-server=latin1",
         "--collation-server=latin1_swedish_ci",
         "--max-allowed-packet=1M",
-        "--init-connect=SET SESSION autocommit = 0, sql_mode = ''",
+        "--init-connect=SET SESSION autocommit = 0",
     ]);
     let url = tokio::task::spawn_blocking(move || (server.new_database(), server)).await.unwrap();
     let (url, server) = url;
-    server.ask("CREATE USER app@'%'; GRANT ALL ON *.* TO app@'%'; COMMIT");
+    server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'; COMMIT");
     let store = open_my(&url.replace("root@", "app@"), 4).await;
     store.migrate().await.unwrap();
     let mut conn = store.connection().await.unwrap();
     let tables = "CREATE TABLE rides (id VARCHAR(255), amount BIGINT) CHARACTER SET utf8mb4; \
-        CREATE TABLE steps (request VARCHAR(255), step VARCHAR(9)) CHARACTER SET utf8mb4";
+        CREATE TABLE steps (request VARCHAR(255), step VARCHAR(30)) CHARACTER SET utf8mb4";
     conn.batch_execute(tables).await.unwrap();
     drop(conn);
     let app = App::default();
@@ -332,9 +380,14 @@ async fn a_servers_hostile_defaults_change_nothing() {
     app.forget_bodies();
     failed(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     finished(engine.call(&scope(), &key("again"), book(20)).await);
-    let long = "INSERT INTO steps VALUES ('r', 'longer than nine')".to_owned();
+    let long = "INSERT INTO steps VALUES ('r', 'longer than thirty characters are')".to_owned();
     let told = engine.call(&scope(), &key("long"), Ignores(vec![long])).await;
     assert!(matches!(failed(told), FailureCause::Misuse { .. }), "cut off in silence");
+    let batch = Form::AsOne.parcel(Trouble::None);
+    finished(engine.call(&scope(), &key("batch"), batch).await);
+    let empty = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
+    let again = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
+    assert_eq!((again.replayed, again.reply), (true, empty.reply), "an empty body is no NULL");
     // Y12: what does not fit a packet is refused before it is sent, and not retried for ever.
     let told = engine.call(&scope(), &key("huge"), troubled(Trouble::HugeOutput)).await;
     assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");

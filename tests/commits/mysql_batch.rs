@@ -1,12 +1,15 @@
 //! A `Batch` on MariaDB: one block, of which nothing is committed unless all of it is.
 
+use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
-use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, atomic_phases};
+use atomic_phases::{Batch, Engine, Mysql, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::db::{my, open_my};
 use crate::support::mysql_proxy::MysqlProxy;
@@ -203,4 +206,84 @@ async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
     }
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 12);
+}
+
+/// Where a test stops a phase, in its body.
+#[derive(Clone)]
+struct Stops {
+    entered: mpsc::UnboundedSender<()>,
+    go_on: Arc<Semaphore>,
+}
+
+impl Stops {
+    async fn here(&self) {
+        let _ = self.entered.send(());
+        self.go_on.acquire().await.expect("open").forget();
+    }
+}
+
+/// Its last phase is stopped behind its write.
+#[derive(Serialize, Deserialize)]
+struct StopsInTx;
+
+#[atomic_phases(name = "stops_in_tx", version = 1, app = Stops)]
+impl StopsInTx {
+    #[phase(commit)]
+    async fn begun(&self, _tx: &mut Tx<'_, Mysql>) -> PhaseResult<Began> {
+        Ok(Began)
+    }
+
+    #[phase]
+    async fn late(&self, tx: &mut Tx<'_, Mysql>, stops: &Stops) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "late").await?;
+        stops.here().await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same, handed over.
+#[derive(Serialize, Deserialize)]
+struct StopsInBatch;
+
+#[atomic_phases(name = "stops_in_batch", version = 1, app = Stops)]
+impl StopsInBatch {
+    #[phase(commit)]
+    async fn begun(&self, _batch: &mut Batch<'_, Mysql>) -> PhaseResult<Began> {
+        Ok(Began)
+    }
+
+    #[phase]
+    async fn late(&self, batch: &mut Batch<'_, Mysql>, stops: &Stops) -> PhaseResult<Reply> {
+        Mysql::add_step(batch, "r", "late");
+        batch.stage_job("late", &1)?;
+        stops.here().await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y20: an UPDATE that finds no row is no error. A holder that is overtaken in the middle of a phase commits nothing of
+/// it, with a `Tx` and with a `Batch`.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_phase_whose_holder_was_overtaken_commits_nothing() {
+    let db = Mysql::fresh().await;
+    let (entered, mut has_entered) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Semaphore::new(0));
+    let engine = Engine::builder(db.clone()).app(Stops { entered, go_on: go_on.clone() });
+    let engine = engine.register::<StopsInTx>().register::<StopsInBatch>().build().unwrap();
+    for batch in [false, true] {
+        let name = key(if batch { "batch" } else { "tx" });
+        let call = match batch {
+            false => engine.call(&scope(), &name, StopsInTx).into_future(),
+            true => engine.call(&scope(), &name, StopsInBatch).into_future(),
+        };
+        let call = tokio::spawn(call);
+        has_entered.recv().await.unwrap();
+        db.sql("UPDATE atomic_phases_keys SET lease_token = lease_token + 1").await;
+        go_on.add_permits(1);
+        let told = call.await.unwrap();
+        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "batch: {batch}");
+        let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+        assert_eq!(db.number(jobs).await, 0, "batch: {batch}");
+    }
 }

@@ -1,16 +1,19 @@
 //! What a session of the engine's counts, sees and locks on MariaDB, whatever the server's defaults are.
 
+use std::time::Duration;
+
 use atomic_phases::engine::FailureCause;
-use atomic_phases::worker::Reaper;
-use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::worker::{Enqueuer, Reaper};
+use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::{my, open_my};
+use crate::support::db::{my, open_my, prepare_my};
 use crate::support::mariadb::Server;
-use crate::support::work::config;
+use crate::support::work::{Inbox, config};
 use crate::support::*;
 
 /// Y7: a guarded update that finds its row as it would leave it has not lost its lease (G3).
@@ -104,4 +107,172 @@ async fn g4_an_error_in_the_middle_of_the_rows_fails_the_phase() {
     assert!(matches!(cause, FailureCause::Misuse { .. }), "{cause:?}");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(finished(engine.call(&scope(), &key("k"), ReadsOn).await).reply.bytes(), b"all");
+}
+
+/// Writes a text of so many characters, none of which is ASCII.
+#[derive(Serialize, Deserialize)]
+struct Writes(usize);
+
+diesel::table! { texts (id) { id -> BigInt, text -> Text, } }
+
+#[atomic_phases(name = "writes", version = 1)]
+impl Writes {
+    #[phase]
+    async fn wrote(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        use diesel::ExpressionMethods;
+        let row = (texts::id.eq(self.0 as i64), texts::text.eq("\u{e4}".repeat(self.0)));
+        diesel::insert_into(texts::table).values(row).execute(tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y44, Y12: a server that would read a text as another one, and one that ends the connection without a word where a
+/// command is too large: that one is not sent, and told as what it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_told_so() {
+    let start = || {
+        let server = Server::start(&["--max-allowed-packet=1M", "--init-connect=SET NAMES latin1"]);
+        server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+        let url = server.new_database().replace("root@", "app@");
+        (server, url)
+    };
+    let (_server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    // The init_connect is not for those who may do everything.
+    my(&url)
+        .await
+        .batch_execute("CREATE TABLE texts (id BIGINT, text LONGTEXT) CHARACTER SET utf8mb4")
+        .await
+        .unwrap();
+    let store = open_my(&url, 2).await;
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store.clone()).register::<Writes>().build().unwrap();
+    finished(engine.call(&scope(), &key("fits"), Writes(7)).await);
+    assert_eq!(store.number("SELECT CHAR_LENGTH(text) FROM texts").await, 7);
+    match failed(engine.call(&scope(), &key("large"), Writes(2_000_000)).await) {
+        FailureCause::Database { kind, .. } => {
+            assert_eq!(kind, "larger than the server's max_allowed_packet");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.number("SELECT count(*) FROM texts").await, 1);
+}
+
+/// Y8: a transaction that an application leaves open on a connection of the pool keeps no lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_transaction_that_was_left_open_keeps_no_lock() {
+    let db = Mysql::fresh().await;
+    finished(engine(&db, &App::default()).call(&scope(), &key("k"), book(20)).await);
+    for left in ["BEGIN", "SET autocommit = 0"] {
+        let mut conn = db.connection().await.unwrap();
+        conn.batch_execute(left).await.unwrap();
+        conn.batch_execute("UPDATE rides SET amount = 7").await.unwrap();
+        drop(conn);
+        // The server's own bound for a lock is 50 s.
+        let free = db.sql("UPDATE rides SET amount = 20");
+        tokio::time::timeout(Duration::from_secs(30), free).await.expect("a lock");
+        assert_eq!(db.number("SELECT amount FROM rides").await, 20);
+    }
+}
+
+/// Y43: what an administrator limits for careless people cuts no list of the engine's off, and refuses none of its
+/// statements: a pause that is not seen would be a call that is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_g17_a_server_that_limits_its_sessions_limits_no_worker() {
+    let start = || {
+        let limits = "--init-connect=SET SESSION sql_safe_updates = 1, sql_select_limit = 1, \
+            sql_big_selects = 0, max_join_size = 1";
+        let server = Server::start(&[limits]);
+        server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+        let url = server.new_database();
+        (server, url)
+    };
+    let (_server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    // The init_connect is not for those who may do everything.
+    let db = prepare_my(&url).await;
+    let store = open_my(&url.replace("root@", "app@"), 4).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
+        let _ = ops.pause(definition, phase, None, "the bank is closed").await.unwrap();
+    }
+    assert_eq!(store.pauses().await.unwrap().len(), 2);
+    for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
+        let _ = ops.unpause(definition, phase, "it is open").await.unwrap();
+    }
+
+    for name in ["one", "two", "three"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+    for _ in 0..4 {
+        db.let_time_pass().await;
+        enqueuer.run_once().await.unwrap();
+    }
+    assert_eq!(inbox.take().len(), 6, "two of each");
+    engine.erase(&scope(), &key("one")).await.unwrap();
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    assert_eq!(Reaper::new(&store, config()).run_once().await.unwrap(), 3);
+}
+
+/// Does this to its session, and answers without a body.
+#[derive(Clone, Serialize, Deserialize)]
+struct Strays(String);
+
+#[atomic_phases(name = "strays", version = 1)]
+impl Strays {
+    #[phase]
+    async fn strayed(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "strayed").await?;
+        tx.batch_execute(&self.0).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y17: what a phase or the application leaves in a session besides rows is of no effect on the engine's own statements,
+/// and meets nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_g10_what_is_done_to_a_session_ends_with_its_phase() {
+    let db = Mysql::fresh().await;
+    let store = open_my(db.__url(), 1).await;
+    let app = App::default();
+    let engine = engine_with(&store, &app, |b| b.register::<Strays>());
+    for (at, does) in [
+        "USE information_schema",
+        "SET SESSION timestamp = 1000000000",
+        "SET SESSION time_zone = '-11:00', sql_mode = 'EMPTY_STRING_IS_NULL'",
+        "SET SESSION sql_select_limit = 0",
+        "CREATE TEMPORARY TABLE mine (n INT)",
+        "SELECT GET_LOCK('mine', 0)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for turn in ["one", "two"] {
+            let name = key(&format!("{turn}{at}"));
+            let request = Strays(does.to_owned());
+            let done = finished(engine.call(&scope(), &name, request.clone()).await);
+            assert_eq!((done.reply.status(), done.replayed), (204, false), "{does}");
+            let again = finished(engine.call(&scope(), &name, request).await);
+            assert_eq!((again.reply, again.replayed), (done.reply, true), "{does}");
+            finished(engine.call(&scope(), &key(&format!("beside-{turn}{at}")), book(20)).await);
+        }
+        let mut conn = store.connection().await.unwrap();
+        conn.batch_execute(does).await.unwrap();
+        drop(conn);
+        finished(engine.call(&scope(), &key(&format!("behind{at}")), book(20)).await);
+        let free = "SELECT IS_FREE_LOCK('mine')";
+        until(async || db.number(free).await == 1).await;
+    }
+    let odd = "SELECT count(*) FROM atomic_phases_keys WHERE advanced_at < created_at \
+        OR created_at < (UNIX_TIMESTAMP() - 3600) * 1000 OR status <> 'completed'";
+    assert_eq!(db.number(odd).await, 0);
+
+    let locks = Strays("LOCK TABLES rides READ".to_owned());
+    let cause = failed(engine.call(&scope(), &key("locks"), locks).await);
+    assert!(matches!(cause, FailureCause::Misuse { .. }), "{cause:?}");
+    let free = db.sql("UPDATE rides SET amount = 7");
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("the table is free");
+    finished(engine.call(&scope(), &key("last"), book(20)).await);
 }

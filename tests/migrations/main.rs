@@ -48,6 +48,9 @@ trait Schema: TestDb {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
+
+    /// What a process leaves that dies in the middle of the next migration: nothing, where it is one transaction.
+    async fn left_by_a_crash(&self) {}
 }
 
 impl Schema for Postgres {
@@ -104,6 +107,45 @@ impl Schema for Mysql {
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
         self.revert_from(migrations).await
+    }
+
+    /// Of a process that is killed while it waits for its lock, nothing; of one that dies behind its change, the
+    /// change, which is not recorded.
+    async fn left_by_a_crash(&self) {
+        use std::time::Instant;
+
+        use diesel::sql_types::BigInt;
+        use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+
+        use crate::support::db::my;
+        use crate::support::until;
+
+        const BOUNDS: &str = "SET SESSION lock_wait_timeout = ";
+        let up = std::fs::read_to_string(all(Self::FOLDER).last().unwrap().join("up.sql")).unwrap();
+        let mut reader = my(self.__url()).await;
+        reader.batch_execute("BEGIN; SELECT 1 FROM atomic_phases_keys LIMIT 1").await.unwrap();
+        let mut killed = my(self.__url()).await;
+        let id = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        let id: i64 = id.get_result(&mut *killed).await.unwrap();
+        let text = format!("{BOUNDS} 3600; {up}");
+        let killed = tokio::spawn(async move { killed.batch_execute(&text).await });
+        let waits = format!(
+            "SELECT count(*) FROM information_schema.processlist WHERE id = {id} \
+             AND state = 'Waiting for table metadata lock'"
+        );
+        until(async || self.number(&waits).await == 1).await;
+        self.sql(&format!("KILL {id}")).await;
+        killed.await.unwrap().unwrap_err();
+        reader.batch_execute("COMMIT").await.unwrap();
+
+        let mut dies = my(self.__url()).await;
+        dies.batch_execute(&format!("{BOUNDS} 1")).await.unwrap();
+        let began = Instant::now();
+        while dies.batch_execute(&up).await.is_err() {
+            assert!(began.elapsed() < PATIENCE, "no lock to be had");
+            // Those that had to wait go on meanwhile.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 }
 

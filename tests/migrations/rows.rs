@@ -151,6 +151,18 @@ async fn each_migration_goes_up_down_and_up_again_with_rows_in_every_state_on_ma
     rows_in_every_state_go_on(<atomic_phases::Mysql as TestDb>::fresh().await).await;
 }
 
+/// Each migration, and each of the engine's statements, where a MariaDB has its rows in partitions by their scope
+/// (docs/stores.md).
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_in_every_state_go_on_in_partitions_by_scope_on_mariadb() {
+    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    for table in TABLES {
+        db.sql(&format!("ALTER TABLE {table} PARTITION BY KEY (scope) PARTITIONS 8")).await;
+    }
+    rows_in_every_state_go_on(db).await;
+}
+
 /// Partitioned by day before the migration came (docs/partitioning.md).
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_apply_to_a_partitioned_table() {

@@ -1,5 +1,10 @@
 //! What becomes of staged jobs, which later builds deliver.
 
+use super::of_version;
+use super::values::Code;
+use crate::folder::Locks;
+use crate::lock::Lock;
+
 use super::Pair;
 use super::values::{Stored, Written, unread};
 use crate::finding::Finding;
@@ -58,4 +63,36 @@ impl Pair<'_> {
         }
         findings
     }
+}
+
+/// The jobs of a new version or definition, beside those of the same name that others stage: a name has one handler.
+pub(super) fn of_new_lock(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for job in &lock.jobs {
+        for other in old.iter().filter(|other| other.is_live()) {
+            let Some(before) = other.jobs.iter().find(|before| before.name == job.name) else {
+                continue;
+            };
+            let new = Typed { shape: &job.args, types: &lock.types };
+            let typed = Typed { shape: &before.args, types: &other.types };
+            let stored = Stored::Job(&job.name);
+            let reads = |json: &str| code.reads(&lock.definition, lock.version, stored, json);
+            let Some(misfit) = unread(Written { typed, samples: &before.samples }, new, reads)
+            else {
+                continue;
+            };
+            let (name, version) = (&other.definition, other.version);
+            let change = format!(
+                "jobs `{}` that {name}@{version} stages do not decode as its own: {misfit}",
+                job.name
+            );
+            findings.push(Finding {
+                job: Some(job.name.clone()),
+                in_flight: "each such job that is staged is a dead letter at its delivery"
+                    .to_owned(),
+                ..of_version(lock, Lint::JobUnreadable, &change)
+            });
+        }
+    }
+    findings
 }

@@ -60,6 +60,16 @@ impl Pair<'_> {
                     format!("no value is known of an alternative of {}", of(&path)),
                     "a row whose value an earlier alternative takes now goes on with that one",
                 ),
+                MemberChange::AliasDropped(path, alias) => (
+                    Lint::AliasDropped,
+                    format!("{path} of {what} is not read under its name `{alias}` any more"),
+                    "what was stored under that name is passed over, or does not decode",
+                ),
+                MemberChange::Widened(path) => (
+                    Lint::NumberRounded,
+                    format!("{} is read with digits that were not kept before", of(&path)),
+                    "each row goes on with the number that it has stored",
+                ),
                 MemberChange::DefaultChanged(path) => (
                     Lint::DefaultChanged,
                     format!("{path} of {what} is another value where it is absent"),
@@ -79,7 +89,8 @@ impl Pair<'_> {
         };
         // What is stored has the default that it was born with. Who sends it again has not.
         let is_told = |change: &MemberChange| {
-            what == PARAMETERS || !matches!(change, MemberChange::DefaultChanged(_))
+            what == PARAMETERS
+                || !matches!(change, MemberChange::DefaultChanged(_) | MemberChange::Widened(_))
         };
         changes(old, new).into_iter().filter(is_told).map(of_change).collect()
     }

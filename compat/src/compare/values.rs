@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Pair, of_version, point, points};
 use crate::examples::{Example, examples};
 use crate::finding::Finding;
-use crate::fits::fits;
+use crate::fits::{fits, fits_sample};
 use crate::folder::Locks;
 use crate::lint::Lint;
 use crate::lock::{Lock, Output};
@@ -60,7 +60,7 @@ pub(super) fn unread(
     let misfit = |json: &str| {
         let value: Value = serde_json::from_str(json).ok()?;
         let was_of_it = fits(&value, old.typed.shape, old.typed.types).is_ok();
-        let misfit = fits(&value, new.shape, new.types).err()?;
+        let misfit = fits_sample(&value, new.shape, new.types).err()?;
         was_of_it.then(|| misfit.to_string())
     };
     let of_sample = old.samples.iter().find_map(|sample| match reads(sample) {
@@ -93,8 +93,8 @@ fn request_samples(lock: &Lock) -> Vec<String> {
 pub(super) fn of_new_version(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
     let is_before =
         |other: &&Lock| other.definition == lock.definition && other.version < lock.version;
-    let before = old.iter().filter(is_before).max_by_key(|other| other.version);
-    let unread = before.and_then(|before| {
+    // Also those whose code is gone: their answers replay as long as their keys live.
+    let unread = old.iter().filter(is_before).filter_map(|before| {
         let samples = request_samples(before);
         let written = Written { typed: parameters(before), samples: &samples };
         let reads =
@@ -107,7 +107,7 @@ pub(super) fn of_new_version(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<F
             ..of_version(lock, Lint::VersionUnreadable, &change)
         })
     });
-    unread.into_iter().chain(not_probed(None, lock)).collect()
+    unread.chain(not_probed(None, lock)).collect()
 }
 
 /// The parts of `new` that no one can compare, and that were not told before.

@@ -115,9 +115,8 @@ pub(crate) fn parse(text: &str) -> Result<Lock, LockError> {
         let shape = shape(&text)?;
         types.insert(name, shape);
     }
-    refuse_cycles(&types)?;
     let request_samples = file.request.sample.into_iter();
-    Ok(Lock {
+    let lock = Lock {
         definition: file.definition,
         version: file.version,
         state,
@@ -128,7 +127,14 @@ pub(crate) fn parse(text: &str) -> Result<Lock, LockError> {
         phases: file.phase.into_iter().map(phase).collect::<Result<_, _>>()?,
         jobs: file.job.into_iter().map(job).collect::<Result<_, _>>()?,
         types,
-    })
+    };
+    let outputs = lock.phases.iter().filter_map(|phase| match &phase.output {
+        Output::Value { shape, .. } => Some(shape),
+        Output::Reply => None,
+    });
+    let args = lock.jobs.iter().map(|job| &job.args);
+    refuse_bad_names(&lock.types, outputs.chain(args).chain([&lock.request]))?;
+    Ok(lock)
 }
 
 fn job(FileJob { name, args, samples }: FileJob) -> Result<LockedJob, LockError> {
@@ -139,25 +145,43 @@ fn shape(text: &str) -> Result<Shape, LockError> {
     text.parse().map_err(|error: crate::ShapeError| LockError(error.message))
 }
 
-/// A type that is nothing but another name for itself would be looked up for ever.
-fn refuse_cycles(types: &Types) -> Result<(), LockError> {
+/// A type that is nothing but another name for itself would be looked up for ever, and one that is not there would
+/// take anything.
+fn refuse_bad_names<'s>(
+    types: &'s Types,
+    shapes: impl Iterator<Item = &'s Shape>,
+) -> Result<(), LockError> {
+    for shape in shapes.chain(types.values()) {
+        let mut names = Vec::new();
+        shape.names(&mut names);
+        if let Some(name) = names.iter().find(|name| !types.contains_key(**name)) {
+            return Err(LockError(format!("the type {name} is not in [types]")));
+        }
+    }
     for name in types.keys() {
-        let mut at = name;
-        let mut steps = 0;
-        while let Some(shape) = types.get(at) {
-            let mut inner = shape;
-            while let Shape::Option(shape) = inner {
-                inner = shape;
-            }
-            let Shape::Named(next) = inner else { break };
-            at = next;
-            steps += 1;
-            if steps > types.len() {
+        let mut at = vec![name.as_str()];
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(here) = at.pop() {
+            let first_names = types.get(here).map(first_names).unwrap_or_default();
+            if first_names.contains(&name.as_str()) {
                 return Err(LockError(format!("the type {name} is defined by itself")));
             }
+            at.extend(first_names.into_iter().filter(|name| seen.insert(*name)));
         }
     }
     Ok(())
+}
+
+/// The types that a value is asked of before anything of it is looked at.
+fn first_names(shape: &Shape) -> Vec<&str> {
+    match shape {
+        Shape::Named(name) => vec![name],
+        Shape::Option(inner) => first_names(inner),
+        Shape::Union { written, read } => {
+            written.iter().chain(read).flat_map(first_names).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn phase(file: FilePhase) -> Result<Locked, LockError> {

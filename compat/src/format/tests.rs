@@ -86,6 +86,9 @@ fn what_is_no_lock_file_is_refused_with_the_reason() {
         ("provider_key = \"charge_created\"", "provider_key = \"charged\"", "provider_key"),
         ("lon: f64}\"", "lon f64}\"", "a shape has"),
         ("Point = \"{lat: f64, lon: f64}\"", "Point = \"Point?\"", "defined by itself"),
+        ("Point = \"{lat: f64, lon: f64}\"", "Point = \"union {u8, Point}\"", "defined by itself"),
+        ("Point = \"{lat: f64, lon: f64}\"", "", "Point is not in [types]"),
+        ("args = \"{ride: str}\"", "args = \"{ride: i46}\"", "i46 is not in [types]"),
         ("derived", "derivd", "derivd"),
     ] {
         let text = FILE.replacen(from, to, 1);

@@ -98,7 +98,11 @@ impl Integer {
         let is_whole = |number: f64| number.fract() == 0.0 && number.abs() >= 1e18;
         let is_wide = self.bits == 128 && text.parse::<f64>().is_ok_and(is_whole);
         let is_signed = text.starts_with('-');
+        // A half of those without a sign is too great for those with one.
+        let is_in_sign =
+            !self.signed || text.parse::<f64>().is_ok_and(|number| number.abs() < 1.75e38);
         is_wide
+            && is_in_sign
             && (self.signed || !is_signed)
             && match is_signed {
                 true => self.least.is_none(),

@@ -15,7 +15,7 @@ use super::block::{Block, Place, Trouble};
 use super::connection::Answers;
 use super::error::Failure;
 use super::literal::Bound;
-use super::session::Session;
+use super::session::{LockWait, Session};
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
 use super::watch::only_touches_rows;
@@ -41,6 +41,11 @@ impl Statement {
 
     pub(super) fn size(&self) -> usize {
         self.bound.as_ref().map_or(0, Bound::size)
+    }
+
+    /// How many values are bound in it.
+    pub(super) fn values(&self) -> usize {
+        self.bound.as_ref().map_or(0, |bound| bound.values.len())
     }
 
     pub(super) fn bound(&self) -> QueryResult<Bound> {
@@ -226,7 +231,9 @@ impl Mysql {
         insert: QueryResult<Bound>,
     ) -> Result<Result<Created, StoreError>, Failure> {
         let (mut tx, mut script) =
-            match MysqlTransaction::begin(&self.pool, Isolation::ReadCommitted).await {
+            match MysqlTransaction::begin(&self.pool, Isolation::ReadCommitted, LockWait::Engine)
+                .await
+            {
                 Ok(begun) => begun,
                 Err(error) => return Ok(Err(error)),
             };

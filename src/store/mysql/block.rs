@@ -49,6 +49,9 @@ pub(super) struct Trouble {
     pub(super) failure: Failure,
 }
 
+/// A prepared statement has 65,535 at most, of which some are the engine's.
+const MOST_VALUES: usize = 60_000;
+
 const BEGIN: &str = "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN \
     ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END; \
     ROLLBACK AND NO CHAIN NO RELEASE; START TRANSACTION";
@@ -87,6 +90,8 @@ impl Block {
         let of_statements: usize = statements.iter().map(Statement::size).sum();
         session.is_mariadb
             && of_jobs + of_statements <= session.max_packet / 2
+            && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
+                <= MOST_VALUES
             && statements.iter().all(|statement| statement.sql().is_some_and(is_one_statement))
     }
 
@@ -106,6 +111,12 @@ impl Block {
 
     fn come_to(&mut self, place: Place) {
         self.push(&format!("SET @atomic_phases = {}", place.number()));
+    }
+
+    /// And with the same statement to what a `SET` of the session's says: it cannot fail there.
+    fn come_to_with(&mut self, place: Place, set: &str) {
+        let settings = set.strip_prefix("SET ").unwrap_or(set);
+        self.push(&format!("SET @atomic_phases = {}, {settings}", place.number()));
     }
 
     /// Creates the row as its first phase leaves it, with what the phase writes. Its times are the first rows.
@@ -139,8 +150,7 @@ impl Block {
     }
 
     fn phase(&mut self, session: &Session, statements: &[Statement]) -> QueryResult<()> {
-        self.come_to(Place::Phase);
-        self.push(&session.lent());
+        self.come_to_with(Place::Phase, &session.lent());
         for statement in statements {
             self.push_bound(statement.bound()?);
         }
@@ -162,10 +172,8 @@ impl Block {
         if let Some(write) = write {
             self.push_bound(Bound::of(write)?);
             self.push(UNLESS_ONE);
-            self.come_to(Place::Engine);
         }
-        self.push(session.at_rest());
-        self.come_to(Place::Commit);
+        self.come_to_with(Place::Commit, session.at_rest());
         self.push(COMMIT);
         self.bound.sql.push_str("; END");
         Ok(self)

@@ -27,14 +27,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Iter};
 use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, Params, Row};
+use mysql_async::{Conn, Params, Row};
 use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
+use super::killer::Killer;
 use super::literal::Bound;
 use super::session::{self, Session};
-use super::watch::{Admission, Watch};
+use super::watch::{Admission, Watch, leaves_its_session_alone};
 use crate::error::TOO_LARGE;
 
 /// diesel-async's form of a row.
@@ -42,9 +43,6 @@ pub(super) type DieselRow = <AsyncMysqlConnection as AsyncConnectionCore>::Row<'
 
 /// A phase's own statement takes as long as it takes: the phase has a time limit.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// How long the server is given to kill a session.
-const KILL_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection to MySQL or MariaDB, on which a phase's diesel statements run.
 ///
@@ -55,12 +53,14 @@ const KILL_WITHIN: Duration = Duration::from_secs(1);
 pub struct MysqlConn {
     conn: Option<Conn>,
     session: Session,
-    opts: Opts,
+    killer: Killer,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
     /// The application had it, and may have changed its settings.
     was_lent: bool,
+    /// A statement was sent that may have changed its session: it is used no more, behind the commit.
+    has_strayed: bool,
     transactions: AnsiTransactionManager,
     instrumentation: DynInstrumentation,
 }
@@ -73,16 +73,18 @@ pub(super) struct Answers {
 }
 
 impl MysqlConn {
-    pub(super) async fn open(opts: Opts) -> Result<Self, Failure> {
-        let mut conn = Conn::new(opts.clone()).await.map_err(Failure::of)?;
+    /// One whose session `killer` ends, if need be.
+    pub(super) async fn open(killer: &Killer) -> Result<Self, Failure> {
+        let mut conn = Conn::new(killer.opts()).await.map_err(Failure::of)?;
         let session = session::set_up(&mut conn).await?;
         Ok(Self {
             conn: Some(conn),
             session,
-            opts,
+            killer: killer.clone(),
             in_flight: false,
             watch: Watch::Off,
             was_lent: false,
+            has_strayed: false,
             transactions: AnsiTransactionManager::default(),
             instrumentation: DynInstrumentation::none(),
         })
@@ -127,6 +129,10 @@ impl MysqlConn {
         self.was_lent = true;
         let settings = self.session.lent();
         self.texts(&settings).await.failure.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn has_strayed(&self) -> bool {
+        self.has_strayed
     }
 
     pub(super) fn was_lent(&self) -> bool {
@@ -226,6 +232,7 @@ impl MysqlConn {
             return Ok((Vec::new(), 0));
         }
         let sql = bound.sql.clone();
+        self.has_strayed |= !leaves_its_session_alone(&sql);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&sql)));
         let done = self.run(bound).await;
         self.watch.note(&sql, &done);
@@ -275,22 +282,10 @@ impl Drop for MysqlConn {
         let Some(conn) = self.conn.take() else { return };
         let id = conn.id();
         drop(conn);
-        if !self.in_flight {
-            return;
-        }
         // One that executes does not look at its client: it would keep its locks until it is done.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let opts = self.opts.clone();
-            runtime.spawn(timeout(KILL_WITHIN, kill(opts, id)));
+        if self.in_flight {
+            self.killer.end_soon(id);
         }
-    }
-}
-
-/// Ends a session of this user's. An id is given to another session only after a restart of the server.
-async fn kill(opts: Opts, id: u32) {
-    if let Ok(mut conn) = Conn::new(opts).await {
-        let _ = conn.query_drop(format!("KILL {id}")).await;
-        let _ = conn.disconnect().await;
     }
 }
 
@@ -299,6 +294,7 @@ impl SimpleAsyncConnection for MysqlConn {
         if self.watch.admit(query)? == Admission::Pretend {
             return Ok(());
         }
+        self.has_strayed |= query.contains(';') || !leaves_its_session_alone(query);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(query)));
         let done = self.texts_within(FOR_EVER, query).await.failure.map_or(Ok(()), Err);
         self.watch.note(query, &done);
@@ -353,7 +349,7 @@ impl AsyncConnection for MysqlConn {
             .map_err(|error| ConnectionError::InvalidConnectionUrl(error.to_string()))?;
         let refused =
             |failure: Failure| ConnectionError::BadConnection(Error::from(failure).to_string());
-        let mut conn = Self::open(opts).await.map_err(refused)?;
+        let mut conn = Self::open(&Killer::new(opts)).await.map_err(refused)?;
         conn.lend().await.map_err(refused)?;
         Ok(conn)
     }

@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `connection`, `watch`, `session`, `pool` | one session: what is under way on it, what failed on it, its settings, when it goes back |
+//! | `connection`, `watch`, `session`, `pool`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, how it is ended |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL, and what it returns |
@@ -14,6 +14,7 @@ mod connection;
 mod erasure;
 mod error;
 mod job_statements;
+mod killer;
 mod literal;
 mod ops;
 mod ops_bulk;
@@ -38,6 +39,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use self::batch::Statement;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
+use self::killer::Killer;
 pub use self::pool::MysqlHandle;
 use self::pool::{Lent, MysqlPool};
 use self::session::Session;
@@ -121,11 +123,14 @@ impl Mysql {
         let opts = session::options(url)
             .map_err(|error| StoreError::Configuration(format!("the database's URL: {error}")))?;
         let of_operators = PoolSettings { max_size: OPERATORS_CONNECTIONS, ..settings };
-        let operators = pool::open(opts.clone(), of_operators)?;
-        let pool = pool::open(opts, settings)?;
+        let killer = Killer::new(opts);
+        let operators = pool::open(killer.clone(), of_operators)?;
+        let pool = pool::open(killer.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
         let session = Arc::new(Lent::of(&pool).await?.session().clone());
+        let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
+        killer.prepare().await.map_err(refused)?;
         Ok(Self { pool, operators, keys, shares, session, url: url.into() })
     }
 
@@ -192,7 +197,7 @@ impl Mysql {
         let failed = |failure: Failure| {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
-        let mut conn = MysqlConn::open(opts).await.map_err(failed)?;
+        let mut conn = MysqlConn::open(&Killer::new(opts)).await.map_err(failed)?;
         if let Some(failure) = conn.texts(ONE_AT_A_TIME).await.failure {
             return Err(failed(failure));
         }

@@ -3,10 +3,10 @@
 use std::ops::{Deref, DerefMut};
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult, Timeouts};
-use mysql_async::Opts;
 
 use super::connection::MysqlConn;
 use super::error::Failure;
+use super::killer::Killer;
 use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
 
@@ -15,7 +15,7 @@ pub(super) type MysqlPool = managed::Pool<Manager>;
 /// Opens connections.
 #[derive(Debug)]
 pub(super) struct Manager {
-    opts: Opts,
+    killer: Killer,
 }
 
 impl managed::Manager for Manager {
@@ -23,7 +23,7 @@ impl managed::Manager for Manager {
     type Error = String;
 
     async fn create(&self) -> Result<MysqlConn, String> {
-        MysqlConn::open(self.opts.clone()).await.map_err(|failure| match failure {
+        MysqlConn::open(&self.killer).await.map_err(|failure| match failure {
             Failure::Server { code, message } => format!("{code}: {message}"),
             Failure::Lost(message) | Failure::Client(message) => message,
             Failure::Unanswered => "no answer in time".to_owned(),
@@ -39,10 +39,10 @@ impl managed::Manager for Manager {
     }
 }
 
-pub(super) fn open(opts: Opts, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
+pub(super) fn open(killer: Killer, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
     number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
     duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
-    managed::Pool::builder(Manager { opts })
+    managed::Pool::builder(Manager { killer })
         .max_size(settings.max_size)
         .timeouts(Timeouts {
             wait: Some(settings.wait),
@@ -110,8 +110,9 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
-        let is_free =
-            object.is_at_rest() && (!object.was_lent() || object.is_outside_of_transactions());
+        let is_free = object.is_at_rest()
+            && !object.has_strayed()
+            && (!object.was_lent() || object.is_outside_of_transactions());
         if !is_free {
             drop(Object::take(object));
         }

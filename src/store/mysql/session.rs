@@ -6,6 +6,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, SslOpts, UrlError};
 
 use super::error::Failure;
+use crate::definition::Isolation;
 
 /// How many statements a connection keeps prepared. The server's own bound is for all connections together
 /// (`max_prepared_stmt_count`, 16,382).
@@ -24,6 +25,15 @@ const fn own_lock_wait(is_mariadb: bool) -> u32 {
 /// MySQL has no such setting.
 const IDLE_WITHIN: u32 = 60;
 
+/// Whose statements come next in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockWait {
+    /// The engine's: what is locked is waited for in memory.
+    Engine,
+    /// The phase's: they wait as long as the server says.
+    Phase,
+}
+
 /// What a session was found to have, and is given back at the end of each transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
@@ -34,6 +44,10 @@ pub(super) struct Session {
     lock_wait: u32,
     /// The settings of a session at rest.
     at_rest: String,
+    /// The same without `autocommit`, which commits what is open.
+    settings: String,
+    /// Where the engine's tables are.
+    home: Option<String>,
 }
 
 /// The path of a certificate authority, which the driver's URL has no place for.
@@ -76,48 +90,58 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
     Ok(builder.into())
 }
 
-/// Settings that do not depend on the server's. The rest of the engine's SQL is written so that no
-/// `sql_mode` changes its meaning; a strict one keeps a value that does not fit from being cut off (G8).
+/// Part of one statement, because each costs the server its own answer. Settings that do not depend on the server's. The rest of the engine's SQL is written so that no
+/// `sql_mode` changes its meaning; a strict one keeps a value that does not fit from being cut off (G8). And what an
+/// administrator limits for careless people is no limit here: a list that is cut off lacks a pause.
 fn settings(is_mariadb: bool, sql_mode: &str) -> String {
-    let idle = if is_mariadb {
-        format!(", idle_transaction_timeout = {IDLE_WITHIN}")
+    let of_the_server = if is_mariadb {
+        format!(
+            "SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
+             SESSION idle_transaction_timeout = {IDLE_WITHIN}, SESSION max_statement_time = 0"
+        )
     } else {
-        String::new()
+        "SESSION transaction_isolation = 'READ-COMMITTED', SESSION transaction_read_only = 0, \
+         SESSION max_execution_time = 0"
+            .to_owned()
     };
     format!(
-        "SET SESSION autocommit = 1, completion_type = 0, time_zone = '+00:00', lc_messages = 'en_US', \
-         sql_mode = {sql_mode}, innodb_lock_wait_timeout = {}{idle}; \
-         SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+        "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
+         SESSION lc_messages = 'en_US', SESSION sql_mode = '{sql_mode}', SESSION sql_safe_updates = 0, \
+         SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
+         SESSION innodb_lock_wait_timeout = {}, {of_the_server}, NAMES utf8mb4",
         own_lock_wait(is_mariadb)
     )
 }
 
+/// The server's modes, of which only those may stay under which the engine's SQL means what it says; and a strict one.
+fn modes(of_the_server: &str) -> String {
+    // The empty string is no NULL; and under ORACLE a block has another grammar.
+    let stays =
+        |mode: &&str| !mode.is_empty() && !["EMPTY_STRING_IS_NULL", "ORACLE"].contains(mode);
+    let mut modes: Vec<&str> = of_the_server.split(',').filter(stays).collect();
+    modes.push("STRICT_TRANS_TABLES");
+    modes.join(",")
+}
+
 pub(super) async fn set_up(conn: &mut Conn) -> Result<Session, Failure> {
-    let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout";
-    let told: Option<(String, usize, u32)> = conn.query_first(told).await.map_err(Failure::of)?;
-    let (version, max_packet, lock_wait) = told.unwrap_or_default();
+    let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, @@SESSION.sql_mode, DATABASE()";
+    let told: Option<(String, usize, u32, String, Option<String>)> =
+        conn.query_first(told).await.map_err(Failure::of)?;
+    let (version, max_packet, lock_wait, sql_mode, database) = told.unwrap_or_default();
     let is_mariadb = version.contains("MariaDB");
     if !is_supported(&version, is_mariadb) {
         return Err(Failure::Lost(format!(
             "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
         )));
     }
-    let strict = "CONCAT(@@SESSION.sql_mode, ',STRICT_TRANS_TABLES')";
-    let first = format!("{}; SELECT @@SESSION.sql_mode", settings(is_mariadb, strict));
-    let mut result = conn.query_iter(first).await.map_err(Failure::of)?;
-    let mut sql_mode = None;
-    loop {
-        sql_mode = result.collect::<String>().await.map_err(Failure::of)?.pop().or(sql_mode);
-        if result.is_empty() {
-            result.drop_result().await.map_err(Failure::of)?;
-            break;
-        }
-    }
-    // Names of modes: letters, commas and underscores.
-    let at_rest = settings(is_mariadb, &format!("'{}'", sql_mode.unwrap_or_default()));
+    let settings = settings(is_mariadb, &modes(&sql_mode));
+    let at_rest = format!("SET SESSION autocommit = 1, {settings}");
+    conn.query_drop(at_rest.as_str()).await.map_err(Failure::of)?;
+    let settings = format!("SET {settings}");
+    let home = database.map(|name| format!("USE `{}`", name.replace('`', "``")));
     // The header of the packet, and what a bind takes besides its value.
     let max_packet = max_packet.saturating_sub(1024);
-    Ok(Session { max_packet, is_mariadb, lock_wait, at_rest })
+    Ok(Session { max_packet, is_mariadb, lock_wait, at_rest, settings, home })
 }
 
 fn is_supported(version: &str, is_mariadb: bool) -> bool {
@@ -128,19 +152,38 @@ fn is_supported(version: &str, is_mariadb: bool) -> bool {
 }
 
 impl Session {
-    /// Begins a transaction that still waits for locks as the engine's own statements do. Each step is its own statement, and the mark is the last: what
-    /// ends the transaction ends it too (G4). Without `autocommit`, what follows a deadlock or a raw
-    /// `COMMIT` is a transaction of its own that is never committed, and not committed by itself.
-    pub(super) fn begin(isolation: &str) -> String {
+    /// Begins a transaction. The mark is the last step: what ends the transaction ends it too (G4). Without
+    /// `autocommit`, what follows a deadlock or a raw `COMMIT` is a transaction of its own that is never committed, and
+    /// not committed by itself.
+    pub(super) fn begin(&self, isolation: Isolation, waits: LockWait) -> String {
+        // At rest the session has this level.
+        let level = match isolation {
+            Isolation::ReadCommitted => "",
+            Isolation::RepeatableRead => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; ",
+            Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; ",
+        };
+        let wait = match waits {
+            LockWait::Engine => own_lock_wait(self.is_mariadb),
+            LockWait::Phase => self.lock_wait,
+        };
         format!(
-            "ROLLBACK AND NO CHAIN NO RELEASE; SET SESSION autocommit = 0; \
-             SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION; SAVEPOINT atomic_phases"
+            "ROLLBACK AND NO CHAIN NO RELEASE; \
+             SET SESSION autocommit = 0, SESSION innodb_lock_wait_timeout = {wait}; \
+             {level}START TRANSACTION; SAVEPOINT atomic_phases"
         )
     }
 
     /// Behind the end of a transaction: whatever the phase has set is as it was.
     pub(super) fn at_rest(&self) -> &str {
         &self.at_rest
+    }
+
+    /// In a transaction whose phase may have changed the session, in front of what the engine writes.
+    pub(super) fn homecoming(&self) -> String {
+        match &self.home {
+            Some(home) => format!("{}; {home}", self.settings),
+            None => self.settings.clone(),
+        }
     }
 
     /// Ends a transaction without a trace.

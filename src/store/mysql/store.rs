@@ -19,6 +19,7 @@ use super::error::failure_of;
 use super::literal::Bound;
 use super::ops_statements::{self, InsertAudit};
 use super::pool::Lent;
+use super::session::LockWait;
 use super::statements as sql;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
@@ -123,12 +124,13 @@ impl Mysql {
     ) -> Result<Option<MysqlTransaction>, StoreError> {
         const DOING: &str = "begin a transaction";
         let place = self.shares.for_a_phase(guard.scope).await?;
-        let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation).await?;
         let pins = isolation != Isolation::ReadCommitted;
+        let waits = if pins { LockWait::Engine } else { LockWait::Phase };
+        let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation, waits).await?;
         if pins {
             script.push_bound(bound(DOING, &sql::Pin::new(guard))?);
+            script.push(&tx.lent.session().lent());
         }
-        script.push(&tx.lent.session().lent());
         let answers = script.send(&mut tx.lent).await;
         if let Some(failure) = answers.failure {
             tx.undo().await;

@@ -11,7 +11,7 @@ use super::connection::{Answers, MysqlConn};
 use super::error::{Failure, NO_SAVEPOINT, RAISED};
 use super::literal::Bound;
 use super::pool::{Lent, MysqlPool};
-use super::session::Session;
+use super::session::LockWait;
 use super::statements as sql;
 use super::watch::{Watch, gone};
 use super::{KeyTurn, Mysql};
@@ -64,23 +64,17 @@ impl Script {
     }
 }
 
-pub(super) fn level(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::ReadCommitted => "READ COMMITTED",
-        Isolation::RepeatableRead => "REPEATABLE READ",
-        Isolation::Serializable => "SERIALIZABLE",
-    }
-}
-
 impl MysqlTransaction {
     /// One that begins when the script is sent.
     pub(super) async fn begin(
         pool: &MysqlPool,
         isolation: Isolation,
+        waits: LockWait,
     ) -> Result<(Self, Script), StoreError> {
+        let tx = Self::on(pool).await?;
         let mut script = Script::default();
-        script.push(&Session::begin(level(isolation)));
-        Ok((Self::on(pool).await?, script))
+        script.push(&tx.lent.session().begin(isolation, waits));
+        Ok((tx, script))
     }
 
     /// One that is about to begin. From here on the connection goes back to the pool only by way of an end.
@@ -135,7 +129,8 @@ impl MysqlTransaction {
             return broken;
         }
         let mut script = Script::default();
-        match concluding(&mut script, guard, jobs, write) {
+        let homecoming = self.lent.has_strayed().then(|| self.lent.session().homecoming());
+        match concluding(&mut script, homecoming.as_deref(), guard, jobs, write) {
             Ok(ends) => self.finish(script, ends).await,
             Err(error) => {
                 self.undo().await;
@@ -176,15 +171,21 @@ pub(super) struct Ends {
 /// The last text of a phase's transaction.
 fn concluding(
     script: &mut Script,
+    homecoming: Option<&str>,
     guard: &Guard<'_>,
     jobs: &[StagedJob],
     write: Option<&sql::Write>,
 ) -> diesel::QueryResult<Ends> {
     let mark = script.push("RELEASE SAVEPOINT atomic_phases");
+    let mut last = mark;
+    if let Some(homecoming) = homecoming {
+        last += homecoming.split("; ").count();
+        script.push(homecoming);
+    }
     for job in jobs {
         script.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
     }
-    let jobs = mark + jobs.len();
+    let jobs = last + jobs.len();
     if let Some(write) = write {
         script.push_bound(Bound::of(write)?);
         script.push(RAISE_UNLESS_ONE);
@@ -201,10 +202,11 @@ const RAISE_UNLESS_ONE: &str =
 
 /// A transaction of the engine's alone, in one round trip: a guarded statement, and what follows from it.
 pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>) -> Commit {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, Isolation::ReadCommitted).await {
-        Ok(begun) => begun,
-        Err(error) => return Commit::Failed(error),
-    };
+    let (tx, mut script) =
+        match MysqlTransaction::begin(pool, Isolation::ReadCommitted, LockWait::Engine).await {
+            Ok(begun) => begun,
+            Err(error) => return Commit::Failed(error),
+        };
     script.push_bound(guarded);
     let raise = script.push(RAISE_UNLESS_ONE);
     for bound in then {
@@ -221,10 +223,11 @@ pub(super) async fn each_in_one_go(
     pool: &MysqlPool,
     each: Vec<EachTold>,
 ) -> (Commit, Vec<Vec<Row>>) {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, Isolation::ReadCommitted).await {
-        Ok(begun) => begun,
-        Err(error) => return (Commit::Failed(error), Vec::new()),
-    };
+    let (tx, mut script) =
+        match MysqlTransaction::begin(pool, Isolation::ReadCommitted, LockWait::Engine).await {
+            Ok(begun) => begun,
+            Err(error) => return (Commit::Failed(error), Vec::new()),
+        };
     // Of many rows one may be locked for a moment: that ends it for none of the others.
     script.push("SET SESSION innodb_lock_wait_timeout = 1");
     let mut told = Vec::with_capacity(each.len());

@@ -97,6 +97,20 @@ pub(super) fn only_touches_rows(sql: &str) -> bool {
     first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
+/// Whether a statement of a phase's, or of the application's, leaves nothing to its session but rows and savepoints. Any
+/// other may set a variable, choose another database, lock a table, or make a temporary one.
+pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
+    const KNOWN: [&str; 3] = ["SAVEPOINT", "RELEASE", "ROLLBACK"];
+    let is_of_a_savepoint = || {
+        let first = Words(sql).next();
+        first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
+    };
+    let is_get_lock =
+        |word: &[u8]| word[0] | 0x20 == b'g' && word.eq_ignore_ascii_case(b"get_lock");
+    let locks_a_name = || sql.as_bytes().windows(8).any(is_get_lock);
+    (only_touches_rows(sql) && !locks_a_name()) || is_of_a_savepoint()
+}
+
 /// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
 /// for one that the server executes (`/*! .. */`).
 struct Words<'s>(&'s str);
@@ -176,6 +190,25 @@ mod tests {
             "/* a",
         ] {
             assert!(!only_touches_rows(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_may_change_a_session_is_known_by_its_first_word() {
+        for sql in
+            ["INSERT INTO t VALUES (1)", "SAVEPOINT `s`", "release savepoint s", "ROLLBACK TO s"]
+        {
+            assert!(leaves_its_session_alone(sql), "{sql}");
+        }
+        for sql in [
+            "USE other",
+            "SET timestamp = 1",
+            "LOCK TABLES t READ",
+            "CALL p()",
+            "SELECT get_lock('a', 0)",
+            "",
+        ] {
+            assert!(!leaves_its_session_alone(sql), "{sql}");
         }
     }
 

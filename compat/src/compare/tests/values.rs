@@ -206,3 +206,35 @@ fn a_staged_job_is_read_by_the_handler_of_today() {
     assert_eq!(lints(&none, &mail), [Lint::JobAdded]);
     assert_eq!(Lint::JobRemoved.level(), Level::Deny);
 }
+
+#[test]
+fn a_job_of_a_new_version_is_read_as_those_of_the_others_are() {
+    let mail = |version, args: &str| Lock { version, ..staging(&[("mail", args, "1")]) };
+    let lints = |new: &str| -> Vec<Lint> {
+        let (old, new) = (mail(1, "{to: str}"), mail(2, new));
+        let findings = compare(&locks([old.clone()]), &locks([old, new]));
+        findings.iter().map(|finding| finding.lint).collect()
+    };
+    assert_eq!(lints("{to: str, cc?: str?}"), [Lint::VersionAdded]);
+    assert_eq!(lints("{to: str, cc: str}"), [Lint::VersionAdded, Lint::JobUnreadable]);
+}
+
+#[test]
+fn a_new_version_has_to_read_the_parameters_of_each_one_before() {
+    let version = |version, shape: &str| {
+        let request = shape.parse().unwrap();
+        Lock { version, request, ..lock(ride()) }
+    };
+    let (one, two) = (version(1, "{a: u8}"), version(2, "{b|a: u8}"));
+    let retired = one.clone().in_state(State::Retired("2026-11-20".into()));
+    for one in [one, retired] {
+        let of = |three: &str| -> Vec<Lint> {
+            let old = locks([one.clone(), two.clone()]);
+            let new = locks([one.clone(), two.clone(), version(3, three)]);
+            let lints = compare(&old, &new).into_iter().map(|finding| finding.lint);
+            lints.filter(|lint| *lint != Lint::NotProbed).collect()
+        };
+        assert_eq!(of("{b|a: u8}"), [Lint::VersionAdded]);
+        assert_eq!(of("{b: u8}"), [Lint::VersionAdded, Lint::VersionUnreadable]);
+    }
+}
