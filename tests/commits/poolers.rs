@@ -54,9 +54,10 @@ async fn say_to_the_role(db: &Postgres) {
 async fn g13_a_store_warns_where_a_pooler_keeps_a_bound_from_its_sessions() {
     let db = Postgres::fresh().await;
     let url = url_of(&db);
-    let behind = |mode, options| Bouncer::start_with(&url, mode, options);
+    // One session for all clients, so that it is met again.
+    let behind = |mode, options| Bouncer::start_with(&url, mode, &format!("{options} pool_size=1"));
     assert!(!warns(&url).await, "without a pooler");
-    let bouncer = behind("session", "");
+    let bouncer = Bouncer::start(&url, "session");
     for _ in 0..2 {
         assert!(!warns(&bouncer.url(&url)).await, "a session is of one client");
     }

@@ -46,6 +46,7 @@ impl Bouncer {
         let settings = format!(
             "[databases]\n{name} = host=127.0.0.1 port={server_port} user=postgres {options}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
+             admin_users = postgres\n\
              unix_socket_dir =\npool_mode = {mode}\ndefault_pool_size = 20\n\
              ignore_startup_parameters = extra_float_digits\n{statements}"
         );
