@@ -118,7 +118,8 @@ async fn h13_a_shorter_bound_of_the_sessions_own_stays() {
 }
 
 /// What it reads.
-pub const PILOTS: &str = "CREATE TABLE pilots (name varchar(10)); INSERT INTO pilots VALUES ('ada')";
+pub const PILOTS: &str =
+    "CREATE TABLE pilots (name varchar(10)); INSERT INTO pilots VALUES ('ada')";
 
 diesel::table! { pilots (name) { name -> Text, } }
 
