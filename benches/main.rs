@@ -25,6 +25,7 @@ mod report;
 mod requests;
 mod samples;
 mod server;
+mod several;
 mod tending;
 mod yardstick;
 
@@ -51,7 +52,10 @@ async fn main() {
     let options = Options::parse();
     let plan = Plan::of(&options);
     if let (Some(case), Some(port)) = (&options.alone, options.port) {
-        beside::alone(case, port, &plan).await;
+        match case.as_str() {
+            "hot" | "cold" => several::alone(case == "hot", port, &plan).await,
+            case => beside::alone(case, port, &plan).await,
+        }
         return;
     }
     let mut samples = Samples::default();
@@ -117,6 +121,13 @@ async fn main() {
         let text = cached::measure(&server, &plan).await;
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
         std::fs::write(folder.join("replay-cache.md"), &text).unwrap();
+        println!("{text}");
+        return;
+    }
+    if options.several {
+        let text = several::measure(&server, &plan).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("several.md"), &text).unwrap();
         println!("{text}");
         return;
     }

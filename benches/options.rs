@@ -29,6 +29,9 @@ pub struct Options {
     /// Only where the time of some contestants goes; writes docs/bench/profile.md. See `sh benches/profile`.
     #[arg(long)]
     pub profiles: bool,
+    /// Only two and four processes on one server beside one; writes docs/bench/several.md.
+    #[arg(long)]
+    pub several: bool,
     /// Only the workers, on a large table; writes docs/bench/workers.md.
     #[arg(long)]
     pub workers: bool,

@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// On a connection of its own.
-    async fn connection(&self) -> AsyncPgConnection {
+    pub async fn connection(&self) -> AsyncPgConnection {
         AsyncPgConnection::establish(&self.url()).await.unwrap()
     }
 

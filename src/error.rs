@@ -118,6 +118,16 @@ impl DbError {
         )
     }
 
+    /// Whether a statement that was prepared on this connection is good for nothing there any more.
+    pub(crate) fn is_of_a_prepared_statement(&self) -> bool {
+        self.is_of_a_pooler()
+            || matches!(
+                &self.0,
+                Error::DatabaseError(DatabaseErrorKind::Unknown, about)
+                    if is_of_other_columns(about.message())
+            )
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(
@@ -147,7 +157,7 @@ impl fmt::Debug for DbError {
 
 /// What servers that speak English say of errors that diesel has no kind for. The whole message, so
 /// that it holds no value.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 11] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -160,6 +170,10 @@ const KNOWN: [(&str, &str); 10] = [
     (
         "current transaction is aborted, commands ignored until end of transaction block",
         "an earlier statement of the transaction failed",
+    ),
+    (
+        "cached plan must not change result type",
+        "a migration changed the columns of a prepared statement: behind a pooler, let it RECONNECT",
     ),
     ("1205: Lock wait timeout exceeded; try restarting transaction", "lock timeout"),
     ("1317: Query execution was interrupted", "the statement was cancelled"),
@@ -204,6 +218,12 @@ pub(crate) fn is_of_a_pooler(message: &str) -> bool {
         && (message.ends_with("\" already exists") || message.ends_with("\" does not exist"));
     names_one
         || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
+}
+
+/// Whether the server refuses a prepared statement for ever, because a migration has changed the columns that it
+/// returns: its type, or as little as the length of a `varchar`. Recognised in a server that speaks English.
+pub(crate) fn is_of_other_columns(message: &str) -> bool {
+    message == "cached plan must not change result type"
 }
 
 /// An error with its causes, each of which says what happened once.

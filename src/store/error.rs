@@ -62,7 +62,8 @@ impl StoreError {
     pub(crate) fn is_of_the_connection(&self) -> bool {
         matches!(
             self,
-            Self::Database { error, .. } if error.is_connection_lost() || error.is_of_a_pooler()
+            Self::Database { error, .. }
+                if error.is_connection_lost() || error.is_of_a_prepared_statement()
         )
     }
 

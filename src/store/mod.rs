@@ -192,6 +192,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
+    /// Closes the connections that nobody uses, where it has such: one of them was found to be good for nothing any
+    /// more, and the others are as old.
+    #[doc(hidden)]
+    fn forget_idle(&self) {}
+
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row
     /// was found to be somebody else's.

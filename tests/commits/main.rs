@@ -7,6 +7,7 @@ mod batch;
 mod batch_parts;
 mod batch_statements;
 mod commits;
+mod distributed_tables;
 mod hostile;
 mod infrastructure_faults;
 mod lease;
@@ -20,6 +21,7 @@ mod mysql_faults;
 mod mysql_sessions;
 #[cfg(feature = "mysql")]
 mod mysql_waits;
+mod poolers;
 mod races;
 mod sessions;
 mod shared_commit;

@@ -1,9 +1,10 @@
 //! What the engine says once to the sessions that it opens is there for each phase, whatever was done to them
-//! before.
+//! before; and what a session remembers harms no phase.
 
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use diesel::QueryDsl;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
@@ -114,4 +115,52 @@ async fn h13_a_shorter_bound_of_the_sessions_own_stays() {
     }
     let noted = "SELECT string_agg(DISTINCT step, ', ') FROM steps";
     assert_eq!(db.text(noted).await, "500ms 7s");
+}
+
+/// What it reads.
+pub const PILOTS: &str =
+    "CREATE TABLE pilots (name varchar(10)); INSERT INTO pilots VALUES ('ada')";
+
+diesel::table! { pilots (name) { name -> Text, } }
+
+/// Reads a table of the application's, in each phase.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+pub struct Reads;
+
+#[atomic_phases(name = "reads", version = 1)]
+impl Reads {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Begun> {
+        pilots::table.select(pilots::name).load::<String>(tx).await?;
+        Ok(Begun)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
+        let pilots = pilots::table.select(pilots::name).load::<String>(tx).await?;
+        Ok(Reply::text(200, pilots.join(" ")))
+    }
+}
+
+/// The server refuses a statement that was prepared before: *cached plan must not change result type*, on each
+/// connection, for as long as it lives. There are more of them than a phase is run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_widens_a_column_harms_no_request_on_a_connection_that_has_read_it() {
+    const CONNECTIONS: usize = 12;
+    let db = Postgres::fresh().await;
+    db.sql(PILOTS).await;
+    let store = open_pg(&url_of(&db), CONNECTIONS).await;
+    let engine = Engine::builder(store.clone()).register::<Reads>().build().unwrap();
+    for length in [20, 30] {
+        let mut prepared = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut conn = store.connection().await.unwrap();
+            pilots::table.select(pilots::name).load::<String>(&mut *conn).await.unwrap();
+            prepared.push(conn);
+        }
+        drop(prepared);
+        db.sql(&format!("ALTER TABLE pilots ALTER COLUMN name TYPE varchar({length})")).await;
+        let reply = finished(engine.call(&scope(), &key(&format!("k{length}")), Reads).await);
+        assert_eq!(reply.reply.bytes(), b"ada", "varchar({length})");
+    }
 }

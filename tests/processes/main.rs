@@ -5,6 +5,7 @@ mod support;
 
 mod abandoned;
 mod abort;
+mod citus;
 mod clock;
 mod failover;
 mod frozen;

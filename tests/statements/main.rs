@@ -7,6 +7,7 @@ mod support;
 mod accepted;
 mod counts;
 mod distributed;
+mod distributed_rules;
 mod hot;
 mod idle_workers;
 mod jobs;

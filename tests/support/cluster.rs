@@ -1,13 +1,14 @@
 //! A PostgreSQL cluster in a temporary folder, on a port of its own, with fsync on.
 //!
-//! `DATABASE_URL` names a server to use instead, for the tests that do not kill theirs.
+//! `DATABASE_URL` names a server to use instead, for the tests that do not kill theirs; `CITUS_URL` the coordinator of a
+//! Citus cluster whose nodes trust each other.
 
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub struct Cluster {
     dir: PathBuf,
@@ -23,10 +24,18 @@ static DATABASES: AtomicU32 = AtomicU32::new(0);
 
 /// The URL of a new, empty database on the shared server.
 pub fn new_database() -> String {
+    if let Some(coordinator) = citus() {
+        return create_database_on_all_nodes(&coordinator);
+    }
     match std::env::var("DATABASE_URL") {
         Ok(server) => create_database(&server),
         Err(_) => SHARED.get_or_init(Cluster::start).new_database(),
     }
+}
+
+/// The coordinator that the tests run on, if they do.
+pub fn citus() -> Option<String> {
+    std::env::var("CITUS_URL").ok()
 }
 
 impl Cluster {
@@ -141,7 +150,12 @@ impl Cluster {
 
     /// Kills every process of the server at once, as the loss of its machine does.
     pub fn kill_9(&self) {
-        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        Self::kill_9_in(&self.data());
+    }
+
+    /// The same of the server of that folder.
+    pub fn kill_9_in(data: &Path) {
+        let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
         let lines: Vec<&str> = file.lines().collect();
         let mut ids = vec![lines[0].trim().to_owned()];
         for process in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -159,6 +173,16 @@ impl Cluster {
         if let Some((_, memory)) = lines.get(6).and_then(|line| line.trim().rsplit_once(' ')) {
             let _ = Command::new("ipcrm").args(["-m", memory]).stderr(Stdio::null()).status();
         }
+    }
+
+    /// Starts the server of that folder.
+    pub fn start_in_place(data: &Path) {
+        run(as_postgres(&binaries().join("pg_ctl"))
+            .args(["-w", "-l"])
+            .arg(data.join("log"))
+            .arg("-D")
+            .arg(data)
+            .arg("start"));
     }
 
     /// Makes a primary of a standby.
@@ -185,14 +209,63 @@ impl Cluster {
 
 fn create_database(server: &str) -> String {
     let name = format!("t_{}_{}", std::process::id(), DATABASES.fetch_add(1, Ordering::Relaxed));
-    run(Command::new(binaries().join("psql")).args([
-        server,
-        "-q",
-        "-c",
-        &format!("CREATE DATABASE {name}"),
-    ]));
+    psql(server, &format!("CREATE DATABASE {name}"));
+    on_this_server(server, &name)
+}
+
+/// The same on the coordinator and on each worker, which make one cluster of it. One by one: a node that joins
+/// two at once is told *tuple concurrently updated*.
+fn create_database_on_all_nodes(coordinator: &str) -> String {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let database = create_database(coordinator);
+    let (_, name) = database.rsplit_once('/').expect("it has a name");
+    let extend = "SET client_min_messages = warning; CREATE EXTENSION citus";
+    psql(&database, extend);
+    let nodes = "SELECT (groupid = 0)::text || ' ' || nodename || ' ' || nodeport FROM pg_dist_node \
+                 WHERE noderole = 'primary' ORDER BY groupid";
+    for node in psql(coordinator, nodes).lines() {
+        let (is_coordinator, place) = node.split_once(' ').expect("three words");
+        let (host, port) = place.split_once(' ').expect("two words");
+        let join =
+            if is_coordinator == "true" { "citus_set_coordinator_host" } else { "citus_add_node" };
+        if is_coordinator != "true" {
+            let worker = node_url(coordinator, host, port);
+            psql(&worker, &format!("CREATE DATABASE {name}"));
+            psql(&on_this_server(&worker, name), extend);
+        }
+        psql(&database, &format!("SELECT {join}('{host}', {port})"));
+    }
+    database
+}
+
+/// Another node's, with the same user and database.
+pub fn node_url(coordinator: &str, host: &str, port: &str) -> String {
+    let (before, place) = coordinator.rsplit_once('@').expect("a URL with a user in it");
+    let (_, database) = place.split_once('/').expect("a URL with a database in it");
+    format!("{before}@{host}:{port}/{database}")
+}
+
+fn on_this_server(server: &str, database: &str) -> String {
     let (base, _) = server.rsplit_once('/').expect("a URL with a database in it");
-    format!("{base}/{name}")
+    format!("{base}/{database}")
+}
+
+/// What that database answers.
+pub fn psql(url: &str, sql: &str) -> String {
+    psql_each(url, &[sql])
+}
+
+/// The same of several commands, sent one by one in one session.
+pub fn psql_each(url: &str, commands: &[&str]) -> String {
+    let mut psql = Command::new(binaries().join("psql"));
+    psql.args([url, "-qAt", "-v", "ON_ERROR_STOP=1"]);
+    commands.iter().for_each(|command| {
+        psql.args(["-c", command]);
+    });
+    let asked = psql.output().unwrap();
+    assert!(asked.status.success(), "{commands:?}: {}", String::from_utf8_lossy(&asked.stderr));
+    String::from_utf8(asked.stdout).unwrap().trim().to_owned()
 }
 
 fn binaries() -> PathBuf {

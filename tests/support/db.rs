@@ -13,9 +13,9 @@ use diesel::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 
-use super::cluster;
 #[cfg(feature = "mysql")]
 use super::mariadb;
+use super::{citus, cluster};
 
 /// Business tables, and a trigger that keeps G6 in every test: a recovery point never moves back, a
 /// finished row never changes, a fencing token never falls.
@@ -378,9 +378,17 @@ pub async fn open_pg(url: &str, max_size: usize) -> Postgres {
 
 pub async fn prepare_pg(db: &Postgres) {
     db.migrate().await.unwrap();
-    for sql in [TABLES, PG_TRIGGER, &phase_order()] {
-        db.sql(sql).await;
+    db.sql(TABLES).await;
+    db.sql(&phase_order()).await;
+    if cluster::citus().is_none() {
+        return db.sql(PG_TRIGGER).await;
     }
+    let url = url_of(db);
+    let distributed = tokio::task::spawn_blocking(move || {
+        citus::distribute(&url);
+        citus::watch(&url, PG_TRIGGER, &phase_order());
+    });
+    distributed.await.unwrap();
 }
 
 test_db!(Postgres, db, conn => pg(&url_of(db)).await,

@@ -11,6 +11,8 @@
 )]
 
 pub mod assets;
+pub mod bouncer;
+pub mod citus;
 pub mod cluster;
 pub mod db;
 pub mod faketime;

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::cluster;
 use super::process::{Process, free_port};
+use super::{citus, cluster};
 
 #[allow(missing_docs, unreachable_pub)]
 #[path = "../../examples/rocket_rides/signature.rs"]
@@ -67,6 +67,9 @@ impl Rides {
         .to_vec();
         change(&mut arguments, changes);
         let server = Self::serve(&arguments);
+        if database.starts_with("postgres") && cluster::citus().is_some() {
+            citus::distribute_rides(&database);
+        }
         Self { provider, server, arguments, database, _dir: dir }
     }
 

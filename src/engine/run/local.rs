@@ -28,6 +28,13 @@ enum Undone {
     Stopped(FailureCause, Option<Duration>),
 }
 
+impl Undone {
+    /// Whether another connection may do better.
+    fn is_of_the_connection(&self) -> bool {
+        matches!(self, Self::Again(error) if error.is_of_the_connection())
+    }
+}
+
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Runs a local phase, again where that may help.
     pub(super) async fn local(
@@ -43,6 +50,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 Err(undone) => undone,
             };
             self.outputs.truncate(index);
+            if undone.is_of_the_connection() {
+                self.core.store.forget_idle();
+            }
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
                 Undone::Stopped(cause, after) => (cause, after),
@@ -105,6 +115,11 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Ok(transition) => transition,
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
                 // A statement of it may still be running: its connection is closed, which undoes it.
+                drop(writing);
+                return Ok(Err(undone));
+            }
+            Err(undone) if undone.is_of_the_connection() => {
+                // It would fail again there: the connection is closed.
                 drop(writing);
                 return Ok(Err(undone));
             }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use uuid::Uuid;
 
-use crate::error::is_of_a_pooler;
+use crate::error::{is_of_a_pooler, is_of_other_columns};
 
 /// What a statement of the engine's raises, by the cast of a text that is no number: an error with
 /// this text in it, in a server of any language.
@@ -170,10 +170,12 @@ pub(super) fn cannot_stage(error: &Error) -> bool {
         || unknown(error).is_some_and(|about| about.message().contains("atomic_phases_staged_jobs"))
 }
 
-/// Whether the connection lacks a statement that the client believes to have prepared on it: it must not
-/// be used again. Recognised in a server that speaks English.
+/// Whether the connection lacks a statement that the client believes to have prepared on it, or refuses one for
+/// ever: it must not be used again. Recognised in a server that speaks English.
 pub(super) fn has_lost_its_statements(error: &Error) -> bool {
-    unknown(error).is_some_and(|about| is_of_a_pooler(about.message()))
+    unknown(error).is_some_and(|about| {
+        is_of_a_pooler(about.message()) || is_of_other_columns(about.message())
+    })
 }
 
 #[cfg(test)]

@@ -108,7 +108,10 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// Rows in PostgreSQL 14 or newer, reached through a connection pool.
 ///
 /// Behind PgBouncer: session pooling, or version 1.21 and newer with `max_prepared_statements` above
-/// zero. Transaction pooling without it fails with *prepared statement already exists* (H11).
+/// zero. Transaction pooling without it fails with *prepared statement already exists* (H11). With transaction
+/// pooling, `client_connection_check_interval` has to be set for the role, or in `connect_query`: the log says so
+/// where it is not. After a migration that changes a column which the application reads, tell it to `RECONNECT`.
+/// `docs/stores.md` has the reasons.
 /// All nodes have to write to one primary with `synchronous_commit = on`.
 ///
 /// A statement of a request waits 20 ms at most for a key that another transaction has locked or is about
@@ -163,7 +166,16 @@ impl Postgres {
         let pool = pool::open(url, settings)?;
         let store = Self { is_ours: true, operators, ..Self::with_pool(pool) };
         match Pool::get(&store.pool).await {
-            Ok(_) => Ok(store),
+            Ok(first) => {
+                // A second one beside it hears whether a pooler shares sessions, and the log says so now.
+                if settings.max_size > 1
+                    && let Ok(second) = Pool::get(&store.pool).await
+                {
+                    <DeadpoolPool as Pool>::close(second);
+                }
+                drop(first);
+                Ok(store)
+            }
             Err(error) => Err(pool::unreachable(url, error).await),
         }
     }
@@ -694,6 +706,10 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
+    fn forget_idle(&self) {
+        self.pool.forget_idle();
+    }
+
     async fn begin(
         &self,
         isolation: Isolation,
@@ -951,14 +967,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
         let rows = ask!(self, "claim a staged job", |conn| {
-            sql::ClaimJob {
-                lease_ms: millis(lease),
-                scope: at.scope.as_str(),
-                request_id: at.request_id,
-                position: at.position,
-                attempts: at.attempts.cast_signed(),
-            }
-            .load::<JobDataRow>(&mut conn)
+            sql::ClaimJob::new(at, lease).load::<JobDataRow>(&mut conn)
         })?;
         rows.into_iter().next().map(|row| job(at, row)).transpose()
     }

@@ -1,22 +1,25 @@
 //! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8.
 
 use std::ops::DerefMut;
+use std::pin::pin;
 use std::time::Duration;
 
 use deadpool::managed::{Object, Timeouts};
 use diesel::{ConnectionError, ConnectionResult};
+use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
 };
 #[cfg(feature = "bb8")]
 use diesel_async::{AnsiTransactionManager, TransactionManager};
-use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use tokio_postgres::config::Host;
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 use super::session::SAY;
 use crate::error::POOLER;
+use crate::repeats::Repeats;
 use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
 
@@ -137,11 +140,34 @@ fn not_connected(error: tokio_postgres::Error) -> ConnectionError {
 
 /// A connection that notices when its server is gone, and whose server notices when its client is (H13).
 async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
-    let (client, connection) = with_bounds(url)?.connect(NoTls).await.map_err(not_connected)?;
-    let mut conn = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
-    let said = conn.batch_execute(SAY).await;
-    said.map(|()| conn).map_err(ConnectionError::CouldntSetupConfiguration)
+    let (client, mut connection) = with_bounds(url)?.connect(NoTls).await.map_err(not_connected)?;
+    let told = match select(pin!(client.simple_query(SAY)), &mut connection).await {
+        Either::Left((told, _)) => told,
+        Either::Right((Err(error), _)) => Err(error),
+        Either::Right((Ok(()), told)) => told.await,
+    };
+    if is_shared(&told.map_err(not_connected)?) && WARNINGS.admits(url, A_DAY).is_some() {
+        tracing::warn!("{SHARED}");
+    }
+    AsyncPgConnection::try_from_client_and_connection(client, connection).await
 }
+
+/// Whether what is said to this session reaches others as well, and others' statements are executed in sessions that
+/// it does not reach: a new connection was given a session that was told before. Only a pooler does that, one that
+/// shares sessions between transactions: where it pools sessions, it resets them.
+fn is_shared(told: &[SimpleQueryMessage]) -> bool {
+    let is_true = |row: &SimpleQueryRow| row.get(0) == Some("t");
+    told.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if is_true(row)))
+}
+
+const SHARED: &str = "a pooler shares its sessions between transactions, and does not bound how long the server \
+    executes a statement for a client that is gone: a Batch whose process dies would keep its locks. Say \
+    ALTER ROLE … SET client_connection_check_interval = '500ms' for the role that the pooler connects by, or set it \
+    in the pooler's connect_query";
+
+/// Said once a day of each database.
+static WARNINGS: Repeats = Repeats::new();
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Pool for DeadpoolPool {
     type Handle = Object<Manager>;

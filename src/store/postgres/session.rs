@@ -54,7 +54,15 @@ pub(super) const SET_UP: &str = "current_setting('atomic_phases.session', true) 
 /// What the engine says once to a session that it opened: the server looks twice a second whether its client is
 /// still there, also while it executes a statement, and ends a transaction whose client is silent for a minute.
 /// A shorter bound of the session's own stays.
-pub(super) const SAY: &str = "SELECT set_config('atomic_phases.session', \
+///
+/// Answers first whether the session is shared (`pool::is_shared`), and has the first bound only because the engine said it.
+/// What the session had before is written down when it is told for the first time.
+pub(super) const SAY: &str = "SELECT coalesce(current_setting('atomic_phases.session', true), '') <> '' \
+    AND NOT coalesce(nullif(current_setting('atomic_phases.found', true), '')::interval \
+    BETWEEN '1ms' AND '10s', false), \
+    set_config('atomic_phases.found', coalesce(nullif(current_setting('atomic_phases.found', true), ''), \
+    current_setting('client_connection_check_interval')), false), \
+    set_config('atomic_phases.session', \
     set_config('client_connection_check_interval', '500', false) || ' ' \
     || set_config('idle_in_transaction_session_timeout', CASE WHEN \
     current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \

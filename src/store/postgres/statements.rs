@@ -579,16 +579,25 @@ statement! {
 /// So a search never meets it, however many wait (G16). A time that any client can read.
 pub(super) const WAITS: &str = "timestamptz '9999-12-31 00:00:00+00'";
 
-/// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
-/// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-/// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
-/// there may be many, are not read.
-const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+// Whether it is a job's turn: no earlier one of the same request is still to be delivered; a dead letter does not
+// count. And no later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
+// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
+// there may be many, are not read.
+//
+// A query that ends with the scope is given its own: `j.scope`, or where one job is asked for by a distributed
+// table, the parameter. There no shard is known for it otherwise.
+
+const NONE_BEFORE: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND other.position < j.position) \
-    AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
-    WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
-    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp()))";
+    AND other.run_after IS NOT NULL AND other.position < j.position)";
+
+const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+    WHERE other.request_id = j.request_id AND other.position > j.position \
+    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp() \
+    AND other.scope = ";
+
+const DEAD_BEFORE: &str = " FROM atomic_phases_staged_jobs AS dead WHERE dead.request_id = j.request_id \
+    AND dead.position < j.position AND dead.run_after IS NULL AND dead.scope = ";
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
@@ -597,31 +606,47 @@ statement! {
     {
         run_after: DateTime<Utc>, scope: &'a str, request_id: Uuid, position: i64, limit: i64,
     },
-    "SELECT run_after, scope, request_id, position, attempts, name, ", [IS_NEXT],
-    " FROM atomic_phases_staged_jobs AS j WHERE run_after <= statement_timestamp() \
+    "SELECT run_after, scope, request_id, position, attempts, name, ", [NONE_BEFORE],
+    [NONE_BEHIND], "j.scope)) FROM atomic_phases_staged_jobs AS j WHERE run_after <= statement_timestamp() \
      AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
     ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
-/// None of the dead jobs in front of it is about to be revived, or is until this is committed: each of them
-/// is locked. [`IS_NEXT`] sees only what was committed when the statement began.
-const DEAD_STAY_DEAD: &str = "(SELECT count(*) FROM atomic_phases_staged_jobs AS dead \
-    WHERE dead.scope = j.scope AND dead.request_id = j.request_id \
-    AND dead.position < j.position AND dead.run_after IS NULL) \
-    = (SELECT count(*) FROM (SELECT FROM atomic_phases_staged_jobs AS dead \
-    WHERE dead.scope = j.scope AND dead.request_id = j.request_id \
-    AND dead.position < j.position AND dead.run_after IS NULL FOR SHARE SKIP LOCKED) AS locked)";
+statement! {
+    /// It is the job's turn, and will be until this is committed: none of the dead jobs in front of it is about to be
+    /// revived, for each of them is locked. The turn sees only what was committed when the statement began.
+    IsNext<'a> for Pg, rows sql_types::Untyped, { behind: &'a str, dead: &'a str, locked: &'a str },
+    [NONE_BEFORE], [NONE_BEHIND], behind, ")) AND (SELECT count(*)", [DEAD_BEFORE], dead,
+    ") = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE], locked, " FOR SHARE SKIP LOCKED) AS locked)"
+}
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
     ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
-    { lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32 },
+    {
+        lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32,
+        is_next: IsNext<'a>,
+    },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, \
      reason = NULL, run_after = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond') \
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
-    " AND attempts = ", attempts, " AND run_after <= (SELECT clock_timestamp()) AND ", [IS_NEXT], " AND ",
-    [DEAD_STAY_DEAD], " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
+    " AND attempts = ", attempts, " AND run_after <= (SELECT clock_timestamp()) AND ", {is_next},
+    " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
      (extract(epoch FROM (SELECT clock_timestamp()) - staged_at) * 1000)::bigint"
+}
+
+impl<'a> ClaimJob<'a> {
+    pub(super) fn new(at: &'a JobAt, lease: Duration) -> Self {
+        let scope = at.scope.as_str();
+        Self {
+            lease_ms: millis(lease),
+            scope,
+            request_id: at.request_id,
+            position: at.position,
+            attempts: at.attempts.cast_signed(),
+            is_next: IsNext { behind: scope, dead: scope, locked: scope },
+        }
+    }
 }
 
 statement! {
@@ -666,7 +691,9 @@ statement! {
     " AND j.run_after <= clock.now AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free \
      WHERE free.scope = given.scope AND free.request_id = given.request_id \
      AND free.position = given.position FOR UPDATE SKIP LOCKED) AND ",
-    [IS_NEXT], " AND ", [DEAD_STAY_DEAD], " RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
+    [NONE_BEFORE], [NONE_BEHIND], "j.scope)) AND (SELECT count(*)", [DEAD_BEFORE],
+    "j.scope) = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE],
+    "j.scope FOR SHARE SKIP LOCKED) AS locked) RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
      j.args, j.attempts, j.forgiven_attempts, \
      (extract(epoch FROM clock.now - j.staged_at) * 1000)::bigint"
 }

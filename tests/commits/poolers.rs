@@ -1,0 +1,158 @@
+//! Behind a pooler that shares sessions between transactions, what the engine says once to a session does not reach
+//! each statement. The log says so when a store is opened, by the fact and not by a port; and what it says helps.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use crate::sessions::{PILOTS, Reads, pilots};
+use crate::support::bouncer::{Bouncer, hands_statements_on};
+use crate::support::db::{open_pg, pg, url_of};
+use crate::support::*;
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Postgres, Reply, atomic_phases};
+use diesel::QueryDsl;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether opening a store there warns. All of it happens on this thread.
+async fn warns(url: &str) -> bool {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let store = Postgres::connect(url).await.unwrap();
+    drop(store);
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    log.contains("WARN") && log.contains("client_connection_check_interval")
+}
+
+/// For the connections of this database, whoever makes them.
+const OF_THE_ROLE: &str =
+    "ALTER ROLE postgres IN DATABASE NAME SET client_connection_check_interval = '500ms'";
+
+/// For the pooler's own.
+const SAYS_THE_BOUND: &str = "connect_query='SET client_connection_check_interval = 500'";
+
+async fn say_to_the_role(db: &Postgres) {
+    let name = db.text("SELECT current_database()").await;
+    db.sql(&OF_THE_ROLE.replace("NAME", &name)).await;
+}
+
+#[tokio::test]
+async fn g13_a_store_warns_where_a_pooler_keeps_a_bound_from_its_sessions() {
+    let db = Postgres::fresh().await;
+    let url = url_of(&db);
+    // One session for all clients, so that it is met again.
+    let behind = |mode, options| Bouncer::start_with(&url, mode, &format!("{options} pool_size=1"));
+    assert!(!warns(&url).await, "without a pooler");
+    let bouncer = Bouncer::start(&url, "session");
+    for _ in 0..2 {
+        assert!(!warns(&bouncer.url(&url)).await, "a session is of one client");
+    }
+    let bouncer = behind("transaction", "");
+    assert!(warns(&bouncer.url(&url)).await, "nothing bounds them");
+    assert!(!warns(&bouncer.url(&url)).await, "said once a day");
+    let bouncer = behind("transaction", SAYS_THE_BOUND);
+    for _ in 0..2 {
+        assert!(!warns(&bouncer.url(&url)).await, "the pooler says it to each session");
+    }
+    say_to_the_role(&db).await;
+    let bouncer = behind("transaction", "");
+    for _ in 0..2 {
+        assert!(!warns(&bouncer.url(&url)).await, "the role has it");
+    }
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Sleeps;
+
+#[atomic_phases(name = "sleeps", version = 1)]
+impl Sleeps {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        batch.add(diesel::sql_query("INSERT INTO steps SELECT 'k', pg_sleep(300)::text"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// In a session that the engine has said nothing to. The process of the pooler's client is gone; the server executes
+/// the statement for five minutes.
+async fn frees_its_locks(db: &Postgres, bouncer: &Bouncer) {
+    let url = url_of(db);
+    let store = open_pg(&bouncer.url(&url), 1).await;
+    // The session that the store was opened on is taken.
+    let mut other = pg(&bouncer.url(&url)).await;
+    other.batch_execute("BEGIN").await.unwrap();
+    let engine = Engine::builder(store).register::<Sleeps>().build().unwrap();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), Sleeps).__call_in_place());
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                  AND wait_event = 'PgSleep'";
+    until(async || db.number(asleep).await == 1).await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    until(async || db.number(asleep).await == 0).await;
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_an_aborted_batch_frees_its_locks_behind_a_pooler_whose_role_has_the_bound() {
+    let db = Postgres::fresh().await;
+    say_to_the_role(&db).await;
+    let url = url_of(&db);
+    let bouncer = tokio::task::block_in_place(|| Bouncer::start(&url, "transaction"));
+    frees_its_locks(&db, &bouncer).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_an_aborted_batch_frees_its_locks_behind_a_pooler_that_says_the_bound() {
+    let db = Postgres::fresh().await;
+    let url = url_of(&db);
+    let bouncer =
+        tokio::task::block_in_place(|| Bouncer::start_with(&url, "transaction", SAYS_THE_BOUND));
+    frees_its_locks(&db, &bouncer).await;
+}
+
+/// A pooler that hands statements on prepares one for all its clients, in sessions that outlive them. There are more of
+/// them than a phase is run again; each time, the engine closes its connection, and the pooler that session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_reconnects_behind_a_migration_harms_no_request() {
+    const SESSIONS: usize = 12;
+    if !hands_statements_on() {
+        println!("nothing was shown: PGBOUNCER names no version from 1.21 on");
+        return;
+    }
+    let db = Postgres::fresh().await;
+    db.sql(PILOTS).await;
+    let url = url_of(&db);
+    let bouncer = tokio::task::block_in_place(|| Bouncer::start(&url, "transaction"));
+    let mut clients = Vec::new();
+    for _ in 0..SESSIONS {
+        let mut conn = pg(&bouncer.url(&url)).await;
+        conn.batch_execute("BEGIN").await.unwrap();
+        pilots::table.select(pilots::name).load::<String>(&mut *conn).await.unwrap();
+        clients.push(conn);
+    }
+    for conn in &mut clients {
+        conn.batch_execute("COMMIT").await.unwrap();
+    }
+    let store = open_pg(&bouncer.url(&url), 1).await;
+    let engine = Engine::builder(store).register::<Reads>().build().unwrap();
+    db.sql("ALTER TABLE pilots ALTER COLUMN name TYPE varchar(20)").await;
+    let refused = engine.call(&scope(), &key("k"), Reads).await;
+    assert!(!matches!(refused, Ok(Outcome::Finished(_))), "{refused:?}");
+    tokio::task::block_in_place(|| bouncer.tell("RECONNECT"));
+    let reply = finished(engine.call(&scope(), &key("k"), Reads).await);
+    assert_eq!(reply.reply.bytes(), b"ada");
+}
