@@ -46,6 +46,7 @@ pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
+pub(crate) use self::decide::left_of_window;
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub use self::progress::StrandedBecause;

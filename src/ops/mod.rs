@@ -4,6 +4,7 @@ mod act;
 mod actor;
 mod audit;
 mod bulk;
+mod census;
 mod error;
 mod filter;
 mod in_bulk;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
+pub(crate) use self::census::{OTHER, Standing};
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Selection};
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};

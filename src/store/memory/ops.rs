@@ -8,12 +8,14 @@ use uuid::Uuid;
 use super::ops_bulk::{BulkChange, row};
 use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
 use super::session::Session;
+use super::census::{by_standing, of_jobs};
 use super::{Memory, audited as write_audit, read_jobs, read_keys, revived};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::events::StoredEvents;
+use crate::store::census::{Census, CensusLease};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
@@ -304,6 +306,15 @@ impl OperatorStore for Memory {
             due_is_more: more[1],
             dead_jobs_are_more: more[2],
         })
+    }
+
+    async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
+        Ok(self.database().claim_census(lease))
+    }
+
+    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
+        let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
+        Ok(Census { groups: by_standing(&keys, now, paused), jobs: of_jobs(&jobs, now) })
     }
 
     async fn jobs_of(
