@@ -335,6 +335,11 @@ pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
     warn!(worker, kind, "a worker could not search the store");
 }
 
+/// From here on its panics are counted: a counter that begins at one has no rate.
+pub(crate) fn worker_started(worker: &'static str) {
+    metrics::WORKER_PANICS.add(0, [worker]);
+}
+
 /// A worker has looked for what it does.
 pub(crate) fn worker_looked(worker: &'static str) {
     metrics::WORKER_LOOK.set(gauges::seconds(chrono::Utc::now()), [worker]);

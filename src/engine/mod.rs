@@ -132,6 +132,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.store
     }
 
+    /// Whether it takes requests: until it is [shut down](Self::shutdown).
+    pub(crate) fn takes_requests(&self) -> bool {
+        !self.core.running.is_closing()
+    }
+
     /// The application's shared state.
     #[must_use]
     pub fn app(&self) -> &A {

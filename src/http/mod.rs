@@ -12,6 +12,8 @@ mod describe;
 #[cfg(feature = "axum")]
 mod extract;
 mod header;
+#[cfg(feature = "axum")]
+mod health;
 mod objects;
 mod page;
 mod params;
@@ -26,6 +28,8 @@ pub use boundary::{Idempotency, Keyed, single_tenant};
 pub use describe::Description;
 #[cfg(feature = "axum")]
 pub use extract::{Checked, Params};
+#[cfg(feature = "axum")]
+pub use health::Health;
 pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
 pub use policy::{Bodies, KeyRule, Policy};
 pub use profile::{Profile, UnknownProfile};

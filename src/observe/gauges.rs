@@ -8,7 +8,7 @@ use super::metrics::{
     WAITING_OLDEST, WINDOW_END,
 };
 use crate::engine::StrandedBecause;
-use crate::ops::{HeldBy, OTHER, Standing};
+use crate::ops::{HeldBy, OTHER, Tally};
 
 /// What may hold a request that no holder runs, but for being stranded.
 const HELD_BY: [HeldBy; 9] = [
@@ -41,8 +41,8 @@ const STRANDED_BECAUSE: [StrandedBecause; 5] = [
 ];
 
 /// All series are set each time: a zero is told, too.
-pub(crate) fn counted(definitions: &[&'static str], standing: &Standing) {
-    show(definitions, Some(standing));
+pub(crate) fn counted(definitions: &[&'static str], tally: &Tally) {
+    show(definitions, Some(tally));
     CENSUS.set::<&str>(seconds(Utc::now()), []);
 }
 
@@ -52,30 +52,30 @@ pub(crate) fn not_counted(definitions: &[&'static str]) {
     CENSUS.set::<&str>(f64::NAN, []);
 }
 
-fn show(definitions: &[&'static str], standing: Option<&Standing>) {
+fn show(definitions: &[&'static str], tally: Option<&Tally>) {
     let number = |count: Option<u32>| count.map_or(f64::NAN, f64::from);
     let time = |time: Option<DateTime<Utc>>| time.map_or(f64::NAN, seconds);
     let words = HELD_BY.iter().map(|held_by| held_by.as_str()).chain(["stranded"]);
     for held_by in words {
         for definition in definitions.iter().copied().chain([OTHER]) {
-            let of = |known: &Standing| *known.waiting.get(&(definition, held_by)).unwrap_or(&0);
-            WAITING.set(number(standing.map(of)), [definition, held_by]);
+            let of = |known: &Tally| *known.waiting.get(&(definition, held_by)).unwrap_or(&0);
+            WAITING.set(number(tally.map(of)), [definition, held_by]);
         }
     }
     for held_by in FOR_OPERATORS.map(HeldBy::as_str) {
-        let oldest = standing.and_then(|known| known.oldest.get(held_by).copied());
+        let oldest = tally.and_then(|known| known.oldest.get(held_by).copied());
         WAITING_OLDEST.set(time(oldest), [held_by]);
     }
     for because in STRANDED_BECAUSE.map(StrandedBecause::word) {
-        let of = |known: &Standing| *known.stranded.get(because).unwrap_or(&0);
-        STRANDED.set(number(standing.map(of)), [because]);
+        let of = |known: &Tally| *known.stranded.get(because).unwrap_or(&0);
+        STRANDED.set(number(tally.map(of)), [because]);
     }
-    DUE.set::<&str>(number(standing.map(|known| known.due)), []);
-    DUE_OLDEST.set::<&str>(time(standing.and_then(|known| known.oldest_due)), []);
-    WINDOW_END.set::<&str>(time(standing.and_then(|known| known.next_window_end)), []);
-    JOBS_STAGED.set::<&str>(number(standing.map(|known| known.jobs.staged)), []);
-    JOBS_OLDEST.set::<&str>(time(standing.and_then(|known| known.jobs.oldest_due)), []);
-    JOBS_DEAD_NOW.set::<&str>(number(standing.map(|known| known.jobs.dead)), []);
+    DUE.set::<&str>(number(tally.map(|known| known.due)), []);
+    DUE_OLDEST.set::<&str>(time(tally.and_then(|known| known.oldest_due)), []);
+    WINDOW_END.set::<&str>(time(tally.and_then(|known| known.next_window_end)), []);
+    JOBS_STAGED.set::<&str>(number(tally.map(|known| known.jobs.staged)), []);
+    JOBS_OLDEST.set::<&str>(time(tally.and_then(|known| known.jobs.oldest_due)), []);
+    JOBS_DEAD_NOW.set::<&str>(number(tally.map(|known| known.jobs.dead)), []);
 }
 
 /// Since 1970.

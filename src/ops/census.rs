@@ -1,4 +1,4 @@
-//! [`Standing`]: what a census found, as the gauges say it. A pure function of the counted rows and the definitions
+//! [`Tally`]: what a census found, as the gauges say it. A pure function of the counted rows and the definitions
 //! that are registered here.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) const OTHER: &str = "other";
 
 /// How much is unfinished and does not run.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct Tally {
     /// By definition and by what holds them.
     pub(crate) waiting: BTreeMap<(&'static str, &'static str), u32>,
     /// Since when the first waits, by what holds it: of those that wait for a reconcile function or an operator.
@@ -62,8 +62,8 @@ fn held_by(
 }
 
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
-    pub(crate) fn standing(&self, census: &Census) -> Standing {
-        let mut standing = Standing { jobs: census.jobs, ..Standing::default() };
+    pub(crate) fn tally(&self, census: &Census) -> Tally {
+        let mut tally = Tally { jobs: census.jobs, ..Tally::default() };
         for group in &census.groups {
             let known = self.known_definition(&group.definition, group.version);
             let place = (group.definition.as_str(), group.version);
@@ -71,9 +71,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             let name = self.known_name(&group.definition).unwrap_or(OTHER);
             let window_end = known.as_ref().and_then(|known| self.window_end(group, known));
             let held_by = held_by(group, known.as_ref(), stranded);
-            standing.add(group, name, held_by, window_end);
+            tally.add(group, name, held_by, window_end);
         }
-        standing
+        tally
     }
 
     /// When the next call of the group's first request may not be repeated any more, if it has one.
@@ -95,7 +95,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     }
 }
 
-impl Standing {
+impl Tally {
     fn add(
         &mut self,
         group: &CensusGroup,

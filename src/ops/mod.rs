@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
-pub(crate) use self::census::{OTHER, Standing};
+pub(crate) use self::census::{OTHER, Tally};
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Selection};
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};

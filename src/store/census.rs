@@ -18,7 +18,7 @@ pub struct CensusLease {
 
 /// Unfinished requests that stand alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CensusGroup {
+pub(crate) struct CensusGroup {
     pub(crate) definition: String,
     pub(crate) version: u32,
     /// The phases that they were last run under.
@@ -68,7 +68,7 @@ pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
 
 /// Staged jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobCensus {
+pub(crate) struct JobCensus {
     /// Those that are to be delivered.
     pub(crate) staged: u32,
     /// Since when the first of them is due.

@@ -65,7 +65,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
             return Ok(false);
         }
         let census = self.core.store.census(PAUSED).await?;
-        gauges::counted(&self.definitions, &self.core.standing(&census));
+        gauges::counted(&self.definitions, &self.core.tally(&census));
         self.is_told = true;
         Ok(true)
     }

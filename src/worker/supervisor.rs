@@ -75,6 +75,7 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
     start: impl Fn(Stopped) -> W + Send + 'static,
 ) -> JoinHandle<()> {
     let stopped = stop.subscribe();
+    observe::worker_started(name);
     task::spawn(async move {
         let mut rest = Duration::from_secs(1);
         // A task of its own: its panic ends it and not the supervisor.

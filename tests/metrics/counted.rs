@@ -1,8 +1,5 @@
-//! The metrics, as a Prometheus would read them: what each counts, that `promtool` finds nothing to say about their
-//! names, and that what users give makes no series (G19).
-#![cfg(feature = "metrics")]
-
-mod support;
+//! What each metric counts, that `promtool` finds nothing to say about their names, and that what users give makes no
+//! series (G19).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,8 +9,8 @@ use std::time::Duration;
 use atomic_phases::Sqlite;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use support::replay_cache::{FakeCache, Manner};
-use support::*;
+use crate::support::replay_cache::{FakeCache, Manner};
+use crate::support::*;
 
 /// What becomes of requests that go well and badly, of their jobs and of their keys.
 async fn a_day(rounds: usize) {
@@ -152,6 +149,29 @@ async fn each_metric_counts_what_its_name_says() {
         assert_eq!(seen.get(&name), Some(&count), "{name} {seen:#?}");
     }
     assert_eq!(seen.get("api_idempotency_ttl_pruned_count_total"), Some(&3.0), "{seen:#?}");
+
+    // The census runs beside the other workers, and is given up with them: what was known is no number then.
+    let db = <Sqlite as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    let unknown = notify(Trouble::UnknownForeign);
+    engine.call(&scope(), &key("canary-e"), unknown).await.unwrap();
+    let often = WorkerConfig::default().census_every(Duration::from_millis(20));
+    let workers = engine.spawn_workers(often).unwrap();
+    let waits = r#"atomic_phases_waiting{definition="notify",held_by="unknown_asked"}"#;
+    until(async || series(&recorder.render()).get(waits) == Some(&1.0)).await;
+    let seen = series(&recorder.render());
+    for worker in ["completer", "reconciler", "census"] {
+        let look = format!(r#"atomic_phases_worker_last_look_timestamp_seconds{{worker="{worker}"}}"#);
+        until(async || series(&recorder.render()).contains_key(&look)).await;
+        let panics = format!(r#"atomic_phases_worker_panics_total{{worker="{worker}"}}"#);
+        assert_eq!(seen.get(&panics), Some(&0.0), "a counter that begins at one has no rate");
+    }
+    let whole = recorder.render();
+    let ours = whole.split_inclusive('\n').filter(|line| !line.contains("api_idempotency_"));
+    assert_eq!(lint(&ours.collect::<String>()), "exit status: 0");
+    workers.shutdown(Duration::from_secs(30)).await.unwrap();
+    assert!(series(&recorder.render())[waits].is_nan());
+    let exposition = recorder.render();
 
     // Other keys, and more of them, are no other series.
     assert!(!exposition.contains("canary"), "{exposition}");
