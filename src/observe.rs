@@ -335,6 +335,11 @@ pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
     warn!(worker, kind, "a worker could not search the store");
 }
 
+/// An operator did something, or was refused.
+pub(crate) fn operated(act: &'static str, outcome: &'static str) {
+    metrics::OPERATOR_ACTS.add(1, [act, outcome]);
+}
+
 /// From here on its panics are counted: a counter that begins at one has no rate.
 pub(crate) fn worker_started(worker: &'static str) {
     metrics::WORKER_PANICS.add(0, [worker]);

@@ -24,12 +24,8 @@ const HELD_BY: [HeldBy; 9] = [
 ];
 
 /// Of these the longest waiting is told, too.
-const FOR_OPERATORS: [HeldBy; 4] = [
-    HeldBy::UnknownAsked,
-    HeldBy::UnknownUnasked,
-    HeldBy::DeadLetter,
-    HeldBy::DeadLetterUnknown,
-];
+const FOR_OPERATORS: [HeldBy; 4] =
+    [HeldBy::UnknownAsked, HeldBy::UnknownUnasked, HeldBy::DeadLetter, HeldBy::DeadLetterUnknown];
 
 /// Why a row is stranded, as far as is seen without its values.
 const STRANDED_BECAUSE: [StrandedBecause; 5] = [

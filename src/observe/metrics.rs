@@ -81,6 +81,8 @@ table! {
         "Times that a reconcile function was asked, by what it found.";
     counter RESOLUTIONS "resolutions" in Count by ["definition", "word"]
         "Words about a request that were taken from a webhook or an operator.";
+    counter OPERATOR_ACTS "operator.acts" in Count by ["act", "outcome"]
+        "What operators did and were refused.";
     counter DEAD_LETTERS "dead_letters" in Count by ["definition"]
         "Requests that gave up.";
     counter LEFT_ALONE "left_alone" in Count by ["because"]

@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
-pub(crate) use self::census::{OTHER, Tally};
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Selection};
+pub(crate) use self::census::{OTHER, Tally};
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
 pub(crate) use self::in_bulk::Turn;

@@ -9,9 +9,9 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
-use super::census::{Census, CensusLease};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use super::events::StoredEvents;
+use super::census::{Census, CensusLease};
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};

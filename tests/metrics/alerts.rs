@@ -40,8 +40,7 @@ fn alerts() -> Vec<(&'static str, &'static str)> {
 
 #[test]
 fn each_alert_fires_ends_and_says_nothing_of_a_healthy_service() {
-    let Some(tested) =
-        promtool(&["test", "rules", "alerts.test.yml", "alerts.days.test.yml"])
+    let Some(tested) = promtool(&["test", "rules", "alerts.test.yml", "alerts.days.test.yml"])
     else {
         return;
     };
@@ -71,12 +70,17 @@ fn each_alert_is_seen_to_fire_and_then_to_end_and_to_be_silent_where_nothing_is_
             let judged: Vec<&str> = case.split("eval_time: ").skip(1).collect();
             let of_it: Vec<&str> = judged
                 .into_iter()
-                .filter(|judged| judged.contains(&format!("{names},")) || judged.contains(&format!("{names}\n")))
+                .filter(|judged| {
+                    judged.contains(&format!("{names},")) || judged.contains(&format!("{names}\n"))
+                })
                 .collect();
             let fires = of_it.iter().position(|judged| !is_silent(judged));
             fires.is_some_and(|at| at > 0 && of_it[at + 1..].iter().any(|judged| is_silent(judged)))
         };
-        assert!(cases.iter().any(|(_, case)| fires_and_ends(case)), "{alert} is not seen to fire and end");
+        assert!(
+            cases.iter().any(|(_, case)| fires_and_ends(case)),
+            "{alert} is not seen to fire and end"
+        );
         let healthy = cases.iter().find(|(name, _)| name == "nothing is wrong").unwrap().1;
         assert!(healthy.contains(&format!("{names}, exp_alerts: []")), "{alert}");
     }

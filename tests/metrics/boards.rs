@@ -46,12 +46,12 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                     "{{held_by}}",
                 )],
             ),
-            ("Stranded", "short", &[("max by (because) (atomic_phases_stranded{$})", "{{because}}")]),
             (
-                "Due for a worker",
+                "Stranded",
                 "short",
-                &[("max(atomic_phases_due{$})", "due")],
+                &[("max by (because) (atomic_phases_stranded{$})", "{{because}}")],
             ),
+            ("Due for a worker", "short", &[("max(atomic_phases_due{$})", "due")]),
             (
                 "How long the first of these has been due",
                 "s",
@@ -65,7 +65,10 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
             (
                 "Calls, by what they were told",
                 "reqps",
-                &[("sum by (outcome) (rate(atomic_phases_requests_total{$}[$__rate_interval]))", "{{outcome}}")],
+                &[(
+                    "sum by (outcome) (rate(atomic_phases_requests_total{$}[$__rate_interval]))",
+                    "{{outcome}}",
+                )],
             ),
             (
                 "Duplicates that were answered again",
@@ -79,8 +82,14 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 "New keys, and keys that came to an answer",
                 "reqps",
                 &[
-                    ("sum(rate(atomic_phases_requests_created_total{$}[$__rate_interval]))", "created"),
-                    ("sum(rate(atomic_phases_requests_completed_total{$}[$__rate_interval]))", "completed"),
+                    (
+                        "sum(rate(atomic_phases_requests_created_total{$}[$__rate_interval]))",
+                        "created",
+                    ),
+                    (
+                        "sum(rate(atomic_phases_requests_completed_total{$}[$__rate_interval]))",
+                        "completed",
+                    ),
                 ],
             ),
             (
@@ -100,12 +109,18 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
             (
                 "Resumed",
                 "reqps",
-                &[("sum by (definition) (rate(atomic_phases_resumes_total{$}[$__rate_interval]))", "{{definition}}")],
+                &[(
+                    "sum by (definition) (rate(atomic_phases_resumes_total{$}[$__rate_interval]))",
+                    "{{definition}}",
+                )],
             ),
             (
                 "The cache in front of replays",
                 "reqps",
-                &[("sum by (outcome) (rate(atomic_phases_replay_cache_asks_total{$}[$__rate_interval]))", "{{outcome}}")],
+                &[(
+                    "sum by (outcome) (rate(atomic_phases_replay_cache_asks_total{$}[$__rate_interval]))",
+                    "{{outcome}}",
+                )],
             ),
         ],
     ),
@@ -115,41 +130,73 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
             (
                 "Foreign calls, by what they came to",
                 "reqps",
-                &[("sum by (outcome) (rate(atomic_phases_foreign_calls_total{$}[$__rate_interval]))", "{{outcome}}")],
+                &[(
+                    "sum by (outcome) (rate(atomic_phases_foreign_calls_total{$}[$__rate_interval]))",
+                    "{{outcome}}",
+                )],
             ),
             (
                 "The store could not serve",
                 "reqps",
-                &[("sum by (kind) (rate(atomic_phases_store_errors_total{$}[$__rate_interval]))", "{{kind}}")],
+                &[(
+                    "sum by (kind) (rate(atomic_phases_store_errors_total{$}[$__rate_interval]))",
+                    "{{kind}}",
+                )],
             ),
             (
                 "Leases lost, commits without an answer",
                 "reqps",
                 &[
                     ("sum(rate(atomic_phases_zombies_total{$}[$__rate_interval]))", "zombies"),
-                    ("sum(rate(atomic_phases_commits_unanswered_total{$}[$__rate_interval]))", "unanswered"),
+                    (
+                        "sum(rate(atomic_phases_commits_unanswered_total{$}[$__rate_interval]))",
+                        "unanswered",
+                    ),
                 ],
             ),
             (
                 "Became unknown, gave up",
                 "short",
                 &[
-                    ("sum by (definition) (increase(atomic_phases_outcomes_unknown_total{$}[$__rate_interval]))", "unknown {{definition}}"),
-                    ("sum by (definition) (increase(atomic_phases_dead_letters_total{$}[$__rate_interval]))", "dead letter {{definition}}"),
+                    (
+                        "sum by (definition) (increase(atomic_phases_outcomes_unknown_total{$}[$__rate_interval]))",
+                        "unknown {{definition}}",
+                    ),
+                    (
+                        "sum by (definition) (increase(atomic_phases_dead_letters_total{$}[$__rate_interval]))",
+                        "dead letter {{definition}}",
+                    ),
                 ],
             ),
             (
                 "Found out, and said",
                 "short",
                 &[
-                    ("sum by (outcome) (increase(atomic_phases_reconciles_total{$}[$__rate_interval]))", "reconciled: {{outcome}}"),
-                    ("sum by (word) (increase(atomic_phases_resolutions_total{$}[$__rate_interval]))", "said: {{word}}"),
+                    (
+                        "sum by (outcome) (increase(atomic_phases_reconciles_total{$}[$__rate_interval]))",
+                        "reconciled: {{outcome}}",
+                    ),
+                    (
+                        "sum by (word) (increase(atomic_phases_resolutions_total{$}[$__rate_interval]))",
+                        "said: {{word}}",
+                    ),
                 ],
+            ),
+            (
+                "What operators did",
+                "short",
+                &[(
+                    "sum by (act, outcome) (increase(atomic_phases_operator_acts_total{$}[$__rate_interval]))",
+                    "{{act}} {{outcome}}",
+                )],
             ),
             (
                 "Met and left alone",
                 "short",
-                &[("sum by (because) (increase(atomic_phases_left_alone_total{$}[$__rate_interval]))", "{{because}}")],
+                &[(
+                    "sum by (because) (increase(atomic_phases_left_alone_total{$}[$__rate_interval]))",
+                    "{{because}}",
+                )],
             ),
         ],
     ),
@@ -181,29 +228,50 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 "Deliveries",
                 "reqps",
                 &[
-                    ("sum by (job_name) (rate(atomic_phases_jobs_delivered_total{$}[$__rate_interval]))", "delivered {{job_name}}"),
-                    ("sum by (job_name) (rate(atomic_phases_jobs_failed_total{$}[$__rate_interval]))", "failed {{job_name}}"),
-                    ("sum by (job_name) (rate(atomic_phases_jobs_dead_lettered_total{$}[$__rate_interval]))", "gave up {{job_name}}"),
+                    (
+                        "sum by (job_name) (rate(atomic_phases_jobs_delivered_total{$}[$__rate_interval]))",
+                        "delivered {{job_name}}",
+                    ),
+                    (
+                        "sum by (job_name) (rate(atomic_phases_jobs_failed_total{$}[$__rate_interval]))",
+                        "failed {{job_name}}",
+                    ),
+                    (
+                        "sum by (job_name) (rate(atomic_phases_jobs_dead_lettered_total{$}[$__rate_interval]))",
+                        "gave up {{job_name}}",
+                    ),
                 ],
             ),
             (
                 "Since a worker has last looked",
                 "s",
                 &[
-                    ("time() - max by (worker) (atomic_phases_worker_last_look_timestamp_seconds{$})", "{{worker}}"),
-                    ("time() - max(atomic_phases_census_timestamp_seconds{$})", "what waits was counted"),
+                    (
+                        "time() - max by (worker) (atomic_phases_worker_last_look_timestamp_seconds{$})",
+                        "{{worker}}",
+                    ),
+                    (
+                        "time() - max(atomic_phases_census_timestamp_seconds{$})",
+                        "what waits was counted",
+                    ),
                 ],
             ),
             (
                 "Workers that panicked",
                 "short",
-                &[("sum by (worker) (increase(atomic_phases_worker_panics_total{$}[$__rate_interval]))", "{{worker}}")],
+                &[(
+                    "sum by (worker) (increase(atomic_phases_worker_panics_total{$}[$__rate_interval]))",
+                    "{{worker}}",
+                )],
             ),
             (
                 "Keys deleted",
                 "reqps",
                 &[
-                    ("sum(rate(atomic_phases_keys_reaped_total{$}[$__rate_interval]))", "past their retention"),
+                    (
+                        "sum(rate(atomic_phases_keys_reaped_total{$}[$__rate_interval]))",
+                        "past their retention",
+                    ),
                     ("sum(rate(atomic_phases_keys_erased_total{$}[$__rate_interval]))", "erased"),
                 ],
             ),
@@ -223,7 +291,10 @@ const DEFINITION: &[(&str, &[Panel])] = &[(
         (
             "Calls, by what they were told",
             "reqps",
-            &[("sum by (outcome) (rate(atomic_phases_requests_total{$}[$__rate_interval]))", "{{outcome}}")],
+            &[(
+                "sum by (outcome) (rate(atomic_phases_requests_total{$}[$__rate_interval]))",
+                "{{outcome}}",
+            )],
         ),
         (
             "Keys that were used for another request",
@@ -236,7 +307,10 @@ const DEFINITION: &[(&str, &[Panel])] = &[(
         (
             "Phases that ran",
             "reqps",
-            &[("sum by (phase) (rate(atomic_phases_phase_duration_seconds_count{$}[$__rate_interval]))", "{{phase}}")],
+            &[(
+                "sum by (phase) (rate(atomic_phases_phase_duration_seconds_count{$}[$__rate_interval]))",
+                "{{phase}}",
+            )],
         ),
         (
             "Duration of a phase, p50, p95 and p99",
@@ -267,14 +341,23 @@ const DEFINITION: &[(&str, &[Panel])] = &[(
         (
             "Local phases that were run again",
             "reqps",
-            &[("sum by (phase, kind) (rate(atomic_phases_phase_reruns_total{$}[$__rate_interval]))", "{{phase}} {{kind}}")],
+            &[(
+                "sum by (phase, kind) (rate(atomic_phases_phase_reruns_total{$}[$__rate_interval]))",
+                "{{phase}} {{kind}}",
+            )],
         ),
         (
             "Attempts until the answer, p50 and p99",
             "short",
             &[
-                ("histogram_quantile(0.5, sum by (le) (rate(atomic_phases_request_attempts_bucket{$}[$__rate_interval])))", "p50"),
-                ("histogram_quantile(0.99, sum by (le) (rate(atomic_phases_request_attempts_bucket{$}[$__rate_interval])))", "p99"),
+                (
+                    "histogram_quantile(0.5, sum by (le) (rate(atomic_phases_request_attempts_bucket{$}[$__rate_interval])))",
+                    "p50",
+                ),
+                (
+                    "histogram_quantile(0.99, sum by (le) (rate(atomic_phases_request_attempts_bucket{$}[$__rate_interval])))",
+                    "p99",
+                ),
             ],
         ),
         (
@@ -342,7 +425,12 @@ fn boards() -> [(&'static str, Value); 2] {
         ("overview.json", board("atomic-phases-overview", "Atomic phases", OVERVIEW, overview)),
         (
             "definition.json",
-            board("atomic-phases-definition", "Atomic phases: one definition", DEFINITION, definition),
+            board(
+                "atomic-phases-definition",
+                "Atomic phases: one definition",
+                DEFINITION,
+                definition,
+            ),
         ),
     ]
 }

@@ -6,11 +6,12 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use atomic_phases::Sqlite;
-use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
-use metrics_exporter_prometheus::PrometheusBuilder;
 use crate::support::replay_cache::{FakeCache, Manner};
 use crate::support::*;
+use atomic_phases::Sqlite;
+use atomic_phases::ops::{Actor, Permissions, Scopes, What};
+use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// What becomes of requests that go well and badly, of their jobs and of their keys.
 async fn a_day(rounds: usize) {
@@ -161,10 +162,28 @@ async fn each_metric_counts_what_its_name_says() {
     until(async || series(&recorder.render()).get(waits) == Some(&1.0)).await;
     let seen = series(&recorder.render());
     for worker in ["completer", "reconciler", "census"] {
-        let look = format!(r#"atomic_phases_worker_last_look_timestamp_seconds{{worker="{worker}"}}"#);
+        let look =
+            format!(r#"atomic_phases_worker_last_look_timestamp_seconds{{worker="{worker}"}}"#);
         until(async || series(&recorder.render()).contains_key(&look)).await;
         let panics = format!(r#"atomic_phases_worker_panics_total{{worker="{worker}"}}"#);
         assert_eq!(seen.get(&panics), Some(&0.0), "a counter that begins at one has no rate");
+    }
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let _ = ops.pause("notify", "notified", None, "canary").await.unwrap();
+    for _ in 0..2 {
+        let _ = ops.unpause("notify", "notified", "canary").await.unwrap();
+    }
+    assert!(ops.reveal(uuid::Uuid::nil(), What::Key, "canary").await.is_err());
+    let seen = series(&recorder.render());
+    for (act, outcome) in [
+        ("pause", "applied"),
+        ("unpause", "applied"),
+        ("unpause", "already"),
+        ("reveal.key", "refused"),
+    ] {
+        let acts =
+            format!(r#"atomic_phases_operator_acts_total{{act="{act}",outcome="{outcome}"}}"#);
+        assert_eq!(seen.get(&acts), Some(&1.0), "{acts} {seen:#?}");
     }
     let whole = recorder.render();
     let ours = whole.split_inclusive('\n').filter(|line| !line.contains("api_idempotency_"));

@@ -63,7 +63,9 @@ pub fn are_metrics(text: &str) -> BTreeSet<String> {
 #[test]
 fn what_is_no_metric_is_found() {
     assert_eq!(are_metrics(r#"max(atomic_phases_due{job="a"}) - atomic_phases_due"#).len(), 1);
-    for wrong in ["atomic_phases_dew", r#"atomic_phases_due{because="a"}"#, "atomic_phases_requests"] {
+    for wrong in
+        ["atomic_phases_dew", r#"atomic_phases_due{because="a"}"#, "atomic_phases_requests"]
+    {
         let found = std::panic::catch_unwind(|| are_metrics(wrong));
         assert!(found.is_err(), "{wrong}");
     }

@@ -116,7 +116,11 @@ async fn the_gauges_say_of_all_requests_what_an_operator_is_told_of_each<
     };
     let known = node.known();
     assert_eq!(sum(&known, "waiting{"), told.values().sum::<f64>(), "{known:#?}");
-    assert_eq!((sum(&known, "stranded{"), stranded.values().sum::<f64>()), (4.0, 4.0), "{known:#?}");
+    assert_eq!(
+        (sum(&known, "stranded{"), stranded.values().sum::<f64>()),
+        (4.0, 4.0),
+        "{known:#?}"
+    );
     for because in ["unknown_definition", "unknown_version", "unknown_recovery_point", "newer_form"]
     {
         assert_eq!(node.says(&format!(r#"stranded{{because="{because}"}}"#)), 1.0);
@@ -141,7 +145,10 @@ async fn the_gauges_say_of_all_requests_what_an_operator_is_told_of_each<
     assert!(node.counts(&mut census).await);
     let known = node.known();
     assert_eq!((sum(&known, "waiting{"), sum(&known, "stranded{")), (0.0, 0.0), "{known:#?}");
-    assert_eq!((node.says("due"), node.says("jobs_staged"), node.says("jobs_dead")), (0.0, 0.0, 2.0));
+    assert_eq!(
+        (node.says("due"), node.says("jobs_staged"), node.says("jobs_dead")),
+        (0.0, 0.0, 2.0)
+    );
     assert!(!known.keys().any(|name| name.contains("oldest")), "{known:#?}");
     // What stands in a row makes no series (G19).
     assert!(!node.0.handle().render().contains("canary"));

@@ -8,7 +8,11 @@ use super::record::{JobRecord, KeyRecord};
 use crate::store::census::{CensusGroup, GroupColumns, JobCensus, census_group};
 
 /// What is unfinished and does not run.
-pub(super) fn by_standing(keys: &[KeyRecord], now: DateTime<Utc>, paused: &str) -> Vec<CensusGroup> {
+pub(super) fn by_standing(
+    keys: &[KeyRecord],
+    now: DateTime<Utc>,
+    paused: &str,
+) -> Vec<CensusGroup> {
     let mut groups: BTreeMap<_, (i64, DateTime<Utc>, DateTime<Utc>)> = BTreeMap::new();
     for key in keys {
         let Some(since) = key.waiting_since.or(key.run_after) else { continue };

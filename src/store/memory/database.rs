@@ -227,7 +227,8 @@ impl Database {
     /// The right to take the census, where nobody else has it.
     pub(super) fn claim_census(&self, lease: CensusLease) -> bool {
         let (now, mut state) = (self.now(), self.state());
-        let is_free = state.census.is_none_or(|(holder, until)| holder == lease.holder || until <= now);
+        let is_free =
+            state.census.is_none_or(|(holder, until)| holder == lease.holder || until <= now);
         if is_free {
             state.census = Some((lease.holder, now + lease.length));
         }

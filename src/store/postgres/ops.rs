@@ -243,8 +243,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let CensusLease { holder, length } = lease;
-        let claim =
-            census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
+        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
         let turn = self.turn().await?;
         let conn = turn.lent.shared()?;
         let answer = answered(async {

@@ -1,8 +1,8 @@
 //! The statements of the census: those of `store::postgres::census`, with owned values.
 
 use chrono::DateTime;
-use diesel::sqlite::Sqlite as Db;
 use diesel::sql_types::{self, BigInt, Nullable, Text};
+use diesel::sqlite::Sqlite as Db;
 
 use super::sql::NOW;
 use crate::store::census::GroupColumns;
