@@ -154,7 +154,7 @@ async fn each_metric_counts_what_its_name_says() {
     // The census runs beside the other workers, and is given up with them: what was known is no number then.
     let db = <Sqlite as TestDb>::fresh().await;
     let engine = engine(&db, &App::default());
-    let unknown = notify(Trouble::UnknownForeign);
+    let unknown = crate::support::notify(Trouble::UnknownForeign);
     engine.call(&scope(), &key("canary-e"), unknown).await.unwrap();
     let often = WorkerConfig::default().census_every(Duration::from_millis(20));
     let workers = engine.spawn_workers(often).unwrap();
