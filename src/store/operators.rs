@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
-use super::events::StoredEvents;
 use super::census::{Census, CensusLease};
+use super::events::StoredEvents;
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};

@@ -14,8 +14,8 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
-use crate::store::events::StoredEvents;
 use crate::store::census::{Census, CensusLease};
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,

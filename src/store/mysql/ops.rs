@@ -18,8 +18,8 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
-use crate::store::events::StoredEvents;
 use crate::store::census::{Census, CensusLease, JobCensus, census_group};
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,

@@ -26,8 +26,8 @@ use crate::store::bulk::{
     BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
     bulk_row,
 };
-use crate::store::events::StoredEvents;
 use crate::store::census::{Census, CensusLease, GroupColumns, JobCensus, census_group};
+use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
