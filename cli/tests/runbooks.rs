@@ -35,7 +35,8 @@ struct Called {
 impl<Db: Store> CallPilot {
     #[phase]
     async fn noted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
-        Ok(tx.stage_job("mail", &*self)?)
+        tx.stage_job("mail", self)?;
+        Ok(())
     }
 
     #[phase(foreign(at_most_once))]
