@@ -4,6 +4,7 @@
 //!
 //! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
 
+pub(crate) mod gauges;
 pub(crate) mod metrics;
 
 use std::time::Duration;
@@ -332,6 +333,21 @@ pub(crate) fn drive_failed(subject: Subject<'_>, error: &CallError) {
 pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
     warn!(worker, kind, "a worker could not search the store");
+}
+
+/// An operator did something, or was refused.
+pub(crate) fn operated(act: &'static str, outcome: &'static str) {
+    metrics::OPERATOR_ACTS.add(1, [act, outcome]);
+}
+
+/// From here on its panics are counted: a counter that begins at one has no rate.
+pub(crate) fn worker_started(worker: &'static str) {
+    metrics::WORKER_PANICS.add(0, [worker]);
+}
+
+/// A worker has looked for what it does.
+pub(crate) fn worker_looked(worker: &'static str) {
+    metrics::WORKER_LOOK.set(gauges::seconds(chrono::Utc::now()), [worker]);
 }
 
 pub(crate) fn worker_panicked(worker: &'static str) {

@@ -44,6 +44,7 @@ pub(crate) use self::background::Driven;
 pub use self::builder::{BuildError, EngineBuilder, Registered, Unregistered};
 pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};
+pub(crate) use self::decide::left_of_window;
 pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
 pub(crate) use self::outcome::PAUSED;
@@ -129,6 +130,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     #[must_use]
     pub fn store(&self) -> &S {
         &self.core.store
+    }
+
+    /// Whether it takes requests: until it is [shut down](Self::shutdown).
+    pub(crate) fn takes_requests(&self) -> bool {
+        !self.core.running.is_closing()
     }
 
     /// The application's shared state.

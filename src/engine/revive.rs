@@ -213,6 +213,19 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         self.registry.get(name, version).map(|entry| entry.definition)
     }
 
+    /// The name of a definition that is registered, in any version.
+    pub(crate) fn known_name(&self, name: &str) -> Option<&'static str> {
+        self.known_names().into_iter().find(|known| *known == name)
+    }
+
+    /// The names of the definitions that are registered.
+    pub(crate) fn known_names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> =
+            self.registry.entries().map(|entry| entry.definition.name).collect();
+        names.dedup();
+        names
+    }
+
     /// `name@version` of each definition that is registered.
     pub(crate) fn known_definitions(&self) -> Vec<String> {
         let entries = self.registry.entries().map(|entry| entry.definition);

@@ -12,6 +12,8 @@ mod describe;
 #[cfg(feature = "axum")]
 mod extract;
 mod header;
+#[cfg(feature = "axum")]
+mod health;
 mod objects;
 mod page;
 mod params;
@@ -27,6 +29,8 @@ pub use describe::Description;
 #[cfg(feature = "axum")]
 pub use extract::{Checked, Params};
 pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
+#[cfg(feature = "axum")]
+pub use health::Health;
 pub use policy::{Bodies, KeyRule, Policy};
 pub use profile::{Profile, UnknownProfile};
 pub use respond::{Answer, IDEMPOTENCY_EXPIRES};

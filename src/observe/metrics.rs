@@ -81,6 +81,8 @@ table! {
         "Times that a reconcile function was asked, by what it found.";
     counter RESOLUTIONS "resolutions" in Count by ["definition", "word"]
         "Words about a request that were taken from a webhook or an operator.";
+    counter OPERATOR_ACTS "operator.acts" in Count by ["act", "outcome"]
+        "What operators did and were refused.";
     counter DEAD_LETTERS "dead_letters" in Count by ["definition"]
         "Requests that gave up.";
     counter LEFT_ALONE "left_alone" in Count by ["because"]
@@ -89,13 +91,13 @@ table! {
         "Keys that the reaper deleted.";
     counter KEYS_ERASED "keys.erased" in Count by []
         "Keys that were erased.";
-    counter JOBS_DELIVERED "jobs.delivered" in Count by ["job"]
+    counter JOBS_DELIVERED "jobs.delivered" in Count by ["job_name"]
         "Staged jobs that were delivered.";
-    counter JOBS_FAILED "jobs.failed" in Count by ["job"]
+    counter JOBS_FAILED "jobs.failed" in Count by ["job_name"]
         "Deliveries that failed and are tried again.";
-    counter JOBS_DEAD "jobs.dead_lettered" in Count by ["job"]
+    counter JOBS_DEAD "jobs.dead_lettered" in Count by ["job_name"]
         "Staged jobs that gave up.";
-    histogram JOB_LAG "job.lag" in Seconds by ["job"]
+    histogram JOB_LAG "job.lag" in Seconds by ["job_name"]
         "From the commit that staged a job to its delivery.";
     counter REPLAY_CACHE "replay_cache.asks" in Count by ["definition", "outcome"]
         "Times that the cache in front of replays was to be asked or written to, by what came of it.";
@@ -103,6 +105,28 @@ table! {
         "Calls and searches of workers that the store could not serve.";
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
         "Workers that panicked and were started again.";
+    gauge WORKER_LOOK "worker.last_look.timestamp" in Seconds by ["worker"]
+        "When a worker of this process has last looked for what it does, as a Unix time.";
+    gauge WAITING "waiting" in Count by ["definition", "held_by"]
+        "Unfinished requests that no holder runs, by what holds them.";
+    gauge WAITING_OLDEST "waiting.oldest.timestamp" in Seconds by ["held_by"]
+        "Since when the first waits of those that wait for a reconcile function or an operator, as a Unix time.";
+    gauge DUE "due" in Count by []
+        "Requests that a worker could go on with now.";
+    gauge DUE_OLDEST "due.oldest.timestamp" in Seconds by []
+        "Since when the first of them is due, as a Unix time.";
+    gauge STRANDED "stranded" in Count by ["because"]
+        "Unfinished requests that the process which counts does not go on with.";
+    gauge WINDOW_END "window.next_end.timestamp" in Seconds by []
+        "When the next call that waits to be repeated may not be repeated any more, as a Unix time.";
+    gauge JOBS_STAGED "jobs.staged" in Count by []
+        "Staged jobs that are to be delivered.";
+    gauge JOBS_OLDEST "jobs.oldest.timestamp" in Seconds by []
+        "Since when the first of them is due, as a Unix time.";
+    gauge JOBS_DEAD_NOW "jobs.dead" in Count by []
+        "Staged jobs that gave up and wait for an operator.";
+    gauge CENSUS "census.timestamp" in Seconds by []
+        "When this process has last counted what waits, as a Unix time.";
     gauge BUILD_INFO "build_info" in Count by ["version"]
         "1, by the version of the library.";
 }

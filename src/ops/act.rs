@@ -9,6 +9,7 @@ use super::request::RowVersion;
 use super::{MOST_ACTS, Ops, OpsError, Permissions};
 use crate::chance;
 use crate::engine::{Resolution, ResolveError, Resolved, Terms};
+use crate::observe;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{FoundRequest, JobAct, JobFate, OperatorStore};
 use crate::store::{EraseAct, Status};
@@ -233,6 +234,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
                     entry.after.clone_from(&entry.before);
                     self.core.store.record(&entry).await?;
                 }
+                observe::operated(entry.act, entry.outcome);
                 Ok(done)
             }
             Err(refused) => Err(self.refused(entry, refused).await),
@@ -251,6 +253,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             after: entry.before.clone(),
             ..entry
         };
+        observe::operated(entry.act, entry.outcome);
         match self.core.store.record(&entry).await {
             Ok(()) => refused,
             Err(error) => OpsError::Unavailable(error),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{Filter, Ops, OpsError, Page, Permissions, Place, State, Summary};
 use crate::chance;
 use crate::engine::Resolved;
+use crate::observe;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
 use crate::store::operators::{OperatorStore, Walk};
 
@@ -206,6 +207,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         let limits = self.actor.limits();
         let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: &entry };
         self.core.store.start_bulk(&bulk).await?;
+        observe::operated(entry.act, entry.outcome);
         Ok(id)
     }
 

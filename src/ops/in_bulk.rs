@@ -8,6 +8,7 @@ use super::bulk::BulkAct;
 use super::request::RowVersion;
 use super::{Actor, MOST_ACTS, Ops, OpsError};
 use crate::engine::{Engine, Resolution, Resolved};
+use crate::observe;
 use crate::store::bulk::{BulkItem, BulkRow, SettledItem};
 use crate::store::operators::OperatorStore;
 use crate::store::{Status, StoreError};
@@ -75,7 +76,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             audit: (!is_audited).then_some(&entry),
         };
         Ok(match self.core.store.settle_bulk_item(&settled).await? {
-            true => Turn::Settled,
+            true => {
+                observe::operated(act.as_str(), end.outcome);
+                Turn::Settled
+            }
             false => Turn::Lost,
         })
     }

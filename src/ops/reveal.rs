@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::{Ops, OpsError, Permissions};
 use crate::engine::CallError;
 use crate::key::{IdempotencyKey, Scope};
+use crate::observe;
 use crate::phase::Reply;
 use crate::store::operators::{FoundRequest, OperatorStore};
 
@@ -109,6 +110,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         entry.definition = Some(found.row.definition.clone());
         entry.version = Some(found.row.version);
         self.core.store.record(&entry).await?;
+        observe::operated(entry.act, entry.outcome);
         self.shown(found, what).await
     }
 

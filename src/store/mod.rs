@@ -6,6 +6,7 @@
 pub(crate) mod audit;
 pub(crate) mod bulk;
 mod by_text;
+pub(crate) mod census;
 /// The tests' own server.
 #[cfg(all(test, feature = "postgres"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use super::census::{Census, CensusLease};
 use super::events::StoredEvents;
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
@@ -344,6 +345,17 @@ pub trait OperatorStore: Store {
         limits: &Limits,
         known: &[String],
     ) -> impl Future<Output = Result<WaitingCounts, StoreError>> + Send;
+
+    /// Acquires or renews the right to take the census. `false`: another process has it.
+    #[doc(hidden)]
+    fn claim_census(
+        &self,
+        lease: CensusLease,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// How much is unfinished, by how it stands. `paused`: the reason of a row that met a pause.
+    #[doc(hidden)]
+    fn census(&self, paused: &str) -> impl Future<Output = Result<Census, StoreError>> + Send;
 
     /// The staged jobs of a request, in order, a hundred at most.
     #[doc(hidden)]

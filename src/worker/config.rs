@@ -18,6 +18,7 @@ pub struct WorkerConfig {
     pub(crate) full_sweep: Duration,
     pub(crate) reap_every: Duration,
     pub(crate) reap_batch: u32,
+    pub(crate) census_every: Duration,
     pub(crate) delivery: Duration,
     pub(crate) max_deliveries: u32,
     pub(crate) sink: Option<Arc<dyn DynSink>>,
@@ -33,6 +34,7 @@ impl Default for WorkerConfig {
             full_sweep: Duration::from_secs(3600),
             reap_every: Duration::from_secs(60),
             reap_batch: 200,
+            census_every: Duration::from_secs(15),
             delivery: Duration::from_secs(60),
             max_deliveries: 20,
             sink: None,
@@ -99,6 +101,13 @@ impl WorkerConfig {
         self
     }
 
+    /// How often the [census](crate::worker::Census) counts what waits, where there are metrics; 15 s. One process
+    /// does; the others ask as often whether it is their turn, by one statement.
+    pub fn census_every(mut self, census_every: Duration) -> Self {
+        self.census_every = census_every;
+        self
+    }
+
     /// How long a job is claimed for; 60 s. A delivery may take two thirds of it, from the claim on, or half where the
     /// job waited for its turn; past the claim's end the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
@@ -129,6 +138,7 @@ impl WorkerConfig {
         duration("WorkerConfig::full_sweep", self.full_sweep, Duration::ZERO, CENTURY)?;
         duration("WorkerConfig::reap_every", self.reap_every, MILLISECOND, CENTURY)?;
         number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
+        duration("WorkerConfig::census_every", self.census_every, MILLISECOND * 10, DAY)?;
         duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 10, DAY)?;
         number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)
     }

@@ -247,6 +247,7 @@ impl<T: Source> Dispatcher<T> {
                     searching = None;
                     match found {
                         Ok(page) => {
+                            observe::worker_looked(self.source.name());
                             let most = match until {
                                 Until::Shutdown => usize::MAX,
                                 Until::PassEnds => self.batch.saturating_sub(begun) as usize,

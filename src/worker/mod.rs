@@ -4,13 +4,15 @@
 //! * [`Reconciler`] looks into unknown outcomes;
 //! * [`Enqueuer`] delivers staged jobs to a [`JobSink`];
 //! * [`Reaper`] deletes finished keys past their expiry;
-//! * [`BulkRunner`] does what operators have asked for of many requests at once.
+//! * [`BulkRunner`] does what operators have asked for of many requests at once;
+//! * [`Census`] counts what waits, for the gauges.
 //!
 //! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
 mod backlog;
 mod bulk_runner;
+mod census;
 mod claims;
 mod completer;
 mod config;
@@ -41,6 +43,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::watch;
 
 pub use self::bulk_runner::BulkRunner;
+pub use self::census::Census;
 pub use self::completer::{Completer, Sweep};
 pub use self::config::WorkerConfig;
 pub use self::enqueuer::{Delivered, Enqueuer};
@@ -92,7 +95,11 @@ async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
     const LONGEST_REST: Duration = Duration::from_secs(30);
     let mut failures = 0;
     while !stop.is_set() {
-        let rest = match worker.look(stop).await {
+        let looked = worker.look(stop).await;
+        if looked.is_ok() {
+            observe::worker_looked(W::NAME);
+        }
+        let rest = match looked {
             Ok(More::Likely) => continue,
             Ok(More::No) => {
                 failures = 0;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{BulkRunner, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
+use super::{BulkRunner, Census, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::setting::SettingError;
@@ -25,7 +25,7 @@ pub struct Workers {
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// Runs completer, reconciler, reaper and the runner of bulk acts on this node, and, where `config` has a sink, the
-    /// enqueuer. Any number of nodes may do so; one that does makes every node's requests end (G17).
+    /// enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one that does makes every node's requests end (G17).
     ///
     /// A worker that panics is started again, after a second and longer each time.
     ///
@@ -53,6 +53,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
                 move |stopped| Reaper::new(&store, config.clone()).run(stopped)
             }),
         ];
+        if cfg!(feature = "metrics") {
+            let (engine, config) = (engine.clone(), config.clone());
+            let census = move |stopped| Census::new(&engine, config.clone()).run(stopped);
+            supervised.push(supervise("census", &stop, census));
+        }
         if let Some(sink) = config.sink.clone() {
             supervised.push(supervise("enqueuer", &stop, move |stopped| {
                 Enqueuer::with(&engine, sink.clone(), config.clone()).run(stopped)
@@ -70,6 +75,7 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
     start: impl Fn(Stopped) -> W + Send + 'static,
 ) -> JoinHandle<()> {
     let stopped = stop.subscribe();
+    observe::worker_started(name);
     task::spawn(async move {
         let mut rest = Duration::from_secs(1);
         // A task of its own: its panic ends it and not the supervisor.

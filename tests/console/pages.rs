@@ -31,6 +31,25 @@ pub async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
     engine.erase(&scope(), &key("erased")).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_page_that_the_runbooks_name_is_there() {
+    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    let desk = Desk::of(&engine).await;
+    let runbooks = include_str!("../../docs/runbooks.md");
+    let mut named = 0;
+    for section in runbooks.split("\n## ").skip(1) {
+        let line = section.lines().find_map(|line| line.strip_prefix("Console: "));
+        let line = line.unwrap_or_else(|| panic!("no page in {section}"));
+        for page in line.split('`').skip(1).step_by(2) {
+            desk.get(page).await.is(200);
+            named += 1;
+        }
+    }
+    assert!(named > 15, "{named}");
+}
+
 async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     cast(&engine).await;

@@ -9,6 +9,7 @@ mod client;
 mod client_properties;
 mod client_sends;
 mod flagship;
+mod health;
 mod key;
 mod layers;
 mod ride;

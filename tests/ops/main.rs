@@ -10,6 +10,8 @@ mod acts;
 mod api;
 mod bulk;
 mod cast;
+#[cfg(feature = "metrics")]
+mod census;
 mod cut_off;
 mod events;
 mod list;

@@ -1,7 +1,7 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
-use atomic_phases::worker::{BulkRunner, WorkerConfig};
+use atomic_phases::worker::{BulkRunner, Census, WorkerConfig};
 use atomic_phases::{Postgres, Scope};
 
 use crate::recorded::{self, alone};
@@ -91,12 +91,17 @@ fn literal(value: &str) -> String {
 /// No scan of a table, and no node that had more rows than a search may look at.
 #[track_caller]
 fn is_bounded(plan: &str, index: &str) {
+    is_bounded_to(10_033, plan, index);
+}
+
+#[track_caller]
+fn is_bounded_to(bound: u64, plan: &str, index: &str) {
     assert!(plan.contains(index), "not by {index}: {plan}");
     assert!(!plan.contains("Seq Scan"), "{plan}");
     let counts = plan.split("(actual rows=").skip(1);
     let most =
         counts.map(|rest| rest.split(' ').next().unwrap().parse::<f64>().unwrap() as u64).max();
-    assert!(most.unwrap() <= 10_033, "{most:?} rows: {plan}");
+    assert!(most.unwrap() <= bound, "{most:?} rows: {plan}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,6 +149,23 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     let counts = sent("AS waiting,");
     let plan = plan_of(&db, &counts[0]).await;
     for index in ["keys_waiting", "keys_due", "staged_jobs_dead"] {
+        is_bounded(&plan, index);
+    }
+    sent("");
+    let mut census = Census::new(&engine, WorkerConfig::default());
+    assert!(census.run_once().await.unwrap());
+    let mut sent_by_census = sent("atomic_phases_");
+    // What is said of each transaction.
+    sent_by_census.retain(|sql| !sql.starts_with("SELECT set_config"));
+    assert_eq!(sent_by_census.len(), 3, "the lease, the requests, the jobs: {sent_by_census:#?}");
+    let (groups, jobs) = (&sent_by_census[1], &sent_by_census[2]);
+    let plan = plan_of(&db, groups).await;
+    // Of each index ten thousand.
+    for index in ["keys_waiting", "keys_due"] {
+        is_bounded_to(20_000, &plan, index);
+    }
+    let plan = plan_of(&db, jobs).await;
+    for index in ["staged_jobs_due", "staged_jobs_dead"] {
         is_bounded(&plan, index);
     }
     sent("");

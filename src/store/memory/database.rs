@@ -19,6 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::store::census::CensusLease;
+
 use super::record::{AuditRecord, BulkRecord, JobRecord, KeyRecord, PauseRecord, Place, Record};
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
@@ -49,6 +51,8 @@ pub(super) struct State {
     /// Grows at each restart; a session of an older one is gone.
     pub(super) life: u64,
     pub(super) down: bool,
+    /// Who takes the census, and until when.
+    census: Option<(Uuid, DateTime<Utc>)>,
     /// Whether there are tables.
     pub(super) reverted: bool,
     /// What the last commits replaced, the newest last.
@@ -218,6 +222,17 @@ impl Database {
         let (time, then) = self.0.started;
         let ahead = chrono::Duration::microseconds(self.0.ahead.load(Ordering::Relaxed));
         (time + then.elapsed() + ahead).trunc_subsecs(6)
+    }
+
+    /// The right to take the census, where nobody else has it.
+    pub(super) fn claim_census(&self, lease: CensusLease) -> bool {
+        let (now, mut state) = (self.now(), self.state());
+        let is_free =
+            state.census.is_none_or(|(holder, until)| holder == lease.holder || until <= now);
+        if is_free {
+            state.census = Some((lease.holder, now + lease.length));
+        }
+        is_free
     }
 
     /// Sets its clock forward, as an administrator or a time service does.

@@ -10,6 +10,7 @@
 //! It keeps everything for as long as it lives, in no other place, and executes no SQL.
 
 mod backend;
+mod census;
 mod connection;
 mod database;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
 use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
 use super::session::Session;
@@ -13,6 +14,7 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use crate::store::census::{Census, CensusLease};
 use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -304,6 +306,15 @@ impl OperatorStore for Memory {
             due_is_more: more[1],
             dead_jobs_are_more: more[2],
         })
+    }
+
+    async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
+        Ok(self.database().claim_census(lease))
+    }
+
+    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
+        let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
+        Ok(Census { groups: by_standing(&keys, now, paused), jobs: of_jobs(&jobs, now) })
     }
 
     async fn jobs_of(

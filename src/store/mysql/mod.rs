@@ -10,6 +10,7 @@
 
 mod batch;
 mod block;
+mod census;
 mod connection;
 mod erasure;
 mod error;

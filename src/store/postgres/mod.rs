@@ -3,6 +3,7 @@
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
 //! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` hold the SQL.
 
+mod census;
 mod commit_statements;
 mod connection;
 mod error;

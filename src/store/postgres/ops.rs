@@ -7,14 +7,16 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use futures_util::future::{join3, join4};
+use futures_util::future::{join3, join4, join5};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
+use super::census as census_sql;
 use super::connection::Lent;
 use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
+use super::session::Settings;
 use super::{LOCKED_WAIT, Postgres, answered, ask, ask_again, ask_within, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -24,6 +26,7 @@ use crate::store::bulk::{
     BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
     bulk_row,
 };
+use crate::store::census::{Census, CensusLease, GroupColumns, JobCensus, census_group};
 use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -235,6 +238,51 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             waiting_is_more: looked > most,
             due_is_more: due_looked > most,
             dead_jobs_are_more: jobs.0 > most,
+        })
+    }
+
+    async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
+        let CensusLease { holder, length } = lease;
+        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
+        let turn = self.turn().await?;
+        let conn = turn.lent.shared()?;
+        let answer = answered(async {
+            let (begun, set, claimed, committed) = join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                Settings::new(Some(LOCKED_WAIT)).execute(&mut &*conn),
+                claim.execute(&mut &*conn),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let claimed = claimed?;
+            committed.map(|_| claimed)
+        });
+        let answer = answer.await;
+        Ok(turn.lent.settle("claim the census", answer).await? == 1)
+    }
+
+    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
+        let turn = self.turn().await?;
+        let conn = turn.lent.shared()?;
+        let answer = answered(async {
+            let (begun, set, groups, jobs, committed) = join5(
+                ops::BeginReadOnly {}.execute(&mut &*conn),
+                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
+                census_sql::Groups { paused, again: paused }.load::<GroupColumns>(&mut &*conn),
+                census_sql::Jobs {}.load::<census_sql::JobsRow>(&mut &*conn),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let counted = (groups?, jobs?);
+            committed.map(|_| counted)
+        });
+        let answer = answer.await;
+        let (groups, jobs) = turn.lent.settle("take the census", answer).await?;
+        Ok(Census {
+            groups: groups.into_iter().map(census_group).collect(),
+            jobs: jobs.into_iter().next().map(JobCensus::from).unwrap_or_default(),
         })
     }
 

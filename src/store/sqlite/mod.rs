@@ -6,6 +6,7 @@
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
 //! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
 
+mod census;
 mod group;
 mod ops;
 mod ops_bulk;

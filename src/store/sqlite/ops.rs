@@ -8,6 +8,7 @@ use diesel::connection::SimpleConnection;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
+use super::census as census_sql;
 use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::{Sqlite, sql, thread_gone};
@@ -17,6 +18,7 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
+use crate::store::census::{Census, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -181,6 +183,29 @@ impl OperatorStore for Sqlite {
             due_is_more: due_looked > most,
             dead_jobs_are_more: jobs.0 > most,
         })
+    }
+
+    async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
+        let holder = lease.holder.as_bytes().to_vec();
+        let lease_ms = millis(lease.length);
+        let claim = census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder };
+        Ok(self.run("claim the census", move |conn| claim.execute(conn)).await? == 1)
+    }
+
+    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
+        let (paused, again) = (paused.to_owned(), paused.to_owned());
+        let (groups, jobs) = self
+            .search("take the census", move |conn| {
+                let groups = census_sql::Groups { paused, again };
+                Ok((
+                    groups.load::<census_sql::Grouped>(conn)?,
+                    census_sql::Jobs {}.load::<(i64, Option<i64>, i64)>(conn)?,
+                ))
+            })
+            .await?;
+        let groups = groups.into_iter().filter_map(census_sql::group).map(census_group).collect();
+        let jobs = jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default();
+        Ok(Census { groups, jobs })
     }
 
     async fn jobs_of(

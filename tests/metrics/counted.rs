@@ -1,19 +1,17 @@
-//! The metrics, as a Prometheus would read them: what each counts, that `promtool` finds nothing to say about their
-//! names, and that what users give makes no series (G19).
-#![cfg(feature = "metrics")]
-
-mod support;
+//! What each metric counts, that `promtool` finds nothing to say about their names, and that what users give makes no
+//! series (G19).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::replay_cache::{FakeCache, Manner};
+use crate::support::*;
 use atomic_phases::Sqlite;
+use atomic_phases::ops::{Actor, Permissions, Scopes, What};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use support::replay_cache::{FakeCache, Manner};
-use support::*;
 
 /// What becomes of requests that go well and badly, of their jobs and of their keys.
 async fn a_day(rounds: usize) {
@@ -120,9 +118,9 @@ async fn each_metric_counts_what_its_name_says() {
         (format!("resumes_total{{{notify}}}"), 1.0),
         (format!("outcomes_unknown_total{{{notify}}}"), 1.0),
         (format!(r#"reconciles_total{{{notify},outcome="executed"}}"#), 1.0),
-        (r#"jobs_delivered_total{job="receipt"}"#.to_owned(), 2.0),
-        (r#"jobs_dead_lettered_total{job="thanks"}"#.to_owned(), 2.0),
-        (r#"job_lag_seconds_count{job="receipt"}"#.to_owned(), 2.0),
+        (r#"jobs_delivered_total{job_name="receipt"}"#.to_owned(), 2.0),
+        (r#"jobs_dead_lettered_total{job_name="thanks"}"#.to_owned(), 2.0),
+        (r#"job_lag_seconds_count{job_name="receipt"}"#.to_owned(), 2.0),
         ("keys_reaped_total".to_owned(), 3.0),
         (format!(r#"replay_cache_asks_total{{{book},outcome="hit"}}"#), 1.0),
         (format!(r#"replay_cache_asks_total{{{book},outcome="miss"}}"#), 1.0),
@@ -152,6 +150,47 @@ async fn each_metric_counts_what_its_name_says() {
         assert_eq!(seen.get(&name), Some(&count), "{name} {seen:#?}");
     }
     assert_eq!(seen.get("api_idempotency_ttl_pruned_count_total"), Some(&3.0), "{seen:#?}");
+
+    // The census runs beside the other workers, and is given up with them: what was known is no number then.
+    let db = <Sqlite as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    let unknown = crate::support::notify(Trouble::UnknownForeign);
+    engine.call(&scope(), &key("canary-e"), unknown).await.unwrap();
+    let often = WorkerConfig::default().census_every(Duration::from_millis(20));
+    let workers = engine.spawn_workers(often).unwrap();
+    let waits = r#"atomic_phases_waiting{definition="notify",held_by="unknown_asked"}"#;
+    until(async || series(&recorder.render()).get(waits) == Some(&1.0)).await;
+    let seen = series(&recorder.render());
+    for worker in ["completer", "reconciler", "census"] {
+        let look =
+            format!(r#"atomic_phases_worker_last_look_timestamp_seconds{{worker="{worker}"}}"#);
+        until(async || series(&recorder.render()).contains_key(&look)).await;
+        let panics = format!(r#"atomic_phases_worker_panics_total{{worker="{worker}"}}"#);
+        assert_eq!(seen.get(&panics), Some(&0.0), "a counter that begins at one has no rate");
+    }
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let _ = ops.pause("notify", "notified", None, "canary").await.unwrap();
+    for _ in 0..2 {
+        let _ = ops.unpause("notify", "notified", "canary").await.unwrap();
+    }
+    assert!(ops.reveal(uuid::Uuid::nil(), What::Key, "canary").await.is_err());
+    let seen = series(&recorder.render());
+    for (act, outcome) in [
+        ("pause", "applied"),
+        ("unpause", "applied"),
+        ("unpause", "already"),
+        ("reveal.key", "refused"),
+    ] {
+        let acts =
+            format!(r#"atomic_phases_operator_acts_total{{act="{act}",outcome="{outcome}"}}"#);
+        assert_eq!(seen.get(&acts), Some(&1.0), "{acts} {seen:#?}");
+    }
+    let whole = recorder.render();
+    let ours = whole.split_inclusive('\n').filter(|line| !line.contains("api_idempotency_"));
+    assert_eq!(lint(&ours.collect::<String>()), "exit status: 0");
+    workers.shutdown(Duration::from_secs(30)).await.unwrap();
+    assert!(series(&recorder.render())[waits].is_nan());
+    let exposition = recorder.render();
 
     // Other keys, and more of them, are no other series.
     assert!(!exposition.contains("canary"), "{exposition}");

@@ -1,0 +1,167 @@
+//! Each command of `docs/runbooks.md` is run, on a service that has what its section is about: it does what it says.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use atomic_phases::console::Api;
+use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
+use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::Store;
+use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, WorkerConfig};
+use atomic_phases::{
+    Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, Scope, Sqlite, Tx,
+    atomic_phases,
+};
+use serde::{Deserialize, Serialize};
+
+const RUNBOOKS: &str = include_str!("../../docs/runbooks.md");
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum CallPilot {
+    Fine,
+    Unknown,
+    Refused,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Called {
+    id: u64,
+}
+
+#[atomic_phases(name = "pilots.call", version = 1)]
+impl<Db: Store> CallPilot {
+    #[phase]
+    async fn noted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        tx.stage_job("mail", self)?;
+        Ok(())
+    }
+
+    #[phase(foreign(at_most_once))]
+    async fn called(&self, call: ForeignCall) -> PhaseResult<Called, ForeignError> {
+        match self {
+            Self::Fine => call.make(async |_| Ok::<_, ForeignError>(Called { id: 7 })).await,
+            Self::Unknown => {
+                call.make(async |_| Err::<Called, _>(ForeignError::unknown("no answer"))).await
+            }
+            Self::Refused => Err(PhaseError::retryable("the line is down").into()),
+        }
+    }
+
+    #[reconcile(called)]
+    async fn find_call(&self) -> PhaseResult<Reconciled<Called>> {
+        let _ = self;
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, called: &Called) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::json(200, called)?)
+    }
+}
+
+/// One that is finished, one that is unknown, one dead letter, a dead job of each; and a pause.
+async fn scene(file: &Path) -> Engine<Sqlite> {
+    let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).register::<CallPilot>().max_attempts(1).build().unwrap();
+    for (key, request) in
+        [("a", CallPilot::Fine), ("b", CallPilot::Unknown), ("c", CallPilot::Refused)]
+    {
+        let (scope, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new(key).unwrap());
+        engine.call(&scope, &key, request).await.unwrap();
+    }
+    let jobs = Handlers::new()
+        .on("mail", async |_: CallPilot, _| Err(DeliveryError::dead("the mail server is away")));
+    Enqueuer::new(&engine, jobs, WorkerConfig::default()).run_once().await.unwrap();
+    let ops = engine.ops(ada());
+    let _ = ops.pause("pilots.call", "called", None, "the line is cut").await.unwrap();
+    engine
+}
+
+fn ada() -> Actor {
+    Actor::new("ada", Permissions::admin(), Scopes::All).unwrap()
+}
+
+/// The commands of a section, one block after the other.
+fn blocks(section: &str) -> Vec<&str> {
+    let blocks = section.split("```sh\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap()).collect()
+}
+
+fn sections() -> Vec<(&'static str, &'static str)> {
+    let sections = RUNBOOKS.split("\n## ").skip(1);
+    sections.map(|section| section.split_once('\n').unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_of_the_runbooks_does_what_it_says() {
+    let mut run = BTreeSet::new();
+    for (alert, section) in sections() {
+        let blocks = blocks(section);
+        assert!(!blocks.is_empty(), "{alert} has no command");
+        for block in blocks {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("app.db");
+            let engine = scene(&file).await;
+            let of = async |state| {
+                let page = engine.ops(ada()).list(Filter::new().states([state])).await.unwrap();
+                page.rows[0].request_id.to_string()
+            };
+            let request = match alert {
+                "AtomicPhasesDeadLetters" => of(State::DeadLetter).await,
+                _ => of(State::Unknown).await,
+            };
+            let jobs = engine.ops(ada()).dead_jobs(None, 10).await.unwrap().rows;
+            assert_eq!(jobs.len(), 3, "{jobs:?}");
+            let job = jobs[0].id.to_string();
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/ops/", listener.local_addr().unwrap());
+            let api = Api::new(engine, |head| {
+                let token = head.headers.get("authorization")?.to_str().ok()?;
+                (token == "Bearer secret").then(ada)
+            });
+            let routes = axum::Router::new().nest("/ops", api.router());
+            let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+            for line in block.lines().filter(|line| !line.is_empty()) {
+                let words = [("REQUEST", &*request), ("JOB", &job), ("URL", &url)];
+                let database = format!("sqlite://{}", file.display());
+                let (line, words) = (line.to_owned(), words.map(|(n, v)| (n, v.to_owned())));
+                let ran = tokio::task::spawn_blocking(move || ask(&line, &words, &database)).await;
+                run.insert(ran.unwrap());
+            }
+            server.abort();
+        }
+    }
+    // All that an operator may do to what waits.
+    for act in ["resolve", "retry", "unpause", "pause", "bulk", "jobs", "status", "list", "why"] {
+        assert!(run.contains(act), "no section has {act}: {run:?}");
+    }
+}
+
+/// Runs a line as a shell does, and says which command it was.
+fn ask(line: &str, words: &[(&str, String); 3], database: &str) -> String {
+    let [request, job, (_, url)] = words;
+    let command = line.strip_prefix("atomic-phases ").unwrap_or_else(|| panic!("{line}"));
+    let command = command.split(' ').next().unwrap().to_owned();
+    let here = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", line]).env("PATH", path).env("USER", "ada");
+    shell.env(request.0, &request.1).env(job.0, &job.1);
+    shell.env("DEFINITION", "pilots.call").env("PHASE", "called");
+    shell.env_remove("ATOMIC_PHASES_URL").env_remove("ATOMIC_PHASES_DATABASE_URL");
+    // The tables are a matter of the database.
+    match command.as_str() {
+        "migrate" => shell.env("ATOMIC_PHASES_DATABASE_URL", database),
+        _ => shell.env("ATOMIC_PHASES_URL", url).env("ATOMIC_PHASES_TOKEN", "secret"),
+    };
+    let ran = shell.output().unwrap();
+    // `status` exits with 6 while something waits.
+    let code = if command == "status" { 6 } else { 0 };
+    assert_eq!(ran.status.code(), Some(code), "{line}\n{}", String::from_utf8_lossy(&ran.stderr));
+    command
+}

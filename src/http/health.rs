@@ -1,0 +1,163 @@
+//! [`Health`]: what a load balancer, an orchestrator and a plain prober ask.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use crate::engine::Engine;
+use crate::ops::{Actor, Counts, Ops, Permissions, Scopes};
+use crate::store::operators::{Limits, OperatorStore};
+
+/// How long the database has for an answer.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// How long an answer is told again, so that no number of probes is a load.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Three routes for those who ask whether all is well, to be nested under `/health`:
+///
+/// | route | 200 | 503 |
+/// |---|---|---|
+/// | `/live` | the process answers | never: a process that is started again mends no database |
+/// | `/ready` | the database answers within two seconds, no migration is missing, and the engine takes requests | otherwise |
+/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
+///
+/// The database is asked on the operators' connections and at most once a second, however many ask: a service whose
+/// requests have all connections in use is busy, not unready. No answer tells a key or a name; `/waiting` tells
+/// numbers.
+///
+/// ```
+/// # use atomic_phases::{Engine, Sqlite, http::Health};
+/// # fn routes(engine: Engine<Sqlite>) -> axum::Router {
+/// axum::Router::new().nest("/health", Health::new(&engine).router())
+/// # }
+/// ```
+pub struct Health<S: OperatorStore, A: Send + Sync + 'static = ()>(Arc<Asked<S, A>>);
+
+struct Asked<S: OperatorStore, A: Send + Sync + 'static> {
+    engine: Engine<S, A>,
+    /// Once none was missing, none will be.
+    is_migrated: AtomicBool,
+    ready: Told,
+    waiting: Told,
+}
+
+/// What was answered, and when.
+#[derive(Default)]
+struct Told(Mutex<Option<(Instant, StatusCode, String)>>);
+
+impl Told {
+    /// As it was answered a moment ago, or anew; those who ask meanwhile wait for that.
+    async fn or(&self, anew: impl Future<Output = Result<String, String>>) -> Response {
+        let mut told = self.0.lock().await;
+        let (status, text) = match &*told {
+            Some((at, status, text)) if at.elapsed() < FRESH => (*status, text.clone()),
+            _ => {
+                let (status, text) = match timeout(WITHIN, anew).await {
+                    Ok(Ok(text)) => (StatusCode::OK, text),
+                    Ok(Err(text)) => (StatusCode::SERVICE_UNAVAILABLE, text),
+                    Err(_) => (StatusCode::SERVICE_UNAVAILABLE, AWAY.to_owned()),
+                };
+                *told = Some((Instant::now(), status, text.clone()));
+                (status, text)
+            }
+        };
+        answer(status, text)
+    }
+}
+
+const AWAY: &str = "the database does not answer";
+
+fn answer(status: StatusCode, text: String) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (CACHE_CONTROL, "no-store")];
+    (status, headers, text + "\n").into_response()
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Health<S, A> {
+    /// Of this engine.
+    pub fn new(engine: &Engine<S, A>) -> Self {
+        Self(Arc::new(Asked {
+            engine: engine.clone(),
+            is_migrated: AtomicBool::new(false),
+            ready: Told::default(),
+            waiting: Told::default(),
+        }))
+    }
+
+    /// The routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/live", get(async || answer(StatusCode::OK, "alive".to_owned())))
+            .route("/ready", get(ready::<S, A>))
+            .route("/waiting", get(waiting::<S, A>))
+            .with_state(self.0)
+    }
+}
+
+async fn ready<S: OperatorStore, A: Send + Sync + 'static>(
+    State(asked): State<Arc<Asked<S, A>>>,
+) -> Response {
+    // Known at once, and not for a second: its load balancer is to hear of it before its requests do.
+    if !asked.engine.takes_requests() {
+        return answer(StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
+    }
+    asked.ready.or(asked.judge()).await
+}
+
+async fn waiting<S: OperatorStore, A: Send + Sync + 'static>(
+    State(asked): State<Arc<Asked<S, A>>>,
+) -> Response {
+    asked.waiting.or(asked.count()).await
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Asked<S, A> {
+    fn ops(&self) -> Result<Ops<S, A>, String> {
+        let prober = Actor::new("health", Permissions::READ, Scopes::All);
+        prober.map(|prober| self.engine.ops(prober)).map_err(|error| error.to_string())
+    }
+
+    async fn judge(&self) -> Result<String, String> {
+        let away = |_| AWAY.to_owned();
+        if !self.is_migrated.load(Ordering::Relaxed) {
+            let missing = self.engine.store().missing_migrations().await.map_err(away)?;
+            if !missing.is_empty() {
+                return Err(format!("{} migrations are missing", missing.len()));
+            }
+            self.is_migrated.store(true, Ordering::Relaxed);
+        }
+        // The shortest of the operators' searches: by an index, for what is not there.
+        let store = self.engine.store();
+        store.dead_job(&Limits::default(), Uuid::nil()).await.map_err(away)?;
+        Ok("ready".to_owned())
+    }
+
+    async fn count(&self) -> Result<String, String> {
+        let counts = self.ops()?.counts().await.map_err(|_| AWAY.to_owned())?;
+        let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
+        let all = [unknown, dead_letters, stranded, dead_jobs];
+        let text = format!(
+            "{unknown} unknown, {dead_letters} dead letters, {stranded} stranded, {dead_jobs} dead jobs"
+        );
+        match all.iter().all(|count| count.number == 0) {
+            true => Ok(text),
+            false => Err(text),
+        }
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Health<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! What waits now, as gauges: of the one process that takes the census. What it does not know any more is no number
+//! (`NaN`), so that no alert and no sum goes by a value of before.
+
+use chrono::{DateTime, Utc};
+
+use super::metrics::{
+    CENSUS, DUE, DUE_OLDEST, JOBS_DEAD_NOW, JOBS_OLDEST, JOBS_STAGED, STRANDED, WAITING,
+    WAITING_OLDEST, WINDOW_END,
+};
+use crate::engine::StrandedBecause;
+use crate::ops::{HeldBy, OTHER, Tally};
+
+/// What may hold a request that no holder runs, but for being stranded.
+const HELD_BY: [HeldBy; 9] = [
+    HeldBy::Accepted,
+    HeldBy::EndedLease,
+    HeldBy::BackOff,
+    HeldBy::Paused,
+    HeldBy::Due,
+    HeldBy::UnknownAsked,
+    HeldBy::UnknownUnasked,
+    HeldBy::DeadLetter,
+    HeldBy::DeadLetterUnknown,
+];
+
+/// Of these the longest waiting is told, too.
+const FOR_OPERATORS: [HeldBy; 4] =
+    [HeldBy::UnknownAsked, HeldBy::UnknownUnasked, HeldBy::DeadLetter, HeldBy::DeadLetterUnknown];
+
+/// Why a row is stranded, as far as is seen without its values.
+const STRANDED_BECAUSE: [StrandedBecause; 5] = [
+    StrandedBecause::UnknownDefinition,
+    StrandedBecause::UnknownVersion,
+    StrandedBecause::UnknownRecoveryPoint,
+    StrandedBecause::NotAskedHere,
+    StrandedBecause::NewerForm,
+];
+
+/// All series are set each time: a zero is told, too.
+pub(crate) fn counted(definitions: &[&'static str], tally: &Tally) {
+    show(definitions, Some(tally));
+    CENSUS.set::<&str>(seconds(Utc::now()), []);
+}
+
+/// This process does not know them any more.
+pub(crate) fn not_counted(definitions: &[&'static str]) {
+    show(definitions, None);
+    CENSUS.set::<&str>(f64::NAN, []);
+}
+
+fn show(definitions: &[&'static str], tally: Option<&Tally>) {
+    let number = |count: Option<u32>| count.map_or(f64::NAN, f64::from);
+    let time = |time: Option<DateTime<Utc>>| time.map_or(f64::NAN, seconds);
+    let words = HELD_BY.iter().map(|held_by| held_by.as_str()).chain(["stranded"]);
+    for held_by in words {
+        for definition in definitions.iter().copied().chain([OTHER]) {
+            let of = |known: &Tally| *known.waiting.get(&(definition, held_by)).unwrap_or(&0);
+            WAITING.set(number(tally.map(of)), [definition, held_by]);
+        }
+    }
+    for held_by in FOR_OPERATORS.map(HeldBy::as_str) {
+        let oldest = tally.and_then(|known| known.oldest.get(held_by).copied());
+        WAITING_OLDEST.set(time(oldest), [held_by]);
+    }
+    for because in STRANDED_BECAUSE.map(StrandedBecause::word) {
+        let of = |known: &Tally| *known.stranded.get(because).unwrap_or(&0);
+        STRANDED.set(number(tally.map(of)), [because]);
+    }
+    DUE.set::<&str>(number(tally.map(|known| known.due)), []);
+    DUE_OLDEST.set::<&str>(time(tally.and_then(|known| known.oldest_due)), []);
+    WINDOW_END.set::<&str>(time(tally.and_then(|known| known.next_window_end)), []);
+    JOBS_STAGED.set::<&str>(number(tally.map(|known| known.jobs.staged)), []);
+    JOBS_OLDEST.set::<&str>(time(tally.and_then(|known| known.jobs.oldest_due)), []);
+    JOBS_DEAD_NOW.set::<&str>(number(tally.map(|known| known.jobs.dead)), []);
+}
+
+/// Since 1970.
+pub(super) fn seconds(time: DateTime<Utc>) -> f64 {
+    // Exact to the millisecond for ages.
+    time.timestamp_millis() as f64 / 1000.0
+}

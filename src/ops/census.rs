@@ -1,0 +1,132 @@
+//! [`Tally`]: what a census found, as the gauges say it. A pure function of the counted rows and the definitions
+//! that are registered here.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::why::HeldBy;
+use crate::definition::{Definition, PhaseKind, STARTED};
+use crate::engine::{Core, StrandedBecause, left_of_window};
+use crate::store::Store;
+use crate::store::census::{Census, CensusGroup, JobCensus};
+
+/// The definition of rows that no definition of this process has the name of: what stands in a row may be any text.
+pub(crate) const OTHER: &str = "other";
+
+/// How much is unfinished and does not run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// By definition and by what holds them.
+    pub(crate) waiting: BTreeMap<(&'static str, &'static str), u32>,
+    /// Since when the first waits, by what holds it: of those that wait for a reconcile function or an operator.
+    pub(crate) oldest: BTreeMap<&'static str, DateTime<Utc>>,
+    /// How many a worker could go on with now, and since when it could with the first.
+    pub(crate) due: u32,
+    pub(crate) oldest_due: Option<DateTime<Utc>>,
+    /// By why this process does not go on with them.
+    pub(crate) stranded: BTreeMap<&'static str, u32>,
+    /// When the first of the calls that are to be repeated may not be any more (G11).
+    pub(crate) next_window_end: Option<DateTime<Utc>>,
+    pub(crate) jobs: JobCensus,
+}
+
+/// What holds the requests of a group, as [`why`](super::Ops::why) says it of each; `None`: a holder runs them.
+fn held_by(
+    group: &CensusGroup,
+    definition: Option<&Definition>,
+    stranded: Option<StrandedBecause>,
+) -> Option<HeldBy> {
+    let has_function = |intent: &String| {
+        definition.is_none_or(|definition| {
+            definition.phases.iter().any(|phase| phase.is_called(intent) && phase.reconciles)
+        })
+    };
+    let is_for_workers = group.is_due.is_some();
+    Some(match (group.status.as_str(), &group.open_intent) {
+        ("dead_letter", None) => HeldBy::DeadLetter,
+        ("dead_letter", Some(_)) => HeldBy::DeadLetterUnknown,
+        ("in_progress", _) if group.is_held => return None,
+        _ if stranded.is_some() => HeldBy::Stranded(stranded?),
+        ("unknown", Some(intent)) if is_for_workers && has_function(intent) => HeldBy::UnknownAsked,
+        ("unknown", Some(_)) if is_for_workers => HeldBy::Stranded(StrandedBecause::NotAskedHere),
+        ("unknown", _) => HeldBy::UnknownUnasked,
+        ("in_progress", _) => HeldBy::EndedLease,
+        ("failed_retryable", _) if group.is_paused => HeldBy::Paused,
+        ("failed_retryable", _) if group.is_due == Some(true) => HeldBy::Due,
+        ("failed_retryable", _) => HeldBy::BackOff,
+        ("pending", _) => HeldBy::Accepted,
+        // A status of a later build.
+        _ => HeldBy::Stranded(StrandedBecause::NewerForm),
+    })
+}
+
+impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+    pub(crate) fn tally(&self, census: &Census) -> Tally {
+        let mut tally = Tally { jobs: census.jobs, ..Tally::default() };
+        for group in &census.groups {
+            let known = self.known_definition(&group.definition, group.version);
+            let place = (group.definition.as_str(), group.version);
+            let stranded = self.stranded_by_place(place, &group.phases, &group.recovery_point);
+            let name = self.known_name(&group.definition).unwrap_or(OTHER);
+            let window_end = known.as_ref().and_then(|known| self.window_end(group, known));
+            let held_by = held_by(group, known.as_ref(), stranded);
+            tally.add(group, name, held_by, window_end);
+        }
+        tally
+    }
+
+    /// When the next call of the group's first request may not be repeated any more, if it has one.
+    fn window_end(&self, group: &CensusGroup, definition: &Definition) -> Option<DateTime<Utc>> {
+        let is_settled = matches!(group.status.as_str(), "unknown" | "dead_letter");
+        if is_settled || group.open_intent.is_some() {
+            return None;
+        }
+        let point = group.recovery_point.as_str();
+        let next = match definition.phases.iter().position(|phase| phase.is_called(point)) {
+            Some(done) => done + 1,
+            None if point == STARTED => 0,
+            None => return None,
+        };
+        let PhaseKind::Foreign(effect) = definition.phases.get(next)?.kind else { return None };
+        let margin = self.settings.window_margin;
+        let whole = left_of_window(effect, std::time::Duration::ZERO, margin)?;
+        Some(group.advanced_at + whole)
+    }
+}
+
+impl Tally {
+    fn add(
+        &mut self,
+        group: &CensusGroup,
+        definition: &'static str,
+        held_by: Option<HeldBy>,
+        window_end: Option<DateTime<Utc>>,
+    ) {
+        let earlier = |known: Option<DateTime<Utc>>, time: DateTime<Utc>| {
+            Some(known.map_or(time, |known| known.min(time)))
+        };
+        if let Some(end) = window_end {
+            self.next_window_end = earlier(self.next_window_end, end);
+        }
+        let Some(held_by) = held_by else { return };
+        *self.waiting.entry((definition, held_by.as_str())).or_default() += group.rows;
+        match held_by {
+            HeldBy::Stranded(because) => {
+                *self.stranded.entry(because.word()).or_default() += group.rows;
+            }
+            HeldBy::UnknownAsked
+            | HeldBy::UnknownUnasked
+            | HeldBy::DeadLetter
+            | HeldBy::DeadLetterUnknown => {
+                let oldest = self.oldest.entry(held_by.as_str()).or_insert(group.oldest);
+                *oldest = group.oldest.min(*oldest);
+            }
+            _ if group.is_due == Some(true) => {
+                self.due += group.rows;
+                self.oldest_due = earlier(self.oldest_due, group.oldest);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a census reads: how many requests stand how, counted by the partial indexes of what does not run.
+//!
+//! One process at a time takes it ([`CensusLease`]), and each of its searches looks at
+//! [`MOST_LOOKED_AT`](super::operators::MOST_LOOKED_AT) rows of one index at most.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// The right to take the census, in place of every other process: acquired, and renewed by who has it. For no time
+/// at all, it is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct CensusLease {
+    pub(crate) holder: Uuid,
+    pub(crate) length: Duration,
+}
+
+/// Unfinished requests that stand alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CensusGroup {
+    pub(crate) definition: String,
+    pub(crate) version: u32,
+    /// The phases that they were last run under.
+    pub(crate) phases: String,
+    pub(crate) status: String,
+    pub(crate) recovery_point: String,
+    pub(crate) open_intent: Option<String>,
+    /// Whether the phase that they met was paused.
+    pub(crate) is_paused: bool,
+    /// Whether their lease lasts.
+    pub(crate) is_held: bool,
+    /// Whether a worker may look at them now; `None` where none does.
+    pub(crate) is_due: Option<bool>,
+    pub(crate) rows: u32,
+    /// Since when the first of them waits; of what no operator is waited for, since when it is due.
+    pub(crate) oldest: DateTime<Utc>,
+    /// When the first of their recovery points was committed.
+    pub(crate) advanced_at: DateTime<Utc>,
+}
+
+/// The columns of a [`CensusGroup`], in the order in which each store selects them.
+pub(super) type GroupColumns = (
+    (String, i32, String),
+    (String, String, Option<String>),
+    (i64, i64, Option<i64>),
+    (i64, DateTime<Utc>, DateTime<Utc>),
+);
+
+pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
+    let ((definition, version, phases), (status, recovery_point, open_intent), stands, found) = row;
+    let ((is_paused, is_held, is_due), (rows, oldest, advanced_at)) = (stands, found);
+    CensusGroup {
+        definition,
+        version: version.cast_unsigned(),
+        phases,
+        status,
+        recovery_point,
+        open_intent,
+        is_paused: is_paused != 0,
+        is_held: is_held != 0,
+        is_due: is_due.map(|due| due != 0),
+        rows: u32::try_from(rows).unwrap_or(u32::MAX),
+        oldest,
+        advanced_at,
+    }
+}
+
+/// Staged jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobCensus {
+    /// Those that are to be delivered.
+    pub(crate) staged: u32,
+    /// Since when the first of them is due.
+    pub(crate) oldest_due: Option<DateTime<Utc>>,
+    /// Those that gave up.
+    pub(crate) dead: u32,
+}
+
+impl From<(i64, Option<DateTime<Utc>>, i64)> for JobCensus {
+    fn from((staged, oldest_due, dead): (i64, Option<DateTime<Utc>>, i64)) -> Self {
+        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        Self { staged: number(staged), oldest_due, dead: number(dead) }
+    }
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+impl JobCensus {
+    pub(super) fn in_millis((staged, oldest_due, dead): (i64, Option<i64>, i64)) -> Self {
+        let oldest_due = oldest_due.and_then(DateTime::from_timestamp_millis);
+        Self::from((staged, oldest_due, dead))
+    }
+}
+
+/// How much is unfinished, by how it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub(crate) groups: Vec<CensusGroup>,
+    pub(crate) jobs: JobCensus,
+}
+
+/// The rows that a census looks at, whatever the database: of each index a bounded part. What stands in both is of
+/// the first.
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub(super) mod sql {
+    /// Behind the columns of the row, and what is asked of them.
+    pub(in crate::store) const WAITING: &str = ", waiting_since AS since, waiting_since FROM \
+        atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT 10000) AS waiting \
+        UNION ALL SELECT * FROM (SELECT ";
+    pub(in crate::store) const DUE: &str = ", run_after AS since, waiting_since FROM atomic_phases_keys \
+        WHERE run_after IS NOT NULL ORDER BY run_after LIMIT 10000) AS due WHERE waiting_since IS NULL) AS stands \
+        GROUP BY definition, definition_version, phases, status, recovery_point, open_intent, is_paused, \
+        is_held, is_due";
+    pub(in crate::store) const GROUPED: &str = "SELECT definition, definition_version, phases, status, \
+        recovery_point, open_intent, is_paused, is_held, is_due, count(*), min(since), min(advanced_at) FROM \
+        (SELECT * FROM (SELECT ";
+    pub(in crate::store) const STAGED: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM \
+        atomic_phases_staged_jobs WHERE run_after IS NOT NULL ORDER BY run_after LIMIT 10000) AS staged), \
+        (SELECT min(run_after) FROM atomic_phases_staged_jobs WHERE run_after <= ";
+    pub(in crate::store) const DEAD: &str = "), (SELECT count(*) FROM (SELECT 1 FROM \
+        atomic_phases_staged_jobs WHERE run_after IS NULL LIMIT 10000) AS dead)";
+}

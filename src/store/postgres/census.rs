@@ -1,0 +1,44 @@
+//! The statements of the census.
+
+use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz};
+use uuid::Uuid;
+
+use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
+use crate::store::statement::statement;
+
+type GroupSql = (
+    (Text, Integer, Text),
+    (Text, Text, Nullable<Text>),
+    (BigInt, BigInt, Nullable<BigInt>),
+    (BigInt, Timestamptz, Timestamptz),
+);
+
+/// Of a row: behind it follows what it is paused for.
+const ROW: &str = "definition, definition_version, phases, status::text AS status, recovery_point, \
+    open_intent, advanced_at, coalesce(locked_until > clock_timestamp(), false)::int::bigint AS is_held, \
+    (run_after <= clock_timestamp())::int::bigint AS is_due, coalesce(reason = ";
+const PAUSED: &str = ", false)::int::bigint AS is_paused";
+
+statement! {
+    /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
+    Groups<'a> for Pg, rows GroupSql, { paused: &'a str, again: &'a str },
+    [GROUPED], [ROW], paused, [PAUSED], [WAITING], [ROW], again, [PAUSED], [DUE]
+}
+
+statement! {
+    /// Staged jobs, by `atomic_phases_staged_jobs_due` and `_dead`.
+    Jobs for Pg, rows (BigInt, Nullable<Timestamptz>, BigInt), {},
+    [STAGED], "clock_timestamp()", [DEAD]
+}
+
+pub(super) type JobsRow = (i64, Option<DateTime<Utc>>, i64);
+
+statement! {
+    /// The right to take it, where nobody else has it.
+    ClaimCensus for Pg, rows sql_types::Untyped, { holder: Uuid, lease_ms: i64, again: Uuid },
+    "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = clock_timestamp() + ", lease_ms,
+    " * interval '1 millisecond' WHERE name = 'census' AND (holder = ", again,
+    " OR held_until <= clock_timestamp())"
+}

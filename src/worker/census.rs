@@ -1,0 +1,108 @@
+//! [`Census`]: counts what waits, for the gauges.
+
+use std::future::Future;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use crate::engine::{Core, Engine, PAUSED};
+use crate::observe::gauges;
+use crate::store::StoreError;
+use crate::store::census::CensusLease;
+use crate::store::operators::OperatorStore;
+
+/// Counts what waits, is due or is stranded, and tells it as gauges: see `docs/metrics.md`.
+///
+/// One process at a time does, by a lease in the database, and the others ask for it as often. Each search looks at
+/// ten thousand rows of one index at most, in which no request is that goes well, and on the operators' connections:
+/// it takes none from a request. What this process does not know any more, because another has the lease or because
+/// the store is away, it does not go on telling: its gauges are no numbers (`NaN`) then.
+pub struct Census<S: OperatorStore, A: Send + Sync + 'static = ()> {
+    core: std::sync::Arc<Core<S, A>>,
+    config: WorkerConfig,
+    holder: Uuid,
+    definitions: Vec<&'static str>,
+    /// The gauges say what this process has counted.
+    is_told: bool,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
+    /// A census of the engine's requests.
+    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        let core = engine.core.clone();
+        let definitions = core.known_names();
+        Self { core, config, holder: Uuid::new_v4(), definitions, is_told: false }
+    }
+
+    /// Counts once, unless another process does: says whether it has counted.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the gauges are no numbers then.
+    pub async fn run_once(&mut self) -> Result<bool, StoreError> {
+        self.config.check()?;
+        let counted = self.count().await;
+        if !matches!(counted, Ok(true)) {
+            self.forget();
+        }
+        counted
+    }
+
+    /// Counts until `shutdown` is ready, and then lets another process do it.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let stop = Stop::default();
+        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        if self.is_told {
+            self.forget();
+            // Else its lease ends by itself.
+            let _ = self.claim(Duration::ZERO).await;
+        }
+    }
+
+    async fn count(&mut self) -> Result<bool, StoreError> {
+        // A process that is slow for once keeps it.
+        if !self.claim(self.config.census_every.saturating_mul(3)).await? {
+            return Ok(false);
+        }
+        let census = self.core.store.census(PAUSED).await?;
+        gauges::counted(&self.definitions, &self.core.tally(&census));
+        self.is_told = true;
+        Ok(true)
+    }
+
+    fn claim(&self, length: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        self.core.store.claim_census(CensusLease { holder: self.holder, length })
+    }
+
+    fn forget(&mut self) {
+        if std::mem::take(&mut self.is_told) {
+            gauges::not_counted(&self.definitions);
+        }
+    }
+}
+
+/// Also where it panicked.
+impl<S: OperatorStore, A: Send + Sync + 'static> Drop for Census<S, A> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Census<S, A> {
+    const NAME: &'static str = "census";
+
+    fn pace(&self) -> Duration {
+        self.config.census_every
+    }
+
+    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+        self.run_once().await?;
+        Ok(More::No)
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Census<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Census").field("config", &self.config).finish_non_exhaustive()
+    }
+}

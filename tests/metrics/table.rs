@@ -1,0 +1,72 @@
+//! The table of `docs/metrics.md`, which a unit test holds against the code, by the names that Prometheus has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const CHAPTER: &str = include_str!("../../docs/metrics.md");
+
+/// The series of each metric, and their labels.
+pub fn series() -> BTreeMap<String, BTreeSet<String>> {
+    let rows = CHAPTER.lines().filter(|line| line.starts_with("| `atomic_phases."));
+    let mut all = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').replace('.', "_");
+        let labels: BTreeSet<String> = cells[3]
+            .split(", ")
+            .map(|label| label.trim_matches('`').to_owned())
+            .filter(|label| !label.is_empty())
+            .collect();
+        let seconds = if cells[2].ends_with("seconds") { "_seconds" } else { "" };
+        let endings: &[&str] = match cells[2].split(',').next().unwrap() {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["", "_bucket", "_sum", "_count"],
+            other => panic!("{other}: {row}"),
+        };
+        for ending in endings {
+            all.insert(format!("{name}{seconds}{ending}"), labels.clone());
+        }
+    }
+    assert!(all.len() > 40, "{all:#?}");
+    all
+}
+
+/// What Prometheus adds to each series, or a histogram has.
+const OF_PROMETHEUS: [&str; 4] = ["job", "instance", "le", "quantile"];
+
+/// Each of our names in a text in PromQL is a metric, and each label that is asked of it is one of its own.
+#[track_caller]
+pub fn are_metrics(text: &str) -> BTreeSet<String> {
+    let (known, mut used) = (series(), BTreeSet::new());
+    let mut rest = text;
+    while let Some(at) = rest.find("atomic_phases_") {
+        let here = &rest[at..];
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let end = here.find(|letter| !is_of_name(letter)).unwrap_or(here.len());
+        let (name, behind) = here.split_at(end);
+        let labels = known.get(name).unwrap_or_else(|| panic!("{name} is no metric"));
+        if let Some(selector) = behind.strip_prefix('{').and_then(|rest| rest.split('}').next()) {
+            for part in selector.split(',').filter(|part| !part.trim().is_empty()) {
+                let label = part.split(['=', '!']).next().unwrap().trim();
+                assert!(
+                    labels.contains(label) || OF_PROMETHEUS.contains(&label),
+                    "{name} has no label {label}"
+                );
+            }
+        }
+        used.insert(name.to_owned());
+        rest = behind;
+    }
+    used
+}
+
+#[test]
+fn what_is_no_metric_is_found() {
+    assert_eq!(are_metrics(r#"max(atomic_phases_due{job="a"}) - atomic_phases_due"#).len(), 1);
+    for wrong in
+        ["atomic_phases_dew", r#"atomic_phases_due{because="a"}"#, "atomic_phases_requests"]
+    {
+        let found = std::panic::catch_unwind(|| are_metrics(wrong));
+        assert!(found.is_err(), "{wrong}");
+    }
+}
