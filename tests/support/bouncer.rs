@@ -1,7 +1,7 @@
 //! PgBouncer in front of a database: Debian's, or the program that `PGBOUNCER` names.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::cluster::{as_postgres, is_root, psql};
@@ -13,7 +13,7 @@ fn program() -> String {
 
 /// Whether it hands prepared statements from one session to another, as it does from 1.21 on.
 pub fn hands_statements_on() -> bool {
-    let told = std::process::Command::new(program()).arg("--version").output().unwrap();
+    let told = Command::new(program()).arg("--version").output().unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     let version = told.strip_prefix("PgBouncer ").expect("its name and its version");
     let mut numbers = version.split(|sign: char| !sign.is_ascii_digit()).map(str::parse::<u32>);
@@ -52,11 +52,7 @@ impl Bouncer {
         );
         std::fs::write(&file, settings).unwrap();
         if is_root() {
-            let owner = std::process::Command::new("chown")
-                .arg("-R")
-                .arg("postgres")
-                .arg(dir.path())
-                .status();
+            let owner = Command::new("chown").arg("-R").arg("postgres").arg(dir.path()).status();
             assert!(owner.unwrap().success());
         }
         let child = as_postgres(Path::new(&program()))
@@ -85,7 +81,14 @@ impl Bouncer {
 }
 
 impl Drop for Bouncer {
+    /// Asked to end: `runuser` hands that on, and ends it within two seconds; killed itself, it would leave it behind.
     fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5)
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
