@@ -83,13 +83,13 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
     );
     let mut runs: BTreeMap<(usize, usize), Vec<Run>> = BTreeMap::new();
     for round in 0..plan.rounds {
-        for spread in 0..SPREADS.len() {
+        for (spread, (scopes, spread_over)) in SPREADS.iter().enumerate() {
             for turn in 0..PROCESSES.len() {
                 let nth = (round + turn) % PROCESSES.len();
-                let run = run(server, plan, SPREADS[spread].1, PROCESSES[nth]).await;
+                let run = run(server, plan, *spread_over, PROCESSES[nth]).await;
                 println!(
                     "round {round}, {}, {} processes: {:.0}/s, p99 {:.1} ms, server {:.2} cores",
-                    SPREADS[spread].0, PROCESSES[nth], run.per_second, run.p99, run.busy
+                    scopes, PROCESSES[nth], run.per_second, run.p99, run.busy
                 );
                 runs.entry((spread, nth)).or_default().push(run);
             }

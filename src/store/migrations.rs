@@ -42,9 +42,10 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        terms.keep_trying(|| {
+        terms.keep_trying(|applied| {
+            *applied = harness.applied_migrations()?.len();
             // In a new database there is no request that could wait.
-            let bounds = if harness.applied_migrations()?.is_empty() { "" } else { terms.bounds };
+            let bounds = if *applied == 0 { "" } else { terms.bounds };
             for migration in harness.pending_migrations(Borrowed(&source))? {
                 harness.run_migration(&Bound { migration: &*migration, bounds })?;
             }
@@ -80,8 +81,9 @@ where
     M: MigrationSource<DB> + Send + 'static,
 {
     move |harness| {
-        terms.keep_trying(|| {
+        terms.keep_trying(|left| {
             let applied = harness.applied_migrations()?;
+            *left = applied.len();
             let mut migrations = source.migrations()?;
             migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
             migrations.sort_by_key(|migration| migration.name().version().as_owned());
@@ -98,19 +100,25 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Migration(error.to_string())
 }
 
-/// How often a migration may fail for another reason than a lock. Two processes that start at once may both
-/// find one missing; the loser's fails, and its next look finds it applied, and perhaps the next one missing.
+/// How often a migration may fail for another reason than a lock. Processes that start at once may all find
+/// one missing; the losers' fails, and their next look finds it applied, and perhaps the next one missing: so
+/// this counts anew whenever another number of migrations is applied.
 const RACES: u32 = 4;
 
 impl Terms {
     /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
     /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
-    fn keep_trying(self, mut run: impl FnMut() -> Ran<()>) -> Result<(), StoreError> {
+    /// `run` says how many were applied as it began.
+    fn keep_trying(self, mut run: impl FnMut(&mut usize) -> Ran<()>) -> Result<(), StoreError> {
         let until = Instant::now() + self.patience;
         let (mut races, mut has_tried) = (RACES, false);
+        let (mut applied, mut before) = (0, 0);
         loop {
             let began = Instant::now();
-            let Err(error) = run() else { return Ok(()) };
+            let Err(error) = run(&mut applied) else { return Ok(()) };
+            if std::mem::replace(&mut before, applied) != applied {
+                races = RACES;
+            }
             let tried = std::mem::replace(&mut has_tried, true);
             if began.elapsed() < self.lock_wait {
                 if races == 0 {

@@ -199,6 +199,8 @@ fn no_statement_is_made_of_values() {
         // hexadecimal digits, which `mysql/literal.rs` writes.
         let no_values = [
             "src/store/memory",
+            // The text of a value, which is bound.
+            "src/store/events.rs",
             "src/store/migrations.rs",
             "src/store/tokenizer/tests.rs",
             "src/store/postgres/pool.rs",
