@@ -86,7 +86,7 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
         for (spread, (scopes, spread_over)) in SPREADS.iter().enumerate() {
             for turn in 0..PROCESSES.len() {
                 let nth = (round + turn) % PROCESSES.len();
-                let run = run(server, plan, *spread_over, PROCESSES[nth]).await;
+                let run = run(server, plan, spread_over, PROCESSES[nth]).await;
                 println!(
                     "round {round}, {}, {} processes: {:.0}/s, p99 {:.1} ms, server {:.2} cores",
                     scopes, PROCESSES[nth], run.per_second, run.p99, run.busy

@@ -197,7 +197,7 @@ mod tests {
 
     fn tries(lasting: Duration) -> u32 {
         let mut tries = 0;
-        let told = TERMS.keep_trying(|| {
+        let told = TERMS.keep_trying(|_| {
             tries += 1;
             std::thread::sleep(lasting);
             Err("no".into())
