@@ -162,7 +162,7 @@ fn all(folder: &str) -> Vec<PathBuf> {
 
 /// One migration alone.
 fn only(migration: &Path) -> FileBasedMigrations {
-    let dir = tempfile::tempdir().unwrap().keep();
+    let dir = support::scratch::dir();
     let copy = dir.join(migration.file_name().unwrap());
     std::fs::create_dir(&copy).unwrap();
     for file in ["up.sql", "down.sql"] {

@@ -289,7 +289,7 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     casts ("CAST((SQL) AS BIGINT)", "CAST((SQL) AS TEXT)"),
     joined "group_concat(hex(COLUMN), '20')",
     fresh {
-        let dir = tempfile::tempdir().unwrap().keep();
+        let dir = super::scratch::dir();
         let path = dir.join("test.db").to_str().unwrap().to_owned();
         let db = Sqlite::connect(&path).await.unwrap();
         db.migrate().await.unwrap();

@@ -33,6 +33,7 @@ pub mod redis_server;
 pub mod replay_cache;
 pub mod requests;
 pub mod rides;
+pub mod scratch;
 pub mod script;
 pub mod work;
 
