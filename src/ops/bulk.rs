@@ -323,7 +323,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             }
         }
         match selected.is_empty() {
-            true => Err(OpsError::BadFilter("there is no such request")),
+            true => Err(OpsError::BadFilter("no request matches it: there is nothing to do")),
             false => Ok(selected),
         }
     }

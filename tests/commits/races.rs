@@ -160,10 +160,12 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
     if is_mysql::<S>() {
         db.sql("DROP TRIGGER forward_only").await;
     }
-    let mut dropped = 0;
-    for polls in 1.. {
+    let (mut dropped, mut polls, mut rounds) = (0, 0, 0);
+    // Where an answer is there before it is asked for, several awaits are one poll: more rounds then.
+    while rounds < 50 && (rounds == 0 || dropped < 3) {
+        polls += 1;
         let app = App::default();
-        let name = format!("dropped-{polls}");
+        let name = format!("dropped-{rounds}-{polls}");
         let first = engine(&db, &app);
         let mut request = Box::pin(first.call(&scope(), &key(&name), book(20)).__call_in_place());
         let mut left = polls;
@@ -178,7 +180,8 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
         .await;
         drop(request);
         if done {
-            break;
+            (polls, rounds) = (0, rounds + 1);
+            continue;
         }
         dropped += 1;
         // The row's lock is free within a second, or this statement fails.
@@ -205,12 +208,11 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
         assert_eq!(finished(outcome).reply.status(), 201, "after {polls} polls");
         assert_eq!(app.provider.effects(), 1, "after {polls} polls");
         let rides = "SELECT count(*) FROM rides";
-        assert_eq!(db.number(rides).await, i64::from(dropped), "after {polls} polls");
+        assert_eq!(db.number(rides).await, i64::from(dropped + rounds), "after {polls} polls");
         let steps = "SELECT count(*) FROM steps";
-        assert_eq!(db.number(steps).await, i64::from(dropped), "after {polls} polls");
+        assert_eq!(db.number(steps).await, i64::from(dropped + rounds), "after {polls} polls");
     }
-    println!("dropped at {dropped} awaits");
-    // Of a busy machine several awaits are one.
+    println!("dropped at {dropped} awaits, in {rounds} rounds");
     assert!(dropped >= 3, "{dropped}");
 }
 
