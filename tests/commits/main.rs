@@ -18,6 +18,8 @@ mod mysql_batch;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
 #[cfg(feature = "mysql")]
+mod mysql_large;
+#[cfg(feature = "mysql")]
 mod mysql_sessions;
 #[cfg(feature = "mysql")]
 mod mysql_waits;

@@ -12,6 +12,9 @@ use crate::definition::Isolation;
 /// (`max_prepared_stmt_count`, 16,382).
 const KEPT_STATEMENTS: usize = 256;
 
+/// The largest that the protocol knows.
+const LARGEST_PACKET: usize = 1 << 30;
+
 /// When the client asks a silent server, by TCP, whether it is still there.
 const SILENT_FOR_MS: u32 = 15_000;
 
@@ -79,6 +82,10 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
     }
     if !says("stmt_cache_size=") {
         builder = builder.stmt_cache_size(KEPT_STATEMENTS);
+    }
+    // What the client takes: the server sends a row whatever its size is. What may be sent is asked of the server.
+    if !says("max_allowed_packet=") {
+        builder = builder.max_allowed_packet(Some(LARGEST_PACKET));
     }
     if !says("tcp_keepalive=") {
         builder = builder.tcp_keepalive(Some(SILENT_FOR_MS));
