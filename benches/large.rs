@@ -40,7 +40,8 @@ pub async fn load(
     }
 }
 
-/// A fresh request, its replay, and the same with phases that hand their statements over, after as many requests as make the server choose its generic plans.
+/// A fresh request, its replay, and the same with phases that hand their statements over, after as many
+/// requests as make the server choose its generic plans.
 pub async fn plans(server: &Server) -> String {
     let warm = open(server.port(), 1).await;
     for number in 0..20 {

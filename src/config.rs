@@ -96,9 +96,10 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// At most `keys` keys, of those that the scope's clients sent, that are stored and not past their retention: running, waiting, or finished
-    /// and still replayed. Counted in the database, by one more statement for each new key, which reads
-    /// at most so many entries of an index, and 10,000 of expired keys that the reaper has yet to delete.
+    /// At most `keys` keys, of those that the scope's clients sent, that are stored and not past their
+    /// retention: running, waiting, or finished and still replayed. Counted in the database, by one more
+    /// statement for each new key, which reads at most so many entries of an index, and 10,000 of expired keys
+    /// that the reaper has yet to delete.
     ///
     /// Exact within a process: calls whose keys may or may not fit wait for those that are creating keys in
     /// front of them, five seconds at most. Processes do not see each other's uncommitted keys. Each of them

@@ -21,8 +21,7 @@ impl Moment {
         #[cfg(feature = "simulation")]
         let now = crate::simulation::elapsed().unwrap_or(now);
         // A task that an explorer held for longer than its lease reads a clock that has gone on.
-        #[cfg(feature = "fault-injection")]
-        let now = now + crate::fault::stood_still_for();
+        faults! { let now = now + crate::fault::stood_still_for(); }
         Self(now)
     }
 

@@ -27,9 +27,9 @@ pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, CacheError>> +
 /// [time limit](CachedReplays::time_limit), and judges what it is given. Names are hashes under the application's
 /// secret, of 60 ASCII characters at most. A panic counts as [`CacheError::Unavailable`].
 ///
-/// One thing is asked of an implementation that an erasure is to be heard of at once: in
-/// [`get`](Self::get) the value is read *before* the tombstones are, and in [`bury`](Self::bury) the tombstone is
-/// written *before* the value goes. One that does not keep to it, or loses a tombstone, lets an erased answer be told for
+/// One thing is asked of an implementation that an erasure is to be heard of at once: in [`get`](Self::get) the
+/// value is read *before* the tombstones are, and in [`bury`](Self::bury) the tombstone is written *before* the
+/// value goes. One that does not keep to it, or loses a tombstone, lets an erased answer be told for
 /// [`keep_for`](CachedReplays::keep_for) at most.
 pub trait ReplayCache: Send + Sync + 'static {
     /// The value under this name, or its first `at_most` bytes; `None` where there is none, or where there is
@@ -70,9 +70,9 @@ pub enum CacheError {
 /// [`EngineBuilder::cached_replays`](crate::engine::EngineBuilder::cached_replays). The same on each node.
 ///
 /// What is told from it is what the row would have told: each answer is sealed (HMAC-SHA-256) together with its
-/// scope, its key, its definition and the fingerprint of its request, as the [codec](crate::codec) encoded it. What does not
-/// open for a call (another request, another key's answer, garbage) is as good as nothing, and the row is
-/// looked at.
+/// scope, its key, its definition and the fingerprint of its request, as the [codec](crate::codec) encoded it.
+/// What does not open for a call (another request, another key's answer, garbage) is as good as nothing, and
+/// the row is looked at.
 ///
 /// An entry is written after the commit of the answer, never from a reading of the row, by a task that the answer
 /// does not wait for. It counts until [`keep_for`](Self::keep_for) after that commit, and never past the

@@ -1,7 +1,7 @@
-//! H11: behind PgBouncer. Session pooling works, and transaction pooling from 1.21 on. Transaction pooling without
-//! prepared-statement support (before 1.21, Debian 12 has 1.18) fails with a clear error, as the documentation says, and
-//! does nothing twice. Two real processes, and this program has no other test, because the driver counts the names
-//! of prepared statements by process, and both must come to the same ones.
+//! H11: behind PgBouncer. Session pooling works, and transaction pooling from 1.21 on. Transaction pooling
+//! without prepared-statement support (before 1.21, Debian 12 has 1.18) fails with a clear error, as the
+//! documentation says, and does nothing twice. Two real processes, and this program has no other test, because
+//! the driver counts the names of prepared statements by process, and both must come to the same ones.
 
 mod support;
 

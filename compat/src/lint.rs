@@ -232,8 +232,9 @@ lints! {
     MemberAdded "member_added" Allow
         retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
-    /// A stored number is read as another one: an integer as a float that does not have all its digits, or a float as a
-    /// narrower one; or a float of the parameters as a wider one, so that the same bytes are another number. A provider that was asked once is asked again for another amount.
+    /// A stored number is read as another one: an integer as a float that does not have all its digits, or a
+    /// float as a narrower one; or a float of the parameters as a wider one, so that the same bytes are another
+    /// number. A provider that was asked once is asked again for another amount.
     NumberRounded "number_rounded" Deny
         retries "a retry is recognised, also one with another number that is rounded to the same; finished requests replay"
         instead "keep the type, or make a new version; where each number that is stored is known to be small, accept the change",

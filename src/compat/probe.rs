@@ -1,13 +1,14 @@
 //! [`probe`]: what the stored form of a type looks like, found by asking its `Deserialize`.
 //!
-//! A deserializer that has no input answers each question of the type with a value of its own: the
-//! greatest integer, one element, the next variant. Where the type refuses one (a string that has to be
-//! a UUID), the next candidate is tried at that place ([`search`]), and where it refuses all of them that
-//! place is `blocked`: it is left out, the rest of the type is asked all the same, and its form is `str(own)`
-//! or `opaque`. Which strings and integers a place takes is tried out one by one ([`explore`]). What the type
-//! took is then JSON, which serde_json has to read, and which is changed member by member to see what the
-//! type takes as well ([`refine`]). A type that keeps to itself what it is made of, one with a `flatten` or a `tag`, is
-//! asked as a whole ([`talk`], [`forms`], [`alternatives`]). Where there is no such value, the application can give a sample.
+//! A deserializer that has no input answers each question of the type with a value of its own: the greatest
+//! integer, one element, the next variant. Where the type refuses one (a string that has to be a UUID), the
+//! next candidate is tried at that place ([`search`]), and where it refuses all of them that place is
+//! `blocked`: it is left out, the rest of the type is asked all the same, and its form is `str(own)` or
+//! `opaque`. Which strings and integers a place takes is tried out one by one ([`explore`]). What the type took
+//! is then JSON, which serde_json has to read, and which is changed member by member to see what the type takes
+//! as well ([`refine`]). A type that keeps to itself what it is made of, one with a `flatten` or a `tag`, is
+//! asked as a whole ([`talk`], [`forms`], [`alternatives`]). Where there is no such value, the application can
+//! give a sample.
 
 mod access;
 mod alternatives;

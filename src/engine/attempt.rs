@@ -249,8 +249,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                     rounds.waits = rounds.waits.saturating_add(1);
                 }
                 RoundEnd::Outcome(outcome) => {
-                    #[cfg(feature = "fault-injection")]
-                    self.before_reply(&outcome).await;
+                    faults! {
+                        if let (Outcome::Finished(finished), Some(last)) =
+                            (&outcome, self.definition.phases.last())
+                            && !finished.replayed
+                        {
+                            reach!(last.name, BeforeReply);
+                        }
+                    }
                     return Ok(outcome);
                 }
                 RoundEnd::Restart(error) => {
@@ -420,15 +426,6 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 return Err(unreadable("status"));
             }
         })
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn before_reply(&self, outcome: &Outcome) {
-        if let (Outcome::Finished(finished), Some(last)) = (outcome, self.definition.phases.last())
-            && !finished.replayed
-        {
-            reach!(last.name, BeforeReply);
-        }
     }
 
     /// Goes on with the row that was seen, if it is still that.

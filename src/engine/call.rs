@@ -160,9 +160,10 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
 }
 
 fn new_request_id() -> Uuid {
-    #[cfg(feature = "fault-injection")]
-    if let Some(id) = crate::fault::request_id() {
-        return id;
+    faults! {
+        if let Some(id) = crate::fault::request_id() {
+            return id;
+        }
     }
     crate::chance::uuid()
 }

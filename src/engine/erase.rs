@@ -68,8 +68,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Staged jobs outlive their key: those of a key that was reaped are erased by it, too, once they
     /// are dead letters.
     ///
-    /// With a [replay cache](crate::replay_cache::CachedReplays#erasure), no call is told the answer from it either, once this has
-    /// returned; where the cache does not confirm it, see there.
+    /// With a [replay cache](crate::replay_cache::CachedReplays#erasure), no call is told the answer from it
+    /// either, once this has returned; where the cache does not confirm it, see there.
     ///
     /// The request may be of a definition that is not registered here. Erasing twice is erasing
     /// once. Business tables, backups, and the database's own log and dead rows are not this

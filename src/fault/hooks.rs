@@ -34,6 +34,35 @@ macro_rules! committing {
     }};
 }
 
+/// `asked!(phase, BeforeCall, CallFails)`: whether an explorer asks for this at this point of this phase. Never,
+/// without the feature.
+#[cfg(feature = "fault-injection")]
+macro_rules! asked {
+    ($phase:expr, $place:ident, $mode:ident) => {
+        $crate::fault::at($phase, $crate::fault::Place::$place).await
+            == Some($crate::fault::Mode::$mode)
+    };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! asked {
+    ($phase:expr, $place:ident, $mode:ident) => {{
+        let _ = || $phase;
+        false
+    }};
+}
+
+/// `faults! { statements }`: what the engine does for an explorer alone. A `let` in it is seen behind it.
+#[cfg(feature = "fault-injection")]
+macro_rules! faults {
+    ($($statements:tt)*) => { $($statements)* };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! faults {
+    ($($statements:tt)*) => {};
+}
+
 /// `carried!(future)`: a task that is spawned takes the plan of its caller along.
 #[cfg(feature = "fault-injection")]
 macro_rules! carried {

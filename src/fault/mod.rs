@@ -165,8 +165,8 @@
 //! A program that was built with the feature aborts by itself where the environment says so:
 //! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). `ATOMIC_PHASES_FAULT=list` makes it
 //! write the points that it passes to standard error, so that a test can take one after the other:
-//! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`: the process stands
-//! still for longer than its lease, and goes on when another has finished its request.
+//! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`:
+//! the process stands still for longer than its lease, and goes on when another has finished its request.
 //!
 //! # Bugs that this kit finds
 //!

@@ -77,9 +77,9 @@ where
 ///
 /// # Rejections
 ///
-/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 408 where
-/// the body does not arrive whole or within [`Policy::body_timeout`], 400 where it is no JSON or gives a
-/// member twice, 422 (Stripe: 400) where it is no `T`. Nothing is reserved by then: a corrected body may come under the same key.
+/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 408 where the body does
+/// not arrive whole or within [`Policy::body_timeout`], 400 where it is no JSON or gives a member twice, 422
+/// (Stripe: 400) where it is no `T`. Nothing is reserved by then: a corrected body may come under the same key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Params<T>(pub T);
 

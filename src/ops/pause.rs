@@ -54,10 +54,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// [ended](Self::unpause). Needs [`Permissions::PAUSE`], and to see every scope. A pause that is there is
     /// replaced.
     ///
-    /// Each engine asks for pauses every five seconds, and before its first foreign phase; after that it begins the
-    /// phase no more. A call that is under way goes on. A request that comes to the phase is released with its reason and tried again every
-    /// half a minute, or at the end of the pause; that counts as no attempt. Its client is told what it is told of
-    /// any passing failure: 503 and `Retry-After`.
+    /// Each engine asks for pauses every five seconds, and before its first foreign phase; after that it begins
+    /// the phase no more. A call that is under way goes on. A request that comes to the phase is released with
+    /// its reason and tried again every half a minute, or at the end of the pause; that counts as no attempt.
+    /// Its client is told what it is told of any passing failure: 503 and `Retry-After`.
     ///
     /// A provider's window goes on meanwhile: a pause that outlasts it leaves the requests that wait *unknown*,
     /// because an earlier attempt may have made the call (G11).

@@ -141,11 +141,11 @@ impl CallState {
         self.state.refused.notified().await;
     }
 
-    /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task
-    /// has begun is dropped at its next await. Returns whether it may be under way: it was begun, or it is still alive, in a task that the phase left behind.
+    /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task has
+    /// begun is dropped at its next await. Returns whether it may be under way: it was begun, or it is still
+    /// alive, in a task that the phase left behind.
     pub(crate) fn end(&self) -> bool {
         let is_alive = Arc::strong_count(&self.state) > 1;
-        #[cfg(feature = "fault-injection")]
         if mutated!(CallAfterPhase) {
             return self.state.stage.load(Ordering::Acquire) == BEGUN;
         }

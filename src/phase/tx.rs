@@ -21,11 +21,12 @@ use crate::store::{ByText, Store};
 /// expected error: without one, whatever follows a failed statement is refused, on both stores. A phase that looks
 /// at no answer is faster with a [`Batch`](crate::Batch).
 ///
-/// The engine writes last, with the phase's role and search path. A phase that changes them
-/// (`SET LOCAL ROLE`, `SET LOCAL search_path`) either leaves the engine's tables within reach, in front of
-/// any others of those names, or changes them back before it returns; it is refused otherwise. What a phase says to
-/// its session (`SET`, `RESET ALL`) stays with the connection, as PostgreSQL has it, but for the two bounds that the
-/// engine counts on: those are said again before the next phase. With an `isolation` of its own the phase keeps the key's row locked until it ends.
+/// The engine writes last, with the phase's role and search path. A phase that changes them (`SET LOCAL ROLE`,
+/// `SET LOCAL search_path`) either leaves the engine's tables within reach, in front of any others of those
+/// names, or changes them back before it returns; it is refused otherwise. What a phase says to its session
+/// (`SET`, `RESET ALL`) stays with the connection, as PostgreSQL has it, but for the two bounds that the engine
+/// counts on: those are said again before the next phase. With an `isolation` of its own the phase keeps the
+/// key's row locked until it ends.
 ///
 /// On PostgreSQL a statement that is [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is
 /// prepared once for each connection, an `UPDATE` too, which diesel by itself prepares anew each time (the

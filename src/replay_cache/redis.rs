@@ -19,8 +19,8 @@ const UNANSWERED: Duration = Duration::from_millis(1);
 /// One server, or a primary that clients are led to; not Redis Cluster. Replicas and persistence are of no
 /// use to it, any `maxmemory-policy` is fine, and `FLUSHALL` is always safe.
 ///
-/// A connection on which an ask was not answered in time is closed, and another one is opened: nobody knows how long the
-/// answer is that it would go on to receive.
+/// A connection on which an ask was not answered in time is closed, and another one is opened: nobody knows how
+/// long the answer is that it would go on to receive.
 #[derive(Clone)]
 pub struct RedisReplays {
     connection: Arc<Mutex<Connected>>,

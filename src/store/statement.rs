@@ -23,10 +23,11 @@ where
     out.push_bind_param::<T::Sql, T>(value)
 }
 
-/// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in
-/// which a field's name stands where its value is bound, `[NAME]` where a text of that name stands,
-/// `(expression)` where one that is the same for the life of the process, and `{field}` where a part of a statement stands that was declared on its own. `for Pg as varying`:
-/// the text of such a part is not always the same, so the cache goes by the text.
+/// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in which a field's
+/// name stands where its value is bound, `[NAME]` where a text of that name stands, `(expression)` where one
+/// that is the same for the life of the process, and `{field}` where a part of a statement stands that was
+/// declared on its own. `for Pg as varying`: the text of such a part is not always the same, so the cache goes
+/// by the text.
 macro_rules! statement {
     (
         $(#[$doc:meta])*

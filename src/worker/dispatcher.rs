@@ -309,7 +309,6 @@ impl<T: Source> Dispatcher<T> {
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);
         let mut queued = false;
-        #[cfg(feature = "fault-injection")]
         let spins = mutated!(NoRest) && !rows.is_empty();
         for row in rows {
             let id = row.id();
@@ -334,7 +333,6 @@ impl<T: Source> Dispatcher<T> {
             }
         }
         pace.ended_search(queued, next.is_some(), self.poll);
-        #[cfg(feature = "fault-injection")]
         if spins && !queued {
             (pace.earliest, pace.planned) = (Instant::now(), Instant::now());
         }

@@ -85,7 +85,6 @@ where
 
     /// How much of one scope may be under way, apart from what began ahead of its turn.
     fn share(&self) -> usize {
-        #[cfg(feature = "fault-injection")]
         if mutated!(NoShare) {
             return usize::MAX;
         }
@@ -113,7 +112,6 @@ where
     }
 
     fn has_slot(&self) -> bool {
-        #[cfg(feature = "fault-injection")]
         if mutated!(RefillWhenEmpty)
             && self.held.values().any(|held| !held.since.elapsed().is_zero())
         {
@@ -184,8 +182,9 @@ where
     }
 }
 
-/// How many pieces of work ended within [`LONG`] of their beginning, by scope: in this second or the last.
-/// As many more may begin, of a scope `most` at most, and of all twice that. A scope whose work does not end gets no more than its share.
+/// How many pieces of work ended within [`LONG`] of their beginning, by scope: in this second or the last. As
+/// many more may begin, of a scope `most` at most, and of all twice that. A scope whose work does not end gets
+/// no more than its share.
 struct Ahead {
     most: usize,
     since: Instant,

@@ -24,8 +24,9 @@ pub struct Workers {
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs completer, reconciler, reaper and the runner of bulk acts on this node, and, where `config` has a sink, the
-    /// enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one that does makes every node's requests end (G17).
+    /// Runs completer, reconciler, reaper and the runner of bulk acts on this node, and, where `config` has a
+    /// sink, the enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one
+    /// that does makes every node's requests end (G17).
     ///
     /// A worker that panics is started again, after a second and longer each time.
     ///

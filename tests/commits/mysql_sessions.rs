@@ -230,8 +230,8 @@ impl Strays {
     }
 }
 
-/// Y17: what a phase or the application leaves in a session besides rows is of no effect on the engine's own statements,
-/// and meets nobody else.
+/// Y17: what a phase or the application leaves in a session besides rows is of no effect on the engine's own
+/// statements, and meets nobody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn g8_g10_what_is_done_to_a_session_ends_with_its_phase() {
     let db = Mysql::fresh().await;

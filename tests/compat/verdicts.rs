@@ -47,8 +47,8 @@ pub trait Member: Sized {
     fn stopping(at: &str) -> Self;
 }
 
-/// A definition from its phases: `local a`, `serializable a`, `idempotent b`, `window b`, `timed b`, `once b asked_b`, each with the name
-/// that it had; and the last.
+/// A definition from its phases: `local a`, `serializable a`, `idempotent b`, `window b`, `timed b`, `once b
+/// asked_b`, each with the name that it had; and the last.
 macro_rules! member {
     (@ $name:ident { $($done:tt)* } local $phase:ident $(was $was:literal)?, $($rest:tt)*) => {
         member! { @ $name { $($done)*

@@ -33,7 +33,8 @@ pub fn distribute_rides(database: &str) {
     );
 }
 
-/// Puts this trigger up, on the shards. There it may read no distributed table, so it has the order of phases in itself.
+/// Puts this trigger up, on the shards. There it may read no distributed table, so it has the order of phases
+/// in itself.
 pub fn watch(database: &str, trigger: &str, phase_order: &str) {
     let values = phase_order.strip_prefix("INSERT INTO phase_order ").expect("an insertion");
     let inline = format!("FROM ({values}) AS phase_order (definition, point, place)");

@@ -1,7 +1,7 @@
 //! A PostgreSQL cluster in a temporary folder, on a port of its own, with fsync on.
 //!
-//! `DATABASE_URL` names a server to use instead, for the tests that do not kill theirs; `CITUS_URL` the coordinator of a
-//! Citus cluster whose nodes trust each other.
+//! `DATABASE_URL` names a server to use instead, for the tests that do not kill theirs; `CITUS_URL` the
+//! coordinator of a Citus cluster whose nodes trust each other.
 
 use std::io::Write;
 use std::net::TcpListener;

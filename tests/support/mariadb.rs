@@ -141,8 +141,8 @@ impl Server {
     }
 }
 
-/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again. Each server
-/// of this process looks from another place on: they start at once.
+/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again.
+/// Each server of this process looks from another place on: they start at once.
 fn free_port(server: u32) -> u16 {
     const BELOW_THEM: std::ops::Range<u32> = 20_000..32_000;
     let start = std::process::id().wrapping_mul(97).wrapping_add(31 * server) % BELOW_THEM.end;

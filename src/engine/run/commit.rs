@@ -126,11 +126,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         transition: &Transition,
         jobs: &[StagedJob],
     ) -> Commit<Option<RowTimes>> {
-        #[cfg(feature = "fault-injection")]
-        let writing = match self.mutant_commit(writing, transition, jobs).await {
-            Ok(commit) => return commit.map(|()| None),
-            Err(writing) => writing,
-        };
+        faults! {
+            let writing = match self.mutant_commit(writing, transition, jobs).await {
+                Ok(commit) => return commit.map(|()| None),
+                Err(writing) => writing,
+            };
+        }
         committing!(self.phase_of(writing.as_ref(), transition), transition.kind(), {
             let (guard, change) = (self.guard(), transition.change());
             let store = &self.core.store;
@@ -211,8 +212,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             right: Right::Own,
             event: None,
         };
-        #[cfg(feature = "fault-injection")]
-        let claim = super::mutants::claim(&self.core.store, claim).await;
+        faults! { let claim = super::mutants::claim(&self.core.store, claim).await; }
         reach!(&transition.point, BeforeTakeOver);
         let sent = Moment::now();
         // A locking write: it waits for our commit if that is still under way, and fences it off if
@@ -291,14 +291,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let (name, expires_at) = (self.definition.name, self.expires_at);
         observe::completed(name, self.context.attempt);
         self.core.remember(&self.holder, name, &self.fingerprint, stored, expires_at, sent);
-        Break(RoundEnd::Outcome(Outcome::Finished(Finished {
-            #[cfg(feature = "fault-injection")]
-            reply: super::mutants::told(reply),
-            #[cfg(not(feature = "fault-injection"))]
-            reply,
-            replayed: false,
-            expires_at,
-        })))
+        faults! { let reply = super::mutants::told(reply); }
+        let finished = Finished { reply, replayed: false, expires_at };
+        Break(RoundEnd::Outcome(Outcome::Finished(finished)))
     }
 
     pub(super) async fn pause(&self) {

@@ -22,8 +22,6 @@ use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::outcome::{CallError, FailureCause};
 use crate::engine::pause::jitter;
-#[cfg(feature = "fault-injection")]
-use crate::fault::{Mode, Place};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{
@@ -99,14 +97,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         }
         let name = phase.name;
-        #[cfg(feature = "fault-injection")]
-        if crate::fault::at(name, Place::BeforeCall).await == Some(Mode::CallFails) {
+        if asked!(name, BeforeCall, CallFails) {
             let cause = FailureCause::Phase { phase: name, reason: "asked for" };
             return self.halt(cause, Some(Duration::ZERO)).await;
         }
         let key = self.derived_key(phase);
-        #[cfg(feature = "fault-injection")]
-        let key = super::mutants::key(key);
+        faults! { let key = super::mutants::key(key); }
         let began = Moment::now();
         let (called, under_way) = self.call(index, phase, effect, &key).await?;
         observe::phase_took(self.definition.name, name, began.elapsed());
@@ -129,8 +125,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 return self.halt(cause, None).await;
             }
         };
-        #[cfg(feature = "fault-injection")]
-        if crate::fault::at(name, Place::AfterCall).await == Some(Mode::AnswerLost) {
+        if asked!(name, AfterCall, AnswerLost) {
             let cause = FailureCause::Phase { phase: name, reason: "asked for" };
             return self.halt(cause, Some(Duration::ZERO)).await;
         }
@@ -207,8 +202,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let running = running.instrument(observe::phase(phase.name));
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
-            #[cfg(feature = "fault-injection")]
-            let _open = self.transaction_over_call().await;
+            faults! { let _open = self.transaction_over_call().await; }
             let attended = self.attend(limit, running, &state).await;
             // The body is gone, and so is a call that it left behind in a task.
             let under_way = state.end();

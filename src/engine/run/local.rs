@@ -11,8 +11,6 @@ use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Phase};
 use crate::engine::outcome::{CallError, FailureCause};
-#[cfg(feature = "fault-injection")]
-use crate::fault::{Mode, Place};
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, StagedJob, Staging, Statements, Tx};
@@ -205,11 +203,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         phase: &'static Phase,
         writing: &mut Writing<'_, S>,
     ) -> Result<(Option<Body<PhaseFailure>>, Vec<StagedJob>), CallError> {
-        #[cfg(feature = "fault-injection")]
-        if let (Some(Mode::CutConnection), Writing::Open(tx) | Writing::Reserved(tx)) =
-            (crate::fault::at(phase.name, Place::BeforeBody).await, &mut *writing)
-        {
-            self.core.store.cut(tx).await;
+        faults! {
+            if asked!(phase.name, BeforeBody, CutConnection)
+                && let Writing::Open(tx) | Writing::Reserved(tx) = &mut *writing
+            {
+                self.core.store.cut(tx).await;
+            }
         }
         let mut staging = Staging::new(self.context.request_id, index);
         let inputs = PhaseInputs {

@@ -97,9 +97,10 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
     Ok(builder.into())
 }
 
-/// Part of one statement, because each costs the server its own answer. Settings that do not depend on the server's. The rest of the engine's SQL is written so that no
-/// `sql_mode` changes its meaning; a strict one keeps a value that does not fit from being cut off (G8). And what an
-/// administrator limits for careless people is no limit here: a list that is cut off lacks a pause.
+/// Settings that do not depend on the server's, as a part of one statement, because each statement costs an answer.
+/// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
+/// that does not fit from being cut off (G8). And what an administrator limits for careless people is no limit
+/// here: a list that is cut off lacks a pause.
 fn settings(is_mariadb: bool, sql_mode: &str) -> String {
     let of_the_server = if is_mariadb {
         format!(

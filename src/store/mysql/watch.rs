@@ -97,8 +97,8 @@ pub(super) fn only_touches_rows(sql: &str) -> bool {
     first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// Whether a statement of a phase's, or of the application's, leaves nothing to its session but rows and savepoints. Any
-/// other may set a variable, choose another database, lock a table, or make a temporary one.
+/// Whether a statement of a phase's, or of the application's, leaves nothing to its session but rows and
+/// savepoints. Any other may set a variable, choose another database, lock a table, or make a temporary one.
 pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     const KNOWN: [&str; 3] = ["SAVEPOINT", "RELEASE", "ROLLBACK"];
     let is_of_a_savepoint = || {

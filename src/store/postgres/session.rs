@@ -55,8 +55,8 @@ pub(super) const SET_UP: &str = "current_setting('atomic_phases.session', true) 
 /// still there, also while it executes a statement, and ends a transaction whose client is silent for a minute.
 /// A shorter bound of the session's own stays.
 ///
-/// Answers first whether the session is shared (`pool::is_shared`), and has the first bound only because the engine said it.
-/// What the session had before is written down when it is told for the first time.
+/// Answers first whether the session is shared (`pool::is_shared`), and has the first bound only because the
+/// engine said it. What the session had before is written down when it is told for the first time.
 pub(super) const SAY: &str = "SELECT coalesce(current_setting('atomic_phases.session', true), '') <> '' \
     AND NOT coalesce(nullif(current_setting('atomic_phases.found', true), '')::interval \
     BETWEEN '1ms' AND '10s', false), \

@@ -61,7 +61,8 @@ bind! {
     Option<&[u8]> => Nullable<Binary>,
 }
 
-/// `BEGIN`, with the isolation level said, whatever the session's default is: under a default of REPEATABLE READ, a race would be a serialization failure.
+/// `BEGIN`, with the isolation level said, whatever the session's default is: under a default of REPEATABLE
+/// READ, a race would be a serialization failure.
 pub(super) struct Begin(pub(super) Isolation);
 
 impl QueryId for Begin {
@@ -238,9 +239,9 @@ statement! {
 }
 
 statement! {
-    /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a
-    /// transaction that is about to create it, [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most; a row that was committed meanwhile
-    /// is too young for this statement to see, and then it returns none (H19, H20). Tells by what the
+    /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a transaction that is
+    /// about to create it, [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most; a row that was committed
+    /// meanwhile is too young for this statement to see, and then it returns none (H19, H20). Tells by what the
     /// transaction is known, too.
     ///
     /// The server makes the row first, then answers, which gives the phase the lock timeout that its session

@@ -75,8 +75,9 @@ impl Waits {
 }
 
 impl<P: Pool> Postgres<P> {
-    /// Finds out, and waits until `until` or until the caller gives up for, what becomes of the key's twin: after an error that a
-    /// twin may be the cause of, and something else too. Asked with a statement of the engine's alone.
+    /// Finds out, and waits until `until` or until the caller gives up for, what becomes of the key's twin:
+    /// after an error that a twin may be the cause of, and something else too. Asked with a statement of the
+    /// engine's alone.
     pub(super) async fn twin(&self, row: &NewRow<'_>, until: Instant) -> Result<Twin, StoreError> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
         let mut was_open = false;
