@@ -3,6 +3,7 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
 
+mod admin;
 pub(crate) mod audit;
 pub(crate) mod bulk;
 mod by_text;
@@ -45,9 +46,9 @@ mod tokenizer;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod turns;
 mod types;
+mod workers;
 
 use std::future::Future;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::query_builder::{QueryFragment, QueryId};
@@ -58,6 +59,7 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 
+pub(crate) use self::admin::AdminStore;
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::due::{
     DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
@@ -80,6 +82,7 @@ pub(crate) use self::types::{
     StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
 };
 pub use self::types::{Standing, Status};
+pub(crate) use self::workers::WorkerStore;
 pub use crate::error::DbError;
 
 /// A database that keeps the rows of idempotency keys.
@@ -87,7 +90,7 @@ pub use crate::error::DbError;
 /// Implemented by [`Postgres`] and [`Sqlite`]. Its methods are the
 /// engine's; an application only names the type, in `Tx<'_, Store>`. A request that is to run on several
 /// stores does its statements by [a trait of its own](macro@crate::atomic_phases#several-stores) over this one.
-pub trait Store: Clone + Send + Sync + 'static {
+pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// What diesel calls the connection; lent to local phases.
     type Connection: AsyncConnectionCore + Send;
 
@@ -276,162 +279,6 @@ pub trait Store: Clone + Send + Sync + 'static {
         cap: u32,
     ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Up to `limit` rows that are due, behind this place, the longest due first: of every status that
-    /// a worker looks for. One search for all of them is bounded by its limit, whatever the rows are.
-    #[doc(hidden)]
-    fn due(
-        &self,
-        after: &KeyPlace,
-        grace: Duration,
-        limit: u32,
-    ) -> impl Future<Output = Result<Page<DueKey, KeyPlace>, StoreError>> + Send;
-
-    /// Reads `limit` rows that expire within these bounds, behind this place, in the order in which they
-    /// expire. Of these, those in progress that the index of due rows does not have.
-    #[doc(hidden)]
-    fn held(
-        &self,
-        expiry: (DateTime<Utc>, DateTime<Utc>),
-        after: &ExpiryPlace,
-        limit: u32,
-    ) -> impl Future<Output = Result<Page<HeldKey, ExpiryPlace>, StoreError>> + Send;
-
-    /// Enters a row whose lease has ended in the index of due rows: one guarded statement. `false` where
-    /// that was done by another node, or somebody has its lease.
-    #[doc(hidden)]
-    fn enrol(&self, held: &HeldKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
-    /// row that another transaction has locked: it passes over it.
-    #[doc(hidden)]
-    fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// Up to `limit` staged jobs that are due, behind this place, the longest due first.
-    #[doc(hidden)]
-    fn jobs_due(
-        &self,
-        after: &JobPlace,
-        limit: u32,
-    ) -> impl Future<Output = Result<Page<DueJob, JobPlace>, StoreError>> + Send;
-
-    /// Acquires the right to deliver a job for the length of `lease`: one guarded statement. `None`
-    /// where somebody else was faster, or where an earlier job of the request is still to be
-    /// delivered.
-    #[doc(hidden)]
-    fn claim_job(
-        &self,
-        at: &JobAt,
-        lease: Duration,
-    ) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
-
-    /// The job was delivered: its row goes, and the next of its request is due. `false` where somebody
-    /// else has it by now, or it is gone.
-    #[doc(hidden)]
-    fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// As [`claim_job`](Self::claim_job), of many jobs in one transaction: what came of each. A row that
-    /// another transaction has locked is not waited for for long, and may be passed over. `Err`: nothing was
-    /// claimed, or no answer came.
-    #[doc(hidden)]
-    fn claim_jobs(
-        &self,
-        at: &[JobAt],
-        lease: Duration,
-    ) -> impl Future<Output = Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError>> + Send;
-
-    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, no two of them of one
-    /// request: whether each was deleted. A row that another transaction has locked is not waited for for long.
-    #[doc(hidden)]
-    fn jobs_delivered(
-        &self,
-        at: &[JobAt],
-    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
-
-    /// The job was not delivered, for this reason. Behind a dead one the next of its request is due; the
-    /// others wait until it is out of the way, and no search finds them meanwhile.
-    #[doc(hidden)]
-    fn job_failed(
-        &self,
-        at: &JobAt,
-        becomes: Undelivered,
-        reason: &str,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
-    /// and deletes its dead jobs: one guarded statement. Says how many rows there were: none that
-    /// are unfinished, or that have jobs to be delivered.
-    #[doc(hidden)]
-    fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// How many rows of the scope are not erased.
-    #[doc(hidden)]
-    fn count_unerased(&self, scope: &Scope)
-    -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Deletes up to `limit` dead jobs of the scope, or of one of its keys, whose key has no row but an
-    /// erased one, and says how many.
-    #[doc(hidden)]
-    fn erase_orphaned_jobs(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-        limit: u32,
-    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// How many requests of the scope, or of one of its keys, have no row and jobs that are still to be
-    /// delivered.
-    #[doc(hidden)]
-    fn count_orphans(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// How many jobs are dead letters.
-    #[doc(hidden)]
-    fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Up to `limit` jobs that are dead letters, by scope and id, behind this one.
-    #[doc(hidden)]
-    fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
-
-    /// Up to `limit` jobs that have been due for `overdue` and are still to be delivered, the longest
-    /// due first.
-    #[doc(hidden)]
-    fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
-
-    /// The foreign phases that operators have paused and whose pause lasts, a thousand at most.
-    #[doc(hidden)]
-    fn pauses(&self) -> impl Future<Output = Result<Vec<pauses::PausedPhase>, StoreError>> + Send;
-
-    /// Lets all jobs that are dead letters try again, and says how many.
-    #[doc(hidden)]
-    fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Lets one job that is a dead letter try again. `false` where there is none of this id.
-    #[doc(hidden)]
-    fn revive_job(
-        &self,
-        scope: &Scope,
-        id: Uuid,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Deletes one job that is a dead letter. `false` where there is none of this id.
-    #[doc(hidden)]
-    fn discard_job(
-        &self,
-        scope: &Scope,
-        id: Uuid,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
     /// Whether others can work with the database while a transaction is open.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
@@ -455,25 +302,6 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
-
-    /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
-    /// at most. A row may come twice. Where there may be more that were created within `youth`, the
-    /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
-    #[doc(hidden)]
-    fn survey(
-        &self,
-        limit: u32,
-        youth: Duration,
-    ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
-
-    /// Staged jobs, those that have been due for longest first, then the oldest dead letters: `limit` of each at
-    /// most. Arguments that are longer than `most_bytes` stay where they are.
-    #[doc(hidden)]
-    fn survey_jobs(
-        &self,
-        limit: u32,
-        most_bytes: u32,
-    ) -> impl Future<Output = Result<Vec<SurveyedJob>, StoreError>> + Send;
 }
 
 /// An open transaction of a [`Store`].

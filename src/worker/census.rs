@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use crate::chance;
 use crate::engine::{Core, Engine, PAUSED};
 use crate::observe::gauges;
 use crate::store::StoreError;
@@ -32,7 +33,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
     pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let core = engine.core.clone();
         let definitions = core.known_names();
-        Self { core, config, holder: Uuid::new_v4(), definitions, is_told: false }
+        Self { core, config, holder: chance::uuid(), definitions, is_told: false }
     }
 
     /// Counts once, unless another process does: says whether it has counted.

@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::admin::revived;
 use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
 use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
 use super::session::Session;
-use super::{Memory, audited as write_audit, read_jobs, read_keys, revived};
+use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};

@@ -8,6 +8,7 @@
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL, and what it returns |
 //! | `error`, `literal` | from a code to what it means; from a query to what is sent |
 
+mod admin;
 mod batch;
 mod block;
 mod census;
@@ -28,6 +29,7 @@ mod statements;
 mod store;
 mod transaction;
 mod watch;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What the engine and the workers ask for. A statement by itself commits by itself.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
@@ -9,7 +9,7 @@ use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use mysql_async::{Row, from_row_opt};
+use mysql_async::Row;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -17,26 +17,23 @@ use super::batch::{Created, refusal};
 use super::block::Block;
 use super::error::failure_of;
 use super::literal::Bound;
-use super::ops_statements::{self, InsertAudit};
+use super::ops_statements::InsertAudit;
 use super::pool::Lent;
 use super::session::LockWait;
-use super::statements as sql;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
-use super::{ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement};
+use super::{
+    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
+    statements as sql,
+};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
-use crate::store::due::{due_job, due_key, held_keys, job, listed_jobs, page};
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::Patience;
-use crate::store::pauses::{PausedPhase, paused_phase};
-use crate::store::row::{
-    MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
-};
+use crate::store::row::{MOST_EXPIRED, count, key_row};
 use crate::store::{
-    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, Reserved,
-    RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Undelivered, Writes,
+    Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
+    Reserved, RowTimes, Store, StoreError, Writes,
 };
 
 /// The server's answer to a statement of the engine's, if one comes in time.
@@ -69,23 +66,25 @@ pub(super) use ask;
 /// connection of the pool is dead, and the first to use one finds out.
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let first = async { ask!($store.pool, $doing, |$conn| $query) };
+        let first =
+            async { $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query) };
         match first.await {
             Err(error) if error.is_of_the_connection() => {
                 $store.forget_idle();
-                ask!($store.pool, $doing, |$conn| $query)
+                $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query)
             }
             answer => answer,
         }
     }};
 }
+pub(super) use ask_again;
 
 fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, StoreError> {
     Bound::of(query).map_err(|error| StoreError::database(doing, error))
 }
 
 /// Asks until it is not locked by another transaction any more, and waits for that without a connection.
-async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
+pub(super) async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
 where
     F: Future<Output = Result<R, StoreError>>,
 {
@@ -192,7 +191,7 @@ impl Mysql {
     }
 
     /// The same about many jobs, in one transaction and one round trip: what was told of each.
-    async fn of_each_job(
+    pub(super) async fn of_each_job(
         &self,
         doing: &'static str,
         at: &[JobAt],
@@ -260,7 +259,7 @@ fn in_lock_order(at: &[JobAt]) -> Vec<(usize, &JobAt)> {
     at
 }
 
-fn as_u32(rows: usize) -> u32 {
+pub(super) fn as_u32(rows: usize) -> u32 {
     u32::try_from(rows).unwrap_or(u32::MAX)
 }
 
@@ -487,301 +486,6 @@ impl Store for Mysql {
         Ok(count(rows))
     }
 
-    async fn due(
-        &self,
-        after: &KeyPlace,
-        grace: Duration,
-        limit: u32,
-    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
-        let rows = ask_again!(self, "look for due keys", |conn| {
-            sql::DueKeys {
-                grace_ms: millis(grace),
-                run_after: after.run_after.timestamp_millis(),
-                scope: after.scope.clone(),
-                key: after.key.clone(),
-                limit: limit.into(),
-            }
-            .load::<sql::DueKeyRow>(conn)
-        })?;
-        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
-    }
-
-    async fn held(
-        &self,
-        (from, to): (DateTime<Utc>, DateTime<Utc>),
-        after: &ExpiryPlace,
-        limit: u32,
-    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
-        let rows = ask_again!(self, "look for held keys", |conn| {
-            sql::HeldKeys {
-                from: from.timestamp_millis(),
-                to: to.timestamp_millis(),
-                expires_at: after.expires_at.timestamp_millis(),
-                scope: after.scope.clone(),
-                key: after.key.clone(),
-                limit: limit.into(),
-                again: limit.into(),
-            }
-            .load::<sql::HeldKeyRow>(conn)
-        })?;
-        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
-    }
-
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let enrolled = ask!(self.pool, "enter an abandoned key among the due ones", |conn| {
-            sql::Enrol {
-                scope: held.scope.as_str().to_owned(),
-                key: held.key.as_str().to_owned(),
-                request_id: held.request_id.as_bytes().to_vec(),
-                token: held.lease_token,
-            }
-            .execute(conn)
-        })?;
-        Ok(enrolled == 1)
-    }
-
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        let reaped = ask_again!(self, "reap expired keys", |conn| {
-            sql::Reap { limit: limit.into() }.execute(conn)
-        })?;
-        Ok(as_u32(reaped))
-    }
-
-    async fn jobs_due(
-        &self,
-        after: &JobPlace,
-        limit: u32,
-    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
-        let rows = ask_again!(self, "look for staged jobs", |conn| {
-            sql::DueJobs {
-                run_after: after.run_after.timestamp_millis(),
-                scope: after.scope.clone(),
-                request_id: after.request_id.clone(),
-                position: after.position,
-                limit: limit.into(),
-            }
-            .load::<sql::DueJobRow>(conn)
-        })?;
-        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
-    }
-
-    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
-        let claimed = patiently(|| async {
-            let mut lent = Lent::of(&self.pool).await?;
-            let conn: &mut MysqlConn = &mut lent;
-            answered("claim a staged job", async {
-                if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
-                    return Ok(None);
-                }
-                let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
-                Ok(rows.into_iter().next())
-            })
-            .await
-        });
-        let claimed = claimed.await?.map(sql::claimed).transpose()?;
-        claimed.map(|row| job(at, row)).transpose()
-    }
-
-    async fn claim_jobs(
-        &self,
-        at: &[JobAt],
-        lease: Duration,
-    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
-        let each = |at: &JobAt| {
-            Ok(EachTold {
-                writes: vec![Bound::of(&sql::ClaimJob::new(at, lease))?],
-                tells: Bound::of(&sql::JobIfClaimed::new(at))?,
-            })
-        };
-        let told = self.of_each_job("claim staged jobs", at, each).await?;
-        let claimed = |(at, row): (&JobAt, Option<Row>)| {
-            let Some(row) = row else { return Ok(None) };
-            let row = from_row_opt::<sql::ClaimedRow>(row)
-                .map_err(|_| StoreError::Unreadable { column: "job" })?;
-            job(at, sql::claimed(row)?).map(Some)
-        };
-        Ok(at.iter().zip(told).map(claimed).collect())
-    }
-
-    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
-        let each = |at: &JobAt| {
-            let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDueIfNoted::new(at));
-            Ok(EachTold {
-                writes: vec![
-                    Bound::of(&delete)?,
-                    Bound::of(&sql::NoteCount {})?,
-                    Bound::of(&next)?,
-                ],
-                tells: Bound::of(&sql::Noted {})?,
-            })
-        };
-        let told = self.of_each_job("delete delivered jobs", at, each).await?;
-        let is_one = |row: Option<Row>| row.and_then(|row| from_row_opt(row).ok()) == Some(1_i64);
-        Ok(told.into_iter().map(is_one).collect())
-    }
-
-    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let next = || Bound::of(&sql::MakeNextDue::new(at));
-        self.together("delete a delivered job", &sql::JobDelivered::new(at), &[&next]).await
-    }
-
-    async fn job_failed(
-        &self,
-        at: &JobAt,
-        becomes: Undelivered,
-        reason: &str,
-    ) -> Result<bool, StoreError> {
-        let failed = sql::JobFailed::new(at, becomes, reason);
-        let others = || match becomes {
-            Undelivered::Dead => Bound::of(&sql::MakeNextDue::new(at)),
-            Undelivered::Again(_) | Undelivered::Left => Bound::of(&sql::LetOthersWait::new(at)),
-        };
-        self.together("put a job back", &failed, &[&others]).await
-    }
-
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        const DOING: &str = "erase";
-        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
-        let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
-        let Some(key) = erase.key else {
-            let batch = || {
-                let (scope, limit) = (erase.scope.as_str().to_owned(), erase.limit.into());
-                sql::EraseScope { retention_ms, scope, limit }
-            };
-            let erased =
-                patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
-                    .await?;
-            let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
-            patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
-            return Ok(as_u32(erased));
-        };
-        let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
-        let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
-        let erased = match erase.act {
-            None => self.together(DOING, &one, &[&jobs]).await?,
-            Some(act) => {
-                let audit = || Bound::of(&InsertAudit::of(act.audit));
-                self.together(DOING, &one, &[&jobs, &audit]).await?
-            }
-        };
-        Ok(erased.into())
-    }
-
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountUnerased { scope: scope.as_str().to_owned() }.load::<i64>(conn)
-        })?;
-        Ok(count(rows).into())
-    }
-
-    async fn erase_orphaned_jobs(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-        limit: u32,
-    ) -> Result<u32, StoreError> {
-        let erased = patiently(|| async {
-            ask!(self.pool, "erase the jobs of reaped keys", |conn| {
-                sql::EraseOrphanedJobs {
-                    scope: scope.as_str().to_owned(),
-                    is_any: key.is_none(),
-                    key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-                    limit: limit.into(),
-                }
-                .execute(conn)
-            })
-        })
-        .await?;
-        Ok(as_u32(erased))
-    }
-
-    async fn count_orphans(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-    ) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
-            sql::CountOrphans {
-                scope: scope.as_str().to_owned(),
-                is_any: key.is_none(),
-                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-            }
-            .load::<i64>(conn)
-        })?;
-        Ok(count(rows).into())
-    }
-
-    async fn dead_jobs(&self) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn))?;
-        Ok(count(rows).into())
-    }
-
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let rows = ask_again!(self, "list dead jobs", |conn| {
-            sql::ListDeadJobs {
-                scope: scope.to_owned(),
-                job_id: job_id.as_bytes().to_vec(),
-                limit: limit.into(),
-            }
-            .load::<sql::ListedRow>(conn)
-        })?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let rows = ask_again!(self, "list overdue jobs", |conn| {
-            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
-                .load::<sql::ListedRow>(conn)
-        })?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let rows = ask_again!(self, "read the pauses", |conn| {
-            ops_statements::Pauses {}.load::<ops_statements::PauseMy>(conn)
-        })?;
-        Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = patiently(|| async {
-            ask!(self.pool, "revive a dead job", |conn| {
-                sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                    .execute(conn)
-            })
-        })
-        .await?;
-        Ok(revived == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = patiently(|| async {
-            ask!(self.pool, "discard a dead job", |conn| {
-                sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                    .execute(conn)
-            })
-        })
-        .await?;
-        Ok(discarded == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = patiently(|| async {
-            ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))
-        });
-        let revived = revived.await?;
-        Ok(revived as u64)
-    }
-
     #[cfg(feature = "fault-injection")]
     const CONCURRENT: bool = true;
 
@@ -801,23 +505,5 @@ impl Store for Mysql {
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut MysqlTransaction) {
         let _ = tx.lent.texts("KILL CONNECTION_ID()").await;
-    }
-
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
-        let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
-        })?;
-        rows.into_iter().map(surveyed).collect()
-    }
-
-    async fn survey_jobs(
-        &self,
-        limit: u32,
-        most_bytes: u32,
-    ) -> Result<Vec<SurveyedJob>, StoreError> {
-        let rows = ask_again!(self, "survey the jobs", |conn| {
-            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(conn)
-        })?;
-        Ok(surveyed_jobs(rows))
     }
 }

@@ -2,13 +2,11 @@
 //! them, each guarded as it is alone (G10).
 
 use diesel_async::RunQueryDsl;
-use futures_util::future::join5;
 
 use super::group_statements::{FreeClaim, ReadMany, TakeOverMany};
 use super::statements as sql;
 use super::together::Together;
-use super::{Lent, MANY_WAIT, Pool, Postgres, answered, ask, ask_again, ask_for_many};
-use crate::definition::Isolation;
+use super::{Pool, Postgres, ask, ask_again, ask_for_many};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::Row;
 use crate::store::{Claim, Hold, Right, StoreError};

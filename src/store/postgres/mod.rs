@@ -3,6 +3,8 @@
 //! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
 //! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` hold the SQL.
 
+mod admin;
+mod ask;
 mod census;
 mod commit_statements;
 mod connection;
@@ -23,6 +25,7 @@ mod statement;
 mod statements;
 mod together;
 mod twin;
+mod workers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,13 +35,14 @@ use chrono::{DateTime, Utc};
 use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
 use diesel::query_builder::{QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::Error;
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
-use futures_util::future::{OptionFuture, join, join_all, join3, join4, join5};
+use futures_util::future::{OptionFuture, join, join_all, join3, join4};
 use uuid::Uuid;
 
+use self::ask::{answered, answered_within, ask, ask_again, ask_for_many, ask_within};
 use self::connection::Lent;
 use self::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
@@ -53,22 +57,14 @@ use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
 use super::audit::AuditEntry;
-use super::due::{
-    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, JobListRow, NthJobRow, are_among,
-    claimed_jobs, due_jobs, due_keys, held_keys, job, listed_jobs,
-};
+use super::due::ExpiredRow;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
-use super::pauses::{PauseRow, PausedPhase, paused_phase};
-use super::row::{
-    KeySummaryRow, MOST_EXPIRED, Row, SurveyRow, SurveyedJobRow, count, key_row, key_summary,
-    millis, surveyed, surveyed_jobs,
-};
+use super::row::{KeySummaryRow, MOST_EXPIRED, Row, count, key_row, key_summary, millis};
 use super::shares::{Place, Shares};
 use super::{
-    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, PoolSettings,
-    Refusal, Reserved, RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow,
-    Transaction, TransactionId, Undelivered, Writes,
+    Change, Claim, Commit, Erase, Guard, HeldKey, Hold, KeyRow, KeySummary, NewRow,
+    ParamsAndContext, PoolSettings, Refusal, Reserved, RowTimes, Store, StoreError, Transaction,
+    TransactionId, Writes,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -181,87 +177,6 @@ impl Postgres {
         }
     }
 }
-
-/// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
-macro_rules! ask {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent = Lent::of(&$store.pool).await?;
-        let mut $conn = lent.shared()?;
-        let answer = answered($query).await;
-        lent.settle($doing, answer).await
-    }};
-}
-
-use ask;
-
-/// As `ask!` for a statement that is safe to send twice: after a restart of the server, each idle
-/// connection of the pool is dead, and the first to use one finds out.
-macro_rules! ask_again {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
-        match ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.is_of_the_connection() => {
-                $store.pool.forget_idle();
-                ask!($store, $doing, |$conn| $query)
-            }
-            answer => answer,
-        }
-    };
-}
-
-use ask_again;
-
-/// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
-macro_rules! ask_within {
-    ($bound:expr, $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent = Lent::of(&$store.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
-        let answer = answered(async {
-            let mut $conn = &*conn;
-            let (begun, set, answer, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                $crate::store::postgres::session::Settings::new(Some($bound)).execute(&mut &*conn),
-                $query,
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let answer = answer?;
-            committed.map(|_| answer)
-        });
-        let answer = answer.await;
-        lent.settle($doing, answer).await
-    }};
-}
-
-use ask_within;
-
-/// Sends one statement about many rows in a transaction of its own, which waits for none of them for long, and
-/// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
-macro_rules! ask_for_many {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent = Lent::of(&$store.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
-        let answer = answered(async {
-            let mut $conn = &*conn;
-            let (begun, set, by_key, answer, committed) = join5(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                $crate::store::postgres::session::Settings::new(Some(MANY_WAIT))
-                    .execute(&mut &*conn),
-                sql::ByKey {}.execute(&mut &*conn),
-                $query,
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set).and(by_key)?;
-            let answer = answer?;
-            committed.map(|_| answer)
-        });
-        let answer = answer.await;
-        lent.settle($doing, answer).await
-    }};
-}
-
-use ask_for_many;
 
 /// How long a statement about many rows waits for the lock of one: the others wait with it.
 const MANY_WAIT: Duration = Duration::from_millis(100);
@@ -880,264 +795,6 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(count(rows))
     }
 
-    async fn due(
-        &self,
-        after: &KeyPlace,
-        grace: Duration,
-        limit: u32,
-    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
-        let rows = ask_again!(self, "look for due keys", |conn| {
-            sql::DueKeys {
-                grace_ms: millis(grace),
-                run_after: after.run_after,
-                scope: &after.scope,
-                key: &after.key,
-                limit: limit.into(),
-            }
-            .load::<DueKeyRow>(&mut conn)
-        })?;
-        Ok(due_keys(rows, limit))
-    }
-
-    async fn held(
-        &self,
-        (from, to): (DateTime<Utc>, DateTime<Utc>),
-        after: &ExpiryPlace,
-        limit: u32,
-    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
-        let rows = ask_again!(self, "look for held keys", |conn| {
-            sql::HeldKeys {
-                from,
-                to,
-                expires_at: after.expires_at,
-                scope: &after.scope,
-                key: &after.key,
-                limit: limit.into(),
-                again: limit.into(),
-            }
-            .load::<HeldKeyRow>(&mut conn)
-        })?;
-        Ok(held_keys(rows))
-    }
-
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        Ok(self.try_enrol(held).await? == 1)
-    }
-
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        let (mut reaped, mut after) = (0, ExpiryPlace::default());
-        while reaped < limit {
-            let most = limit - reaped;
-            let rows = ask_again!(self, "look for expired keys", |conn| {
-                sql::ExpiredKeys {
-                    expires_at: after.expires_at,
-                    scope: &after.scope,
-                    key: &after.key,
-                    limit: most.into(),
-                }
-                .load::<ExpiredRow>(&mut conn)
-            })?;
-            reaped += self.reap_page(&rows).await?;
-            let is_full = rows.len() >= most as usize;
-            let Some((expires_at, scope, key, _)) = rows.into_iter().last().filter(|_| is_full)
-            else {
-                break;
-            };
-            after = ExpiryPlace { expires_at, scope, key };
-        }
-        Ok(reaped)
-    }
-
-    async fn jobs_due(
-        &self,
-        after: &JobPlace,
-        limit: u32,
-    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
-        let rows = ask_again!(self, "look for staged jobs", |conn| {
-            sql::DueJobs {
-                run_after: after.run_after,
-                scope: &after.scope,
-                request_id: Uuid::from_slice(&after.request_id).unwrap_or_default(),
-                position: after.position,
-                limit: limit.into(),
-            }
-            .load::<DueJobRow>(&mut conn)
-        })?;
-        Ok(due_jobs(rows, limit))
-    }
-
-    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
-        let rows = ask!(self, "claim a staged job", |conn| {
-            sql::ClaimJob::new(at, lease).load::<JobDataRow>(&mut conn)
-        })?;
-        rows.into_iter().next().map(|row| job(at, row)).transpose()
-    }
-
-    async fn claim_jobs(
-        &self,
-        at: &[JobAt],
-        lease: Duration,
-    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
-        let won = ask_for_many!(self, "claim staged jobs", |conn| {
-            sql::ClaimJobs::new(at, lease).load::<NthJobRow>(&mut conn)
-        });
-        Ok(claimed_jobs(at, won?))
-    }
-
-    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
-        let deleted = ask_for_many!(self, "delete delivered jobs", |conn| {
-            sql::JobsDelivered::new(at).load::<i64>(&mut conn)
-        });
-        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
-            self.pool.forget_idle();
-        }
-        Ok(are_among(at.len(), &deleted?))
-    }
-
-    // Not sent again by itself: what it comes to the second time depends on the first.
-    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let deleted = ask!(self, "delete a delivered job", |conn| {
-            sql::JobDelivered::new(at).load::<i64>(&mut conn)
-        });
-        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
-            self.pool.forget_idle();
-        }
-        Ok(deleted? == [1])
-    }
-
-    async fn job_failed(
-        &self,
-        at: &JobAt,
-        becomes: Undelivered,
-        reason: &str,
-    ) -> Result<bool, StoreError> {
-        let put_back = |after, counts| sql::JobPutBack::new(at, after, counts, reason);
-        let put_back = match becomes {
-            Undelivered::Again(after) => put_back(after, true),
-            Undelivered::Left => put_back(Duration::ZERO, false),
-            Undelivered::Dead => {
-                let dead = ask_again!(self, "put a dead job aside", |conn| {
-                    sql::JobDead::new(at, reason).load::<i64>(&mut conn)
-                })?;
-                return Ok(dead == [1]);
-            }
-        };
-        let updated =
-            ask_again!(self, "put a job back", |conn| { (&put_back).load::<i64>(&mut conn) })?;
-        Ok(updated == [1])
-    }
-
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
-        let Some(key) = erase.key else {
-            let (again, limit) = (scope, erase.limit.into());
-            let erase = sql::EraseScope { retention_ms, scope, again, limit };
-            let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
-                erase.load::<i64>(&mut conn)
-            });
-            return Ok(count(rows?));
-        };
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.try_erase(erase, key).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                rows => return Ok(count(rows?)),
-            }
-        }
-    }
-
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)
-        })?;
-        Ok(count(rows).into())
-    }
-
-    async fn erase_orphaned_jobs(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-        limit: u32,
-    ) -> Result<u32, StoreError> {
-        let (scope, limit) = (scope.as_str(), limit.into());
-        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
-        let erased = ask_within!(LOCKED_WAIT, self, "erase the jobs of reaped keys", |conn| {
-            sql::EraseOrphanedJobs { scope, again: scope, is_any, key, limit }.execute(&mut conn)
-        })?;
-        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
-    }
-
-    async fn count_orphans(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-    ) -> Result<u64, StoreError> {
-        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
-        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
-            sql::CountOrphans { scope: scope.as_str(), is_any, key }.load::<i64>(&mut conn)
-        })?;
-        Ok(count(rows).into())
-    }
-
-    async fn dead_jobs(&self) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count dead jobs", |conn| {
-            sql::DeadJobs {}.load::<i64>(&mut conn)
-        })?;
-        Ok(count(rows).into())
-    }
-
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let rows = ask_again!(self, "list dead jobs", |conn| {
-            sql::ListDeadJobs { scope, job_id, limit: limit.into() }.load::<JobListRow>(&mut conn)
-        })?;
-        Ok(listed_jobs(rows))
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let rows = ask_again!(self, "list overdue jobs", |conn| {
-            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
-                .load::<JobListRow>(&mut conn)
-        })?;
-        Ok(listed_jobs(rows))
-    }
-
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let rows = ask_again!(self, "read the pauses", |conn| {
-            ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
-        })?;
-        Ok(rows.into_iter().map(paused_phase).collect())
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = ask_within!(LOCKED_WAIT, self, "revive a dead job", |conn| {
-            sql::ReviveJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
-        })?;
-        Ok(revived == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = ask_within!(LOCKED_WAIT, self, "discard a dead job", |conn| {
-            sql::DiscardJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
-        })?;
-        Ok(discarded == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = ask_within!(LOCKED_WAIT, self, "revive dead jobs", |conn| {
-            sql::ReviveJobs {}.execute(&mut conn)
-        })?;
-        Ok(revived as u64)
-    }
-
     #[cfg(feature = "fault-injection")]
     const CONCURRENT: bool = true;
 
@@ -1154,24 +811,6 @@ impl<P: Pool> Store for Postgres<P> {
         if let Ok(conn) = tx.lent.shared() {
             let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
         }
-    }
-
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
-        let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
-        })?;
-        rows.into_iter().map(surveyed).collect()
-    }
-
-    async fn survey_jobs(
-        &self,
-        limit: u32,
-        most_bytes: u32,
-    ) -> Result<Vec<SurveyedJob>, StoreError> {
-        let rows = ask_again!(self, "survey the jobs", |conn| {
-            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(&mut conn)
-        })?;
-        Ok(surveyed_jobs(rows))
     }
 }
 
@@ -1382,22 +1021,4 @@ fn refused(error: Error) -> Commit {
 
 async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output), Error> {
     Ok(join(a, b).await)
-}
-
-/// Bounds the wait for an answer to the engine's own statements.
-async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    answered_within(ANSWER_WITHIN, sent).await
-}
-
-/// Bounds the wait for an answer. Without one, whatever was sent may have been executed.
-async fn answered_within<T>(
-    bound: Duration,
-    sent: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    tokio::time::timeout(bound, sent).await.unwrap_or_else(|_| {
-        Err(Error::DatabaseError(
-            DatabaseErrorKind::ClosedConnection,
-            Box::new("the server did not answer in time".to_owned()),
-        ))
-    })
 }

@@ -17,7 +17,7 @@ use super::ops_bulk as bulk_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::session::Settings;
-use super::{LOCKED_WAIT, Postgres, answered, ask, ask_again, ask_within, sql};
+use super::{LOCKED_WAIT, Postgres, answered, ask_again, ask_within, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;

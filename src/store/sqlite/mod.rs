@@ -2,10 +2,11 @@
 //! [`Postgres`](crate::Postgres).
 //!
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
-//! (`worker`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
+//! (`thread`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
 //! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
 
+mod admin;
 mod census;
 mod group;
 mod ops;
@@ -13,9 +14,10 @@ mod ops_bulk;
 mod ops_statements;
 mod reader;
 mod statements;
+mod thread;
 mod turns;
 mod watched;
-mod worker;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,23 +40,17 @@ use self::ops::Operators;
 use self::ops_statements::InsertAudit;
 use self::reader::Reader;
 use self::statements as sql;
+use self::thread::Worker;
 pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
-use self::worker::Worker;
 use super::audit::AuditEntry;
-use super::due::{due_job, due_key, held_keys, listed_jobs, page};
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
-use super::pauses::PausedPhase;
-use super::row::{
-    MOST_EXPIRED, SurveyRow, SurveyedJobRow, count, key_row, millis, surveyed, surveyed_jobs,
-};
+use super::row::{MOST_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
-    Change, Claim, Commit, DueJob, DueKey, Erase, ExpiryPlace, Guard, HeldKey, Hold, JobAt,
-    JobPlace, JobRow, KeyPlace, KeyRow, KeySummary, NewRow, Page, ParamsAndContext, Refusal,
-    Reserved, RowTimes, StagedJobRow, Store, StoreError, SurveyedJob, SurveyedRow, Transaction,
-    Undelivered, Writes, is_nested,
+    Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, Refusal,
+    Reserved, RowTimes, Store, StoreError, Transaction, Writes, is_nested,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -474,263 +470,6 @@ impl Store for Sqlite {
         Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?))
     }
 
-    async fn due(
-        &self,
-        after: &KeyPlace,
-        grace: Duration,
-        limit: u32,
-    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
-        let look = sql::DueKeys {
-            grace_ms: millis(grace),
-            run_after: after.run_after.timestamp_millis(),
-            scope: after.scope.clone(),
-            key: after.key.clone(),
-            limit: limit.into(),
-        };
-        let rows = self.run("look for due keys", |conn| look.load::<sql::DueKeyRow>(conn)).await?;
-        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
-    }
-
-    async fn held(
-        &self,
-        (from, to): (DateTime<Utc>, DateTime<Utc>),
-        after: &ExpiryPlace,
-        limit: u32,
-    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
-        let look = sql::HeldKeys {
-            from: from.timestamp_millis(),
-            to: to.timestamp_millis(),
-            expires_at: after.expires_at.timestamp_millis(),
-            scope: after.scope.clone(),
-            key: after.key.clone(),
-            limit: limit.into(),
-            again: limit.into(),
-        };
-        let rows =
-            self.run("look for held keys", |conn| look.load::<sql::HeldKeyRow>(conn)).await?;
-        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
-    }
-
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let enrol = sql::Enrol {
-            scope: held.scope.as_str().to_owned(),
-            key: held.key.as_str().to_owned(),
-            request_id: held.request_id.as_bytes().to_vec(),
-            token: held.lease_token,
-        };
-        let doing = "enter an abandoned key among the due ones";
-        Ok(self.run(doing, |conn| enrol.execute(conn)).await? == 1)
-    }
-
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        let reap = sql::Reap { limit: limit.into() };
-        let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
-        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
-    }
-
-    async fn jobs_due(
-        &self,
-        after: &JobPlace,
-        limit: u32,
-    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
-        let look = sql::DueJobs {
-            run_after: after.run_after.timestamp_millis(),
-            scope: after.scope.clone(),
-            request_id: after.request_id.clone(),
-            position: after.position,
-            limit: limit.into(),
-        };
-        let rows =
-            self.run("look for staged jobs", |conn| look.load::<sql::DueJobRow>(conn)).await?;
-        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
-    }
-
-    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
-        let claim = sql::ClaimJob::new(at, lease);
-        let rows =
-            self.run("claim a staged job", |conn| claim.load::<sql::JobDataRow>(conn)).await?;
-        rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
-    }
-
-    async fn claim_jobs(
-        &self,
-        at: &[JobAt],
-        lease: Duration,
-    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
-        let claims: Vec<_> = at.iter().map(|at| sql::ClaimJob::new(at, lease)).collect();
-        let claimed = self.run("claim staged jobs", |conn| {
-            conn.immediate_transaction(|conn| {
-                let claims = claims.into_iter();
-                claims
-                    .map(|claim| claim.load::<sql::JobDataRow>(conn))
-                    .collect::<QueryResult<Vec<_>>>()
-            })
-        });
-        let rows = at.iter().zip(claimed.await?);
-        let claimed = |(at, rows): (_, Vec<_>)| {
-            rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
-        };
-        Ok(rows.map(claimed).collect())
-    }
-
-    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
-        let words: Vec<_> =
-            at.iter().map(|at| (sql::JobDelivered::new(at), sql::MakeNextDue::new(at))).collect();
-        self.run("delete delivered jobs", |conn| {
-            conn.immediate_transaction(|conn| {
-                let words = words.into_iter();
-                words.map(|(delete, next)| delivered(conn, delete, next)).collect()
-            })
-        })
-        .await
-    }
-
-    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDue::new(at));
-        self.run("delete a delivered job", |conn| {
-            conn.immediate_transaction(|conn| delivered(conn, delete, next))
-        })
-        .await
-    }
-
-    async fn job_failed(
-        &self,
-        at: &JobAt,
-        becomes: Undelivered,
-        reason: &str,
-    ) -> Result<bool, StoreError> {
-        let put_back = sql::JobFailed::new(at, becomes, reason);
-        let (next, others) = (sql::MakeNextDue::new(at), sql::LetOthersWait::new(at));
-        self.run("put a job back", move |conn| {
-            conn.immediate_transaction(|conn| {
-                let is_ours = put_back.execute(conn)? == 1;
-                match becomes {
-                    _ if !is_ours => {}
-                    Undelivered::Dead => {
-                        next.execute(conn)?;
-                    }
-                    Undelivered::Again(_) | Undelivered::Left => {
-                        others.execute(conn)?;
-                    }
-                }
-                Ok(is_ours)
-            })
-        })
-        .await
-    }
-
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
-        let jobs = sql::EraseJobs { scope: scope.clone() };
-        let one = erase.key.map(|key| sql::EraseKey {
-            retention_ms,
-            scope: scope.clone(),
-            key: key.as_str().to_owned(),
-            seen: sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen)),
-        });
-        let audit = erase.act.as_ref().map(|act| InsertAudit::of(act.audit));
-        let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
-        let erased = self.run("erase", |conn| {
-            conn.immediate_transaction(|conn| {
-                let erased = match one {
-                    Some(one) => one.execute(conn)?,
-                    None => batch.execute(conn)?,
-                };
-                jobs.execute(conn)?;
-                if let Some(audit) = audit.filter(|_| erased == 1) {
-                    audit.execute(conn)?;
-                }
-                Ok(erased)
-            })
-        });
-        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
-    }
-
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
-        let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
-        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?).into())
-    }
-
-    async fn erase_orphaned_jobs(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-        limit: u32,
-    ) -> Result<u32, StoreError> {
-        let erase = sql::EraseOrphanedJobs {
-            scope: scope.as_str().to_owned(),
-            is_any: key.is_none(),
-            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-            limit: limit.into(),
-        };
-        let erased = self.run("erase the jobs of reaped keys", |conn| erase.execute(conn)).await?;
-        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
-    }
-
-    async fn count_orphans(
-        &self,
-        scope: &Scope,
-        key: Option<&IdempotencyKey>,
-    ) -> Result<u64, StoreError> {
-        let counting = sql::CountOrphans {
-            scope: scope.as_str().to_owned(),
-            is_any: key.is_none(),
-            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-        };
-        let doing = "count the jobs of reaped keys";
-        Ok(count(self.run(doing, |conn| counting.load::<i64>(conn)).await?).into())
-    }
-
-    async fn dead_jobs(&self) -> Result<u64, StoreError> {
-        let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
-        Ok(count(rows).into())
-    }
-
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let list = sql::ListDeadJobs {
-            scope: scope.to_owned(),
-            job_id: job_id.as_bytes().to_vec(),
-            limit: limit.into(),
-        };
-        let rows = self.run("list dead jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
-        let rows = self.run("list overdue jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        self.paused_phases().await
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revive =
-            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
-        Ok(self.run("revive a dead job", |conn| revive.execute(conn)).await? == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discard =
-            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
-        Ok(self.run("discard a dead job", |conn| discard.execute(conn)).await? == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        Ok(self.run("revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn)).await? as u64)
-    }
-
     // One writer at a time, and in this process one connection.
     #[cfg(feature = "fault-injection")]
     const CONCURRENT: bool = false;
@@ -744,23 +483,6 @@ impl Store for Sqlite {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, _: &mut SqliteTransaction) {}
-
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
-        let survey = sql::Survey::of(limit, youth);
-        let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
-        rows.into_iter().map(surveyed).collect()
-    }
-
-    async fn survey_jobs(
-        &self,
-        limit: u32,
-        most_bytes: u32,
-    ) -> Result<Vec<SurveyedJob>, StoreError> {
-        let survey = sql::SurveyJobs::of(limit, most_bytes);
-        let rows =
-            self.run("survey the jobs", move |conn| survey.load::<SurveyedJobRow>(conn)).await?;
-        Ok(surveyed_jobs(rows))
-    }
 }
 
 impl Sqlite {

@@ -1,0 +1,91 @@
+//! What is done by hand, through the engine: erasures, dead jobs, and the surveys of `check`.
+
+use std::future::Future;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use crate::key::{IdempotencyKey, Scope};
+
+/// The part of a [`Store`](super::Store) that operators and deploys need, beside [`OperatorStore`](super::operators::OperatorStore).
+#[doc(hidden)]
+pub trait AdminStore: Send + Sync {
+    /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
+    /// and deletes its dead jobs: one guarded statement. Says how many rows there were: none that
+    /// are unfinished, or that have jobs to be delivered.
+    fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// How many rows of the scope are not erased.
+    fn count_unerased(&self, scope: &Scope)
+    -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Deletes up to `limit` dead jobs of the scope, or of one of its keys, whose key has no row but an
+    /// erased one, and says how many.
+    fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// How many requests of the scope, or of one of its keys, have no row and jobs that are still to be
+    /// delivered.
+    fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// How many jobs are dead letters.
+    fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Up to `limit` jobs that are dead letters, by scope and id, behind this one.
+    fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
+
+    /// Up to `limit` jobs that have been due for `overdue` and are still to be delivered, the longest
+    /// due first.
+    fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
+
+    /// Lets all jobs that are dead letters try again, and says how many.
+    fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lets one job that is a dead letter try again. `false` where there is none of this id.
+    fn revive_job(
+        &self,
+        scope: &Scope,
+        id: Uuid,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Deletes one job that is a dead letter. `false` where there is none of this id.
+    fn discard_job(
+        &self,
+        scope: &Scope,
+        id: Uuid,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
+    /// at most. A row may come twice. Where there may be more that were created within `youth`, the
+    /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
+    fn survey(
+        &self,
+        limit: u32,
+        youth: Duration,
+    ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
+
+    /// Staged jobs, those that have been due for longest first, then the oldest dead letters: `limit` of each at
+    /// most. Arguments that are longer than `most_bytes` stay where they are.
+    fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> impl Future<Output = Result<Vec<SurveyedJob>, StoreError>> + Send;
+}

@@ -1,0 +1,297 @@
+//! What is asked of the store in memory by hand: erasures, dead jobs, surveys.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::QueryResult;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::session::Session;
+use super::statements::{AsSeen, Lives, after};
+use super::{LOCKED_WAIT, Memory, Pauses, audited, read_jobs, read_keys};
+use crate::definition::Isolation;
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::{JobListRow, listed_jobs};
+use crate::store::row::{SurveyRow, SurveyedJobRow, surveyed, surveyed_jobs};
+use crate::store::{AdminStore, Erase, StagedJobRow, Status, StoreError, SurveyedJob, SurveyedRow};
+
+impl AdminStore for Memory {
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let (limit, retention) = (erase.limit, erase.retention);
+        let mut pauses = Pauses::within(LOCKED_WAIT);
+        loop {
+            let scope = erase.scope.as_str().to_owned();
+            let key = erase.key.map(|key| key.as_str().to_owned());
+            let act = erase.act.map(|act| (AsSeen::of(act.seen), AuditRecord::of(act.audit)));
+            let erased = self.ask_again("erase", move |session| {
+                erase_keys(session, scope, key, act, (limit, retention)).boxed()
+            });
+            match erased.await? {
+                Erased::Locked if pauses.pause().await => {}
+                Erased::Locked => return Err(StoreError::Locked),
+                Erased::Rows(erased) => return Ok(erased),
+            }
+        }
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
+        let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
+        Ok(of_scope.filter(|key| key.fingerprint != crate::store::ERASED).count() as u64)
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let jobs = self.ask_again("count dead jobs", |session| read_jobs(session).boxed()).await?;
+        Ok(jobs.iter().filter(|job| job.run_after.is_none()).count() as u64)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let any = |_: &JobRecord| true;
+        self.ask_again("revive dead jobs", move |session| {
+            change_dead_jobs(session, any, revived).boxed()
+        })
+        .await
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let key = key.map(|key| key.as_str().to_owned());
+        self.ask_again("erase jobs", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let erased = session.erase_orphaned_jobs(&scope, key.as_deref(), limit).await;
+                session.conclude(erased).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let key = key.map(|key| key.as_str().to_owned());
+        self.ask_again("count jobs", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let counted = session.count_orphans(&scope, key.as_deref());
+                session.conclude(counted).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let jobs = self.ask_again("list dead jobs", |session| read_jobs(session).boxed()).await?;
+        let after = after.map(|(scope, id)| (scope.as_str(), id)).unwrap_or_default();
+        let mut dead: Vec<&JobRecord> = jobs
+            .iter()
+            .filter(|job| {
+                job.run_after.is_none() && (job.scope.as_str(), job.job_id.uuid()) > after
+            })
+            .collect();
+        dead.sort_by_key(|job| (job.scope.as_str(), job.job_id.uuid()));
+        Ok(listed_jobs(dead.into_iter().take(limit as usize).map(listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let jobs =
+            self.ask_again("list overdue jobs", |session| read_jobs(session).boxed()).await?;
+        let now = self.database().now();
+        let mut late: Vec<&JobRecord> = jobs
+            .iter()
+            .filter(|job| job.run_after.is_some_and(|due| after(due.0, overdue).0 <= now))
+            .collect();
+        late.sort_by_key(|job| {
+            (job.run_after, job.scope.as_str(), job.request_id.uuid(), job.position)
+        });
+        Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
+        let revived = self.ask_again("revive a job", move |session| {
+            change_dead_jobs(session, this, revived).boxed()
+        });
+        Ok(revived.await? == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
+        let discarded = self.ask_again("discard a job", move |session| {
+            change_dead_jobs(session, this, |_, _| None).boxed()
+        });
+        Ok(discarded.await? == 1)
+    }
+
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let keys = self.ask_again("survey the keys", |session| read_keys(session).boxed()).await?;
+        let found = |by: i32, mut keys: Vec<&KeyRecord>, place: fn(&KeyRecord) -> Option<Time>| {
+            keys.retain(|key| place(key).is_some());
+            keys.sort_by_key(|key| place(key));
+            let row = move |key: &KeyRecord| -> SurveyRow {
+                (
+                    by,
+                    (key.scope.clone(), key.idempotency_key.clone()),
+                    (key.definition.clone(), key.definition_version, key.phases.clone()),
+                    (
+                        key.status.clone(),
+                        key.recovery_point.clone(),
+                        key.open_intent.clone(),
+                        key.reason.clone(),
+                    ),
+                )
+            };
+            keys.into_iter().take(limit as usize).map(row).collect::<Vec<_>>()
+        };
+        let all = || keys.iter().collect();
+        let mut rows = found(0, all(), |key| key.run_after);
+        rows.extend(found(1, all(), |key| key.waiting_since));
+        let mut youngest: Vec<&KeyRecord> = all();
+        youngest.sort_by_key(|key| std::cmp::Reverse(key.expires_at));
+        youngest.truncate(limit as usize);
+        let oldest = youngest.get((limit as usize).wrapping_sub(1)).copied();
+        let now = self.database().now();
+        let is_young = |key: &&KeyRecord| after(key.created_at.0, youth).0 > now;
+        rows.extend(found(3, oldest.into_iter().filter(is_young).collect(), |key| {
+            Some(key.expires_at)
+        }));
+        youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
+        rows.extend(found(2, youngest, |key| Some(key.expires_at)));
+        rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let mut jobs =
+            self.ask_again("survey the jobs", |session| read_jobs(session).boxed()).await?;
+        jobs.sort_by_key(|job| (job.run_after, job.staged_at));
+        let of = |dead: bool| {
+            let row = move |job: &JobRecord| -> SurveyedJobRow {
+                let args = job.args.0.clone();
+                let is_short = args.len() <= most_bytes as usize;
+                (i32::from(dead), job.name.clone(), is_short.then_some(args))
+            };
+            let jobs = jobs.iter().filter(move |job| job.run_after.is_none() == dead);
+            jobs.take(limit as usize).map(row)
+        };
+        Ok(surveyed_jobs(of(false).chain(of(true)).collect()))
+    }
+}
+
+/// What an erasure came to.
+enum Erased {
+    Rows(u32),
+    /// The one row has the lock of another transaction on it.
+    Locked,
+}
+
+async fn erase_keys(
+    session: &mut Session,
+    scope: String,
+    key: Option<String>,
+    act: Option<(AsSeen, AuditRecord)>,
+    bounds: (u32, Duration),
+) -> QueryResult<Erased> {
+    session.begin(Isolation::ReadCommitted)?;
+    let erased = erase_batch(session, scope, key, act, bounds).await;
+    session.conclude(erased).await
+}
+
+async fn erase_batch(
+    session: &mut Session,
+    scope: String,
+    key: Option<String>,
+    act: Option<(AsSeen, AuditRecord)>,
+    (limit, retention): (u32, Duration),
+) -> QueryResult<Erased> {
+    if let Some(key) = key {
+        let place = Place::Key(scope, key);
+        let (seen, audit) = act.unzip();
+        let erased = session.erase(&place, retention, Lives::All, seen.as_ref()).await?;
+        if erased {
+            audited(session, audit).await?;
+        }
+        return Ok(match !erased && session.is_settled(&place, Lives::All, seen.as_ref())? {
+            true => Erased::Locked,
+            false => Erased::Rows(erased.into()),
+        });
+    }
+    let mut erased = 0;
+    for key in session.read_keys()? {
+        if erased == limit {
+            break;
+        }
+        if key.scope == scope && key.fingerprint != crate::store::ERASED {
+            let place = Place::Key(key.scope, key.idempotency_key);
+            erased += u32::from(session.erase(&place, retention, Lives::This, None).await?);
+        }
+    }
+    Ok(Erased::Rows(erased))
+}
+
+fn listed(job: &JobRecord) -> JobListRow {
+    (
+        job.scope.clone(),
+        job.request_id.uuid(),
+        job.job_id.uuid(),
+        job.name.clone(),
+        job.attempts,
+        job.reason.clone(),
+        job.staged_at.0,
+    )
+}
+
+/// An operator's word: a dead letter is delivered again, with a new count of attempts.
+pub(super) fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
+    let run_after = Some(Time(now));
+    let attempts = job.attempts + 1;
+    Some(JobRecord { run_after, attempts, forgiven_attempts: attempts, ..job })
+}
+
+async fn change_dead_jobs(
+    session: &mut Session,
+    which: impl Fn(&JobRecord) -> bool + Send + Sync,
+    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
+) -> QueryResult<u64> {
+    session.begin(Isolation::ReadCommitted)?;
+    let changed = change_each_dead_job(session, which, change).await;
+    session.conclude(changed).await
+}
+
+async fn change_each_dead_job(
+    session: &mut Session,
+    which: impl Fn(&JobRecord) -> bool + Send + Sync,
+    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
+) -> QueryResult<u64> {
+    let mut changed = 0;
+    for job in session.read_jobs()? {
+        let dead = |job: &JobRecord, _| job.run_after.is_none() && which(job);
+        changed += u64::from(session.update_job(&job.place(), dead, change).await?.is_some());
+    }
+    Ok(changed)
+}

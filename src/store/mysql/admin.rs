@@ -1,0 +1,171 @@
+//! What is asked of MySQL by hand: erasures, dead jobs, surveys.
+
+use std::time::Duration;
+
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use super::literal::Bound;
+use super::ops_statements::InsertAudit;
+use super::store::{as_u32, ask, ask_again, patiently};
+use super::{Mysql, statements as sql};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::listed_jobs;
+use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
+use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+
+impl AdminStore for Mysql {
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        const DOING: &str = "erase";
+        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
+        let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
+        let Some(key) = erase.key else {
+            let batch = || {
+                let (scope, limit) = (erase.scope.as_str().to_owned(), erase.limit.into());
+                sql::EraseScope { retention_ms, scope, limit }
+            };
+            let erased =
+                patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
+                    .await?;
+            let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
+            patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
+            return Ok(as_u32(erased));
+        };
+        let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
+        let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
+        let erased = match erase.act {
+            None => self.together(DOING, &one, &[&jobs]).await?,
+            Some(act) => {
+                let audit = || Bound::of(&InsertAudit::of(act.audit));
+                self.together(DOING, &one, &[&jobs, &audit]).await?
+            }
+        };
+        Ok(erased.into())
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountUnerased { scope: scope.as_str().to_owned() }.load::<i64>(conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let erased = patiently(|| async {
+            ask!(self.pool, "erase the jobs of reaped keys", |conn| {
+                sql::EraseOrphanedJobs {
+                    scope: scope.as_str().to_owned(),
+                    is_any: key.is_none(),
+                    key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+                    limit: limit.into(),
+                }
+                .execute(conn)
+            })
+        })
+        .await?;
+        Ok(as_u32(erased))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
+            sql::CountOrphans {
+                scope: scope.as_str().to_owned(),
+                is_any: key.is_none(),
+                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+            }
+            .load::<i64>(conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn))?;
+        Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let rows = ask_again!(self, "list dead jobs", |conn| {
+            sql::ListDeadJobs {
+                scope: scope.to_owned(),
+                job_id: job_id.as_bytes().to_vec(),
+                limit: limit.into(),
+            }
+            .load::<sql::ListedRow>(conn)
+        })?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let rows = ask_again!(self, "list overdue jobs", |conn| {
+            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
+                .load::<sql::ListedRow>(conn)
+        })?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revived = patiently(|| async {
+            ask!(self.pool, "revive a dead job", |conn| {
+                sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                    .execute(conn)
+            })
+        })
+        .await?;
+        Ok(revived == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discarded = patiently(|| async {
+            ask!(self.pool, "discard a dead job", |conn| {
+                sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
+                    .execute(conn)
+            })
+        })
+        .await?;
+        Ok(discarded == 1)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived = patiently(|| async {
+            ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))
+        });
+        let revived = revived.await?;
+        Ok(revived as u64)
+    }
+
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let rows = ask_again!(self, "survey the keys", |conn| {
+            sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
+        })?;
+        rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let rows = ask_again!(self, "survey the jobs", |conn| {
+            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(conn)
+        })?;
+        Ok(surveyed_jobs(rows))
+    }
+}

@@ -1,0 +1,181 @@
+//! What the workers ask of MySQL.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel_async::RunQueryDsl;
+use mysql_async::{Row, from_row_opt};
+
+use super::literal::Bound;
+use super::pool::Lent;
+use super::store::{answered, as_u32, ask, ask_again, patiently};
+use super::transaction::EachTold;
+use super::{Mysql, MysqlConn, ops_statements, statements as sql};
+use crate::store::due::{due_job, due_key, held_keys, job, page};
+use crate::store::pauses::{PausedPhase, paused_phase};
+use crate::store::row::millis;
+use crate::store::{
+    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
+    Undelivered, WorkerStore,
+};
+
+impl WorkerStore for Mysql {
+    async fn due(
+        &self,
+        after: &KeyPlace,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let rows = ask_again!(self, "look for due keys", |conn| {
+            sql::DueKeys {
+                grace_ms: millis(grace),
+                run_after: after.run_after.timestamp_millis(),
+                scope: after.scope.clone(),
+                key: after.key.clone(),
+                limit: limit.into(),
+            }
+            .load::<sql::DueKeyRow>(conn)
+        })?;
+        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
+    }
+
+    async fn held(
+        &self,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "look for held keys", |conn| {
+            sql::HeldKeys {
+                from: from.timestamp_millis(),
+                to: to.timestamp_millis(),
+                expires_at: after.expires_at.timestamp_millis(),
+                scope: after.scope.clone(),
+                key: after.key.clone(),
+                limit: limit.into(),
+                again: limit.into(),
+            }
+            .load::<sql::HeldKeyRow>(conn)
+        })?;
+        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
+    }
+
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        let enrolled = ask!(self.pool, "enter an abandoned key among the due ones", |conn| {
+            sql::Enrol {
+                scope: held.scope.as_str().to_owned(),
+                key: held.key.as_str().to_owned(),
+                request_id: held.request_id.as_bytes().to_vec(),
+                token: held.lease_token,
+            }
+            .execute(conn)
+        })?;
+        Ok(enrolled == 1)
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let reaped = ask_again!(self, "reap expired keys", |conn| {
+            sql::Reap { limit: limit.into() }.execute(conn)
+        })?;
+        Ok(as_u32(reaped))
+    }
+
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
+        let rows = ask_again!(self, "look for staged jobs", |conn| {
+            sql::DueJobs {
+                run_after: after.run_after.timestamp_millis(),
+                scope: after.scope.clone(),
+                request_id: after.request_id.clone(),
+                position: after.position,
+                limit: limit.into(),
+            }
+            .load::<sql::DueJobRow>(conn)
+        })?;
+        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let claimed = patiently(|| async {
+            let mut lent = Lent::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut lent;
+            answered("claim a staged job", async {
+                if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
+                    return Ok(None);
+                }
+                let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
+                Ok(rows.into_iter().next())
+            })
+            .await
+        });
+        let claimed = claimed.await?.map(sql::claimed).transpose()?;
+        claimed.map(|row| job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
+        let each = |at: &JobAt| {
+            Ok(EachTold {
+                writes: vec![Bound::of(&sql::ClaimJob::new(at, lease))?],
+                tells: Bound::of(&sql::JobIfClaimed::new(at))?,
+            })
+        };
+        let told = self.of_each_job("claim staged jobs", at, each).await?;
+        let claimed = |(at, row): (&JobAt, Option<Row>)| {
+            let Some(row) = row else { return Ok(None) };
+            let row = from_row_opt::<sql::ClaimedRow>(row)
+                .map_err(|_| StoreError::Unreadable { column: "job" })?;
+            job(at, sql::claimed(row)?).map(Some)
+        };
+        Ok(at.iter().zip(told).map(claimed).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let each = |at: &JobAt| {
+            let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDueIfNoted::new(at));
+            Ok(EachTold {
+                writes: vec![
+                    Bound::of(&delete)?,
+                    Bound::of(&sql::NoteCount {})?,
+                    Bound::of(&next)?,
+                ],
+                tells: Bound::of(&sql::Noted {})?,
+            })
+        };
+        let told = self.of_each_job("delete delivered jobs", at, each).await?;
+        let is_one = |row: Option<Row>| row.and_then(|row| from_row_opt(row).ok()) == Some(1_i64);
+        Ok(told.into_iter().map(is_one).collect())
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let next = || Bound::of(&sql::MakeNextDue::new(at));
+        self.together("delete a delivered job", &sql::JobDelivered::new(at), &[&next]).await
+    }
+
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        becomes: Undelivered,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let failed = sql::JobFailed::new(at, becomes, reason);
+        let others = || match becomes {
+            Undelivered::Dead => Bound::of(&sql::MakeNextDue::new(at)),
+            Undelivered::Again(_) | Undelivered::Left => Bound::of(&sql::LetOthersWait::new(at)),
+        };
+        self.together("put a job back", &failed, &[&others]).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = ask_again!(self, "read the pauses", |conn| {
+            ops_statements::Pauses {}.load::<ops_statements::PauseMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
+    }
+}

@@ -1,0 +1,137 @@
+//! What is asked of PostgreSQL by hand: erasures, dead jobs, surveys.
+
+use std::time::Duration;
+
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use super::twin::Patience;
+use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::{JobListRow, listed_jobs};
+use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
+use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+
+impl<P: Pool> AdminStore for Postgres<P> {
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
+        let Some(key) = erase.key else {
+            let (again, limit) = (scope, erase.limit.into());
+            let erase = sql::EraseScope { retention_ms, scope, again, limit };
+            let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
+                erase.load::<i64>(&mut conn)
+            });
+            return Ok(count(rows?));
+        };
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match self.try_erase(erase, key).await {
+                Err(StoreError::Locked) if patience.pause().await => {}
+                rows => return Ok(count(rows?)),
+            }
+        }
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count the keys", |conn| {
+            sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let (scope, limit) = (scope.as_str(), limit.into());
+        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
+        let erased = ask_within!(LOCKED_WAIT, self, "erase the jobs of reaped keys", |conn| {
+            sql::EraseOrphanedJobs { scope, again: scope, is_any, key, limit }.execute(&mut conn)
+        })?;
+        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
+        let rows = ask_again!(self, "count the jobs of reaped keys", |conn| {
+            sql::CountOrphans { scope: scope.as_str(), is_any, key }.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = ask_again!(self, "count dead jobs", |conn| {
+            sql::DeadJobs {}.load::<i64>(&mut conn)
+        })?;
+        Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let rows = ask_again!(self, "list dead jobs", |conn| {
+            sql::ListDeadJobs { scope, job_id, limit: limit.into() }.load::<JobListRow>(&mut conn)
+        })?;
+        Ok(listed_jobs(rows))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let rows = ask_again!(self, "list overdue jobs", |conn| {
+            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
+                .load::<JobListRow>(&mut conn)
+        })?;
+        Ok(listed_jobs(rows))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revived = ask_within!(LOCKED_WAIT, self, "revive a dead job", |conn| {
+            sql::ReviveJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
+        })?;
+        Ok(revived == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discarded = ask_within!(LOCKED_WAIT, self, "discard a dead job", |conn| {
+            sql::DiscardJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
+        })?;
+        Ok(discarded == 1)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        let revived = ask_within!(LOCKED_WAIT, self, "revive dead jobs", |conn| {
+            sql::ReviveJobs {}.execute(&mut conn)
+        })?;
+        Ok(revived as u64)
+    }
+
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let rows = ask_again!(self, "survey the keys", |conn| {
+            sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
+        })?;
+        rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let rows = ask_again!(self, "survey the jobs", |conn| {
+            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(&mut conn)
+        })?;
+        Ok(surveyed_jobs(rows))
+    }
+}

@@ -1,0 +1,117 @@
+//! How a statement of the engine's is sent outside of a phase's transaction, and how long its answer is waited for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use diesel::result::{DatabaseErrorKind, Error};
+
+use super::ANSWER_WITHIN;
+
+/// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
+macro_rules! ask {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent = $crate::store::postgres::connection::Lent::of(&$store.pool).await?;
+        let mut $conn = lent.shared()?;
+        let answer = $crate::store::postgres::ask::answered($query).await;
+        lent.settle($doing, answer).await
+    }};
+}
+
+pub(super) use ask;
+
+/// As `ask!` for a statement that is safe to send twice: after a restart of the server, each idle
+/// connection of the pool is dead, and the first to use one finds out.
+macro_rules! ask_again {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        match $crate::store::postgres::ask::ask!($store, $doing, |$conn| $query) {
+            Err(error) if error.is_of_the_connection() => {
+                $store.pool.forget_idle();
+                $crate::store::postgres::ask::ask!($store, $doing, |$conn| $query)
+            }
+            answer => answer,
+        }
+    };
+}
+
+pub(super) use ask_again;
+
+/// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
+macro_rules! ask_within {
+    ($bound:expr, $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent =
+            $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let answer = $crate::store::postgres::ask::answered(async {
+            let mut $conn = &*conn;
+            let (begun, set, answer, committed) = ::futures_util::future::join4(
+                $crate::store::postgres::statements::Begin(
+                    $crate::definition::Isolation::ReadCommitted,
+                )
+                .execute(&mut &*conn),
+                $crate::store::postgres::session::Settings::new(Some($bound)).execute(&mut &*conn),
+                $query,
+                $crate::store::postgres::statements::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let answer = answer?;
+            committed.map(|_| answer)
+        });
+        let answer = answer.await;
+        lent.settle($doing, answer).await
+    }};
+}
+
+pub(super) use ask_within;
+
+/// Sends one statement about many rows in a transaction of its own, which waits for none of them for long, and
+/// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
+macro_rules! ask_for_many {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let lent =
+            $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
+        let conn = lent.shared()?;
+        let answer = $crate::store::postgres::ask::answered(async {
+            let mut $conn = &*conn;
+            let (begun, set, by_key, answer, committed) = ::futures_util::future::join5(
+                $crate::store::postgres::statements::Begin(
+                    $crate::definition::Isolation::ReadCommitted,
+                )
+                .execute(&mut &*conn),
+                $crate::store::postgres::session::Settings::new(Some(
+                    $crate::store::postgres::MANY_WAIT,
+                ))
+                .execute(&mut &*conn),
+                $crate::store::postgres::statements::ByKey {}.execute(&mut &*conn),
+                $query,
+                $crate::store::postgres::statements::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set).and(by_key)?;
+            let answer = answer?;
+            committed.map(|_| answer)
+        });
+        let answer = answer.await;
+        lent.settle($doing, answer).await
+    }};
+}
+
+pub(super) use ask_for_many;
+
+/// Bounds the wait for an answer to the engine's own statements.
+pub(super) async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    answered_within(ANSWER_WITHIN, sent).await
+}
+
+/// Bounds the wait for an answer. Without one, whatever was sent may have been executed.
+pub(super) async fn answered_within<T>(
+    bound: Duration,
+    sent: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(bound, sent).await.unwrap_or_else(|_| {
+        Err(Error::DatabaseError(
+            DatabaseErrorKind::ClosedConnection,
+            Box::new("the server did not answer in time".to_owned()),
+        ))
+    })
+}

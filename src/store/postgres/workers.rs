@@ -1,0 +1,175 @@
+//! What the workers ask of PostgreSQL.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use super::{Pool, Postgres, ask, ask_again, ask_for_many, statements as sql};
+use crate::store::due::{
+    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, NthJobRow, are_among, claimed_jobs,
+    due_jobs, due_keys, held_keys, job,
+};
+use crate::store::pauses::{PauseRow, PausedPhase, paused_phase};
+use crate::store::row::millis;
+use crate::store::{
+    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
+    Undelivered, WorkerStore,
+};
+
+impl<P: Pool> WorkerStore for Postgres<P> {
+    async fn due(
+        &self,
+        after: &KeyPlace,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let rows = ask_again!(self, "look for due keys", |conn| {
+            sql::DueKeys {
+                grace_ms: millis(grace),
+                run_after: after.run_after,
+                scope: &after.scope,
+                key: &after.key,
+                limit: limit.into(),
+            }
+            .load::<DueKeyRow>(&mut conn)
+        })?;
+        Ok(due_keys(rows, limit))
+    }
+
+    async fn held(
+        &self,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "look for held keys", |conn| {
+            sql::HeldKeys {
+                from,
+                to,
+                expires_at: after.expires_at,
+                scope: &after.scope,
+                key: &after.key,
+                limit: limit.into(),
+                again: limit.into(),
+            }
+            .load::<HeldKeyRow>(&mut conn)
+        })?;
+        Ok(held_keys(rows))
+    }
+
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        Ok(self.try_enrol(held).await? == 1)
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let (mut reaped, mut after) = (0, ExpiryPlace::default());
+        while reaped < limit {
+            let most = limit - reaped;
+            let rows = ask_again!(self, "look for expired keys", |conn| {
+                sql::ExpiredKeys {
+                    expires_at: after.expires_at,
+                    scope: &after.scope,
+                    key: &after.key,
+                    limit: most.into(),
+                }
+                .load::<ExpiredRow>(&mut conn)
+            })?;
+            reaped += self.reap_page(&rows).await?;
+            let is_full = rows.len() >= most as usize;
+            let Some((expires_at, scope, key, _)) = rows.into_iter().last().filter(|_| is_full)
+            else {
+                break;
+            };
+            after = ExpiryPlace { expires_at, scope, key };
+        }
+        Ok(reaped)
+    }
+
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
+        let rows = ask_again!(self, "look for staged jobs", |conn| {
+            sql::DueJobs {
+                run_after: after.run_after,
+                scope: &after.scope,
+                request_id: Uuid::from_slice(&after.request_id).unwrap_or_default(),
+                position: after.position,
+                limit: limit.into(),
+            }
+            .load::<DueJobRow>(&mut conn)
+        })?;
+        Ok(due_jobs(rows, limit))
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let rows = ask!(self, "claim a staged job", |conn| {
+            sql::ClaimJob::new(at, lease).load::<JobDataRow>(&mut conn)
+        })?;
+        rows.into_iter().next().map(|row| job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
+        let won = ask_for_many!(self, "claim staged jobs", |conn| {
+            sql::ClaimJobs::new(at, lease).load::<NthJobRow>(&mut conn)
+        });
+        Ok(claimed_jobs(at, won?))
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let deleted = ask_for_many!(self, "delete delivered jobs", |conn| {
+            sql::JobsDelivered::new(at).load::<i64>(&mut conn)
+        });
+        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
+            self.pool.forget_idle();
+        }
+        Ok(are_among(at.len(), &deleted?))
+    }
+
+    // Not sent again by itself: what it comes to the second time depends on the first.
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let deleted = ask!(self, "delete a delivered job", |conn| {
+            sql::JobDelivered::new(at).load::<i64>(&mut conn)
+        });
+        if deleted.as_ref().is_err_and(StoreError::is_of_the_connection) {
+            self.pool.forget_idle();
+        }
+        Ok(deleted? == [1])
+    }
+
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        becomes: Undelivered,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let put_back = |after, counts| sql::JobPutBack::new(at, after, counts, reason);
+        let put_back = match becomes {
+            Undelivered::Again(after) => put_back(after, true),
+            Undelivered::Left => put_back(Duration::ZERO, false),
+            Undelivered::Dead => {
+                let dead = ask_again!(self, "put a dead job aside", |conn| {
+                    sql::JobDead::new(at, reason).load::<i64>(&mut conn)
+                })?;
+                return Ok(dead == [1]);
+            }
+        };
+        let updated =
+            ask_again!(self, "put a job back", |conn| { (&put_back).load::<i64>(&mut conn) })?;
+        Ok(updated == [1])
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = ask_again!(self, "read the pauses", |conn| {
+            super::ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(paused_phase).collect())
+    }
+}

@@ -1,0 +1,140 @@
+//! What is asked of SQLite by hand: erasures, dead jobs, surveys.
+
+use std::time::Duration;
+
+use diesel::RunQueryDsl;
+use uuid::Uuid;
+
+use super::ops_statements::InsertAudit;
+use super::{Sqlite, statements as sql};
+use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::listed_jobs;
+use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
+use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+
+impl AdminStore for Sqlite {
+    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+        let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
+        let jobs = sql::EraseJobs { scope: scope.clone() };
+        let one = erase.key.map(|key| sql::EraseKey {
+            retention_ms,
+            scope: scope.clone(),
+            key: key.as_str().to_owned(),
+            seen: sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen)),
+        });
+        let audit = erase.act.as_ref().map(|act| InsertAudit::of(act.audit));
+        let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
+        let erased = self.run("erase", |conn| {
+            conn.immediate_transaction(|conn| {
+                let erased = match one {
+                    Some(one) => one.execute(conn)?,
+                    None => batch.execute(conn)?,
+                };
+                jobs.execute(conn)?;
+                if let Some(audit) = audit.filter(|_| erased == 1) {
+                    audit.execute(conn)?;
+                }
+                Ok(erased)
+            })
+        });
+        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
+    }
+
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
+        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?).into())
+    }
+
+    async fn erase_orphaned_jobs(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+        limit: u32,
+    ) -> Result<u32, StoreError> {
+        let erase = sql::EraseOrphanedJobs {
+            scope: scope.as_str().to_owned(),
+            is_any: key.is_none(),
+            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+            limit: limit.into(),
+        };
+        let erased = self.run("erase the jobs of reaped keys", |conn| erase.execute(conn)).await?;
+        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+    }
+
+    async fn count_orphans(
+        &self,
+        scope: &Scope,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<u64, StoreError> {
+        let counting = sql::CountOrphans {
+            scope: scope.as_str().to_owned(),
+            is_any: key.is_none(),
+            key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+        };
+        let doing = "count the jobs of reaped keys";
+        Ok(count(self.run(doing, |conn| counting.load::<i64>(conn)).await?).into())
+    }
+
+    async fn dead_jobs(&self) -> Result<u64, StoreError> {
+        let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
+        Ok(count(rows).into())
+    }
+
+    async fn list_dead_jobs(
+        &self,
+        after: Option<(&Scope, Uuid)>,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
+        let list = sql::ListDeadJobs {
+            scope: scope.to_owned(),
+            job_id: job_id.as_bytes().to_vec(),
+            limit: limit.into(),
+        };
+        let rows = self.run("list dead jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn list_overdue_jobs(
+        &self,
+        overdue: Duration,
+        limit: u32,
+    ) -> Result<Vec<StagedJobRow>, StoreError> {
+        let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
+        let rows = self.run("list overdue jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
+    }
+
+    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let revive =
+            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
+        Ok(self.run("revive a dead job", |conn| revive.execute(conn)).await? == 1)
+    }
+
+    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
+        let discard =
+            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
+        Ok(self.run("discard a dead job", |conn| discard.execute(conn)).await? == 1)
+    }
+
+    async fn revive_jobs(&self) -> Result<u64, StoreError> {
+        Ok(self.run("revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn)).await? as u64)
+    }
+
+    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+        let survey = sql::Survey::of(limit, youth);
+        let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
+        rows.into_iter().map(surveyed).collect()
+    }
+
+    async fn survey_jobs(
+        &self,
+        limit: u32,
+        most_bytes: u32,
+    ) -> Result<Vec<SurveyedJob>, StoreError> {
+        let survey = sql::SurveyJobs::of(limit, most_bytes);
+        let rows =
+            self.run("survey the jobs", move |conn| survey.load::<SurveyedJobRow>(conn)).await?;
+        Ok(surveyed_jobs(rows))
+    }
+}

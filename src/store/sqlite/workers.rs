@@ -1,0 +1,166 @@
+//! What the workers ask of SQLite.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::{QueryResult, RunQueryDsl};
+
+use super::{Sqlite, delivered, statements as sql};
+use crate::store::due::{due_job, due_key, held_keys, page};
+use crate::store::pauses::PausedPhase;
+use crate::store::row::millis;
+use crate::store::{
+    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
+    Undelivered, WorkerStore,
+};
+
+impl WorkerStore for Sqlite {
+    async fn due(
+        &self,
+        after: &KeyPlace,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
+        let look = sql::DueKeys {
+            grace_ms: millis(grace),
+            run_after: after.run_after.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
+        };
+        let rows = self.run("look for due keys", |conn| look.load::<sql::DueKeyRow>(conn)).await?;
+        Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
+    }
+
+    async fn held(
+        &self,
+        (from, to): (DateTime<Utc>, DateTime<Utc>),
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
+        let look = sql::HeldKeys {
+            from: from.timestamp_millis(),
+            to: to.timestamp_millis(),
+            expires_at: after.expires_at.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
+            again: limit.into(),
+        };
+        let rows =
+            self.run("look for held keys", |conn| look.load::<sql::HeldKeyRow>(conn)).await?;
+        Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
+    }
+
+    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        let enrol = sql::Enrol {
+            scope: held.scope.as_str().to_owned(),
+            key: held.key.as_str().to_owned(),
+            request_id: held.request_id.as_bytes().to_vec(),
+            token: held.lease_token,
+        };
+        let doing = "enter an abandoned key among the due ones";
+        Ok(self.run(doing, |conn| enrol.execute(conn)).await? == 1)
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let reap = sql::Reap { limit: limit.into() };
+        let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
+        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+    }
+
+    async fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> Result<Page<DueJob, JobPlace>, StoreError> {
+        let look = sql::DueJobs {
+            run_after: after.run_after.timestamp_millis(),
+            scope: after.scope.clone(),
+            request_id: after.request_id.clone(),
+            position: after.position,
+            limit: limit.into(),
+        };
+        let rows =
+            self.run("look for staged jobs", |conn| look.load::<sql::DueJobRow>(conn)).await?;
+        Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
+    }
+
+    async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        let claim = sql::ClaimJob::new(at, lease);
+        let rows =
+            self.run("claim a staged job", |conn| claim.load::<sql::JobDataRow>(conn)).await?;
+        rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
+    }
+
+    async fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
+        let claims: Vec<_> = at.iter().map(|at| sql::ClaimJob::new(at, lease)).collect();
+        let claimed = self.run("claim staged jobs", |conn| {
+            conn.immediate_transaction(|conn| {
+                let claims = claims.into_iter();
+                claims
+                    .map(|claim| claim.load::<sql::JobDataRow>(conn))
+                    .collect::<QueryResult<Vec<_>>>()
+            })
+        });
+        let rows = at.iter().zip(claimed.await?);
+        let claimed = |(at, rows): (_, Vec<_>)| {
+            rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
+        };
+        Ok(rows.map(claimed).collect())
+    }
+
+    async fn jobs_delivered(&self, at: &[JobAt]) -> Result<Vec<bool>, StoreError> {
+        let words: Vec<_> =
+            at.iter().map(|at| (sql::JobDelivered::new(at), sql::MakeNextDue::new(at))).collect();
+        self.run("delete delivered jobs", |conn| {
+            conn.immediate_transaction(|conn| {
+                let words = words.into_iter();
+                words.map(|(delete, next)| delivered(conn, delete, next)).collect()
+            })
+        })
+        .await
+    }
+
+    async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
+        let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDue::new(at));
+        self.run("delete a delivered job", |conn| {
+            conn.immediate_transaction(|conn| delivered(conn, delete, next))
+        })
+        .await
+    }
+
+    async fn job_failed(
+        &self,
+        at: &JobAt,
+        becomes: Undelivered,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let put_back = sql::JobFailed::new(at, becomes, reason);
+        let (next, others) = (sql::MakeNextDue::new(at), sql::LetOthersWait::new(at));
+        self.run("put a job back", move |conn| {
+            conn.immediate_transaction(|conn| {
+                let is_ours = put_back.execute(conn)? == 1;
+                match becomes {
+                    _ if !is_ours => {}
+                    Undelivered::Dead => {
+                        next.execute(conn)?;
+                    }
+                    Undelivered::Again(_) | Undelivered::Left => {
+                        others.execute(conn)?;
+                    }
+                }
+                Ok(is_ours)
+            })
+        })
+        .await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        self.paused_phases().await
+    }
+}

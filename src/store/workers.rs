@@ -1,0 +1,90 @@
+//! What workers search for, claim and finish.
+
+use std::future::Future;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::pauses::PausedPhase;
+use super::{
+    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
+    Undelivered,
+};
+
+/// The part of a [`Store`](super::Store) that the workers need.
+#[doc(hidden)]
+pub trait WorkerStore: Send + Sync {
+    /// Up to `limit` rows that are due, behind this place, the longest due first: of every status that
+    /// a worker looks for. One search for all of them is bounded by its limit, whatever the rows are.
+    fn due(
+        &self,
+        after: &KeyPlace,
+        grace: Duration,
+        limit: u32,
+    ) -> impl Future<Output = Result<Page<DueKey, KeyPlace>, StoreError>> + Send;
+
+    /// Reads `limit` rows that expire within these bounds, behind this place, in the order in which they
+    /// expire. Of these, those in progress that the index of due rows does not have.
+    fn held(
+        &self,
+        expiry: (DateTime<Utc>, DateTime<Utc>),
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> impl Future<Output = Result<Page<HeldKey, ExpiryPlace>, StoreError>> + Send;
+
+    /// Enters a row whose lease has ended in the index of due rows: one guarded statement. `false` where
+    /// that was done by another node, or somebody has its lease.
+    fn enrol(&self, held: &HeldKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
+    /// row that another transaction has locked: it passes over it.
+    fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Up to `limit` staged jobs that are due, behind this place, the longest due first.
+    fn jobs_due(
+        &self,
+        after: &JobPlace,
+        limit: u32,
+    ) -> impl Future<Output = Result<Page<DueJob, JobPlace>, StoreError>> + Send;
+
+    /// Acquires the right to deliver a job for the length of `lease`: one guarded statement. `None`
+    /// where somebody else was faster, or where an earlier job of the request is still to be
+    /// delivered.
+    fn claim_job(
+        &self,
+        at: &JobAt,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
+
+    /// The job was delivered: its row goes, and the next of its request is due. `false` where somebody
+    /// else has it by now, or it is gone.
+    fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// As [`claim_job`](Self::claim_job), of many jobs in one transaction: what came of each. A row that
+    /// another transaction has locked is not waited for for long, and may be passed over. `Err`: nothing was
+    /// claimed, or no answer came.
+    fn claim_jobs(
+        &self,
+        at: &[JobAt],
+        lease: Duration,
+    ) -> impl Future<Output = Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError>> + Send;
+
+    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, no two of them of one
+    /// request: whether each was deleted. A row that another transaction has locked is not waited for for long.
+    fn jobs_delivered(
+        &self,
+        at: &[JobAt],
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// The job was not delivered, for this reason. Behind a dead one the next of its request is due; the
+    /// others wait until it is out of the way, and no search finds them meanwhile.
+    fn job_failed(
+        &self,
+        at: &JobAt,
+        becomes: Undelivered,
+        reason: &str,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The foreign phases that operators have paused and whose pause lasts, a thousand at most.
+    fn pauses(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
+}
