@@ -174,6 +174,11 @@ async fn g16_a_transaction_that_was_left_open_keeps_no_lock() {
     }
 }
 
+/// How many pauses the engine hears of before it calls.
+async fn paused<S: Store>(store: &S) -> usize {
+    store.pauses().await.unwrap().len()
+}
+
 /// Y43: what an administrator limits for careless people cuts no list of the engine's off, and refuses none of its
 /// statements: a pause that is not seen would be a call that is made.
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +201,7 @@ async fn g2_g17_a_server_that_limits_its_sessions_limits_no_worker() {
     for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
         let _ = ops.pause(definition, phase, None, "the bank is closed").await.unwrap();
     }
-    assert_eq!(store.pauses().await.unwrap().len(), 2);
+    assert_eq!(paused(&store).await, 2);
     for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
         let _ = ops.unpause(definition, phase, "it is open").await.unwrap();
     }
