@@ -1,6 +1,8 @@
 //! What each guarded statement of a store is guarded by: of each condition, a call that breaks it alone and
 //! writes nothing. Over every store.
 
+use std::time::Duration;
+
 use super::*;
 use crate::phase::Statements;
 

@@ -11,7 +11,10 @@ use crate::phase::Statements;
 use crate::simulation::Chance;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
-use crate::store::{Birth, Right, Settles, StoredResponse};
+use crate::store::{
+    Birth, DueJob, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Status, StoredResponse,
+    Undelivered,
+};
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
 #[derive(Clone, Default)]
