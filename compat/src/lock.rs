@@ -59,6 +59,8 @@ pub struct Locked {
     pub was: Vec<String>,
     /// Where it works, and what its provider promises.
     pub effect: Effect,
+    /// Whether the provider is asked what became of a call whose outcome is unknown.
+    pub reconciles: bool,
     /// The derived key of the first request sample, under a fixed scope and key. Of a foreign phase.
     pub derived: Option<String>,
     /// What it returns.

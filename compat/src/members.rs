@@ -1,12 +1,14 @@
 //! [`changes`]: what becomes of stored members whose form is read all the same: a name that the new type does
 //! not know is passed over, and a value that is not there is a default.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 use crate::alternatives::{TakenOver, hidden, taken_over};
 use crate::examples::examples;
 use crate::fits::fits;
-use crate::shape::{Field, OTHER, Shape, Types, Variant};
+use crate::shape::{Absent, Field, Manner, OTHER, Order, Shape, Types, Unknown, Variant};
 use crate::tags::tags;
 
 /// A shape with the types that it names.
@@ -31,12 +33,20 @@ pub(crate) enum MemberChange {
     AliasDropped(String, String),
     /// It is another value where it is absent.
     DefaultChanged(String),
+    /// It is another value each time where it is absent, or is in another order each time.
+    ByChance(String),
+    /// What was read as one is told apart, so that the bytes that were stored otherwise are another value.
+    ToldApart(String),
+    /// It was kept as a member that the type did not know, whatever it was.
+    WasUnknown(String),
+    /// Members that the type does not know were passed over, and are refused.
+    Closed(String),
+    /// A rule has come that refuses what the type has taken.
+    Ruled(String),
     /// What one alternative wrote is read as another.
     ReadAsAnother(String, TakenOver),
     /// A number is read with fewer digits.
     Rounded(String),
-    /// A float is read with digits that were not kept before.
-    Widened(String),
     /// One more alternative has no value that is known.
     Hidden(String),
 }
@@ -77,27 +87,50 @@ impl<'a> Walk<'a> {
                     self.shapes(old, new, path);
                 }
             }
+            // Which of the values that the old rule took the new one refuses is not seen.
+            (Shape::Rule { of: old, .. }, Shape::Rule { of: new, .. }) => self.shapes(old, new, path),
+            (Shape::Rule { of: old, .. }, _) => self.shapes(old, new, path),
+            (old, Shape::Rule { of, refused }) => {
+                if refused.iter().any(|value| fits(value, old, self.old).is_ok()) {
+                    self.found.push(MemberChange::Ruled(path.to_owned()));
+                }
+                self.shapes(old, of, path);
+            }
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
-            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(*bits) => {
+            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(bits.bits) => {
                 self.found.push(MemberChange::Rounded(path.to_owned()));
             }
-            (Shape::Float(64), Shape::Float(32)) => {
-                self.found.push(MemberChange::Rounded(path.to_owned()));
+            (Shape::Float(old), Shape::Float(new)) => match old.bits.cmp(&new.bits) {
+                Ordering::Greater => self.found.push(MemberChange::Rounded(path.to_owned())),
+                // With digits that were not kept.
+                Ordering::Less => self.found.push(MemberChange::ToldApart(path.to_owned())),
+                Ordering::Equal => {}
+            },
+            (Shape::Str(old), Shape::Str(new)) if old.is_told_apart_by(*new) => {
+                self.found.push(MemberChange::ToldApart(path.to_owned()));
             }
-            (Shape::Float(32), Shape::Float(64)) => {
-                self.found.push(MemberChange::Widened(path.to_owned()));
+            // What stands for all others is read in place of what it does not know.
+            (Shape::Str(_) | Shape::Char(_), Shape::Enum(new)) if is_open(new) => {
+                self.found.push(MemberChange::Dropped(path.to_owned()));
             }
-            (Shape::List(old), Shape::List(new)) => self.shapes(old, new, &element()),
+            (Shape::List(old), Shape::List(new)) => {
+                self.order(old.order, new.order, path);
+                self.shapes(&old.element, &new.element, &element());
+            }
             (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
             (Shape::Tuple(old), Shape::Tuple(new)) => {
                 for (index, (old, new)) in old.iter().zip(new).enumerate() {
                     self.shapes(old, new, &format!("{path}[{index}]"));
                 }
             }
-            (Shape::Struct { fields: old, .. }, Shape::Struct { fields: new, closed }) => {
-                self.members(old, new, *closed, path);
+            (
+                Shape::Struct { fields: old, manner: before },
+                Shape::Struct { fields: new, manner: now },
+            ) => {
+                self.unknown_members((old, *before), (new, *now), path);
+                self.members(old, new, *now, path);
             }
             (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
             (Shape::Union { written, .. }, _) => {
@@ -145,7 +178,59 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn members(&mut self, old: &'a [Field], new: &'a [Field], closed: bool, path: &str) {
+    fn order(&mut self, old: Order, new: Order, path: &str) {
+        let path = path.to_owned();
+        match (old, new) {
+            (Order::Kept | Order::Set, Order::Chance) => self.found.push(MemberChange::ByChance(path)),
+            (Order::Kept, Order::Set) => {
+                self.found.push(MemberChange::Dropped(format!("{path}, its order and what is there twice,")));
+            }
+            (Order::Set, Order::Kept) => self.found.push(MemberChange::ToldApart(path)),
+            _ => {}
+        }
+    }
+
+    /// What becomes of members that have no name in the type.
+    fn unknown_members(
+        &mut self,
+        (old, before): (&[Field], Manner),
+        (new, now): (&'a [Field], Manner),
+        path: &str,
+    ) {
+        match (before.unknown, now.unknown) {
+            (Unknown::PassedOver, Unknown::Refused) => {
+                self.found.push(MemberChange::Closed(path.to_owned()));
+            }
+            (Unknown::PassedOver, Unknown::Kept) => {
+                self.found.push(MemberChange::ToldApart(format!("{path}.*")));
+            }
+            (Unknown::Kept, Unknown::PassedOver) => {
+                self.found.push(MemberChange::Dropped(format!("{path}.*")));
+            }
+            _ => {}
+        }
+        if before.unknown != Unknown::Kept {
+            return;
+        }
+        let is_known = |name: &String| {
+            old.iter().any(|field| field.name == *name || field.aliases.contains(name))
+        };
+        for field in new {
+            let mut names = field.aliases.iter().chain([&field.name]);
+            if names.any(|name| !is_known(name)) && !self.takes_anything(&field.shape) {
+                self.found.push(MemberChange::WasUnknown(format!("{path}.{}", field.name)));
+            }
+        }
+    }
+
+    fn takes_anything(&self, shape: &Shape) -> bool {
+        examples(&Shape::Any, self.new).iter().all(|made| {
+            let value: Option<Value> = serde_json::from_str(&made.json).ok();
+            value.is_some_and(|value| fits(&value, shape, self.new).is_ok())
+        })
+    }
+
+    fn members(&mut self, old: &'a [Field], new: &'a [Field], manner: Manner, path: &str) {
         let is_same =
             |old: &Field, new: &Field| old.name == new.name || new.aliases.contains(&old.name);
         let place = |field: &Field| format!("{path}.{}", field.name);
@@ -165,15 +250,13 @@ impl<'a> Walk<'a> {
                 self.found.extend(
                     gone.map(|alias| MemberChange::AliasDropped(place(now), alias.clone())),
                 );
-                if let (Some(was), Some(is)) = (default(before), default(now))
-                    && was != is
-                {
-                    self.found.push(MemberChange::DefaultChanged(place(now)));
+                if now.optional {
+                    self.default(before, now, &place(now));
                 }
                 self.shapes(&before.shape, &now.shape, &place(before));
                 continue;
             }
-            if closed {
+            if manner.unknown != Unknown::PassedOver {
                 continue;
             }
             let reads = |now: &&Field| self.reads_the_same(&before.shape, &now.shape);
@@ -185,7 +268,31 @@ impl<'a> Walk<'a> {
                 None => MemberChange::Dropped(place(before)),
             });
         }
-        self.found.extend(added.into_iter().map(|now| MemberChange::Added(place(now))));
+        for now in added {
+            self.found.push(MemberChange::Added(place(now)));
+            if now.default == Absent::ByChance {
+                self.found.push(MemberChange::ByChance(place(now)));
+            }
+        }
+    }
+
+    /// What becomes of those who leave a member out.
+    fn default(&mut self, before: &Field, now: &Field, place: &str) {
+        let place = place.to_owned();
+        match (&before.default, &now.default) {
+            (was, is) if was == is => {}
+            (_, Absent::ByChance) => self.found.push(MemberChange::ByChance(place)),
+            (_, Absent::Apart) if before.optional => {
+                self.found.push(MemberChange::DefaultChanged(place));
+            }
+            _ => {
+                if let (Some(was), Some(is)) = (default(before), default(now))
+                    && was != is
+                {
+                    self.found.push(MemberChange::DefaultChanged(place));
+                }
+            }
+        }
     }
 
     /// Whether the new type reads each value of the old one: a value, and not only `null`.
@@ -201,7 +308,14 @@ impl<'a> Walk<'a> {
     }
 
     fn variants(&mut self, old: &'a [Variant], new: &'a [Variant], path: &str) {
-        let is_open = new.iter().any(|variant| variant.name == OTHER);
+        if let Some(come) = new.iter().find(|now| !old.iter().any(|before| before.name == now.name))
+            && is_open(old)
+            && come.name != OTHER
+        {
+            // It was read as what stands for all others.
+            self.found.push(MemberChange::ToldApart(format!("{path}.{}", come.name)));
+        }
+        let is_open = is_open(new);
         for before in old.iter().filter(|variant| variant.name != OTHER) {
             let place = format!("{path}.{}", before.name);
             match new.iter().find(|now| now.name == before.name) {
@@ -218,12 +332,17 @@ impl<'a> Walk<'a> {
     }
 }
 
+fn is_open(variants: &[Variant]) -> bool {
+    variants.iter().any(|variant| variant.name == OTHER)
+}
+
 /// What a member is that is absent, if that is known.
 fn default(field: &Field) -> Option<Value> {
     match &field.default {
         _ if !field.optional => None,
-        Some(default) => Some(default.clone()),
-        None => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
+        Absent::Is(default) => Some(default.clone()),
+        Absent::Unknown => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
+        Absent::ByChance | Absent::LeftOut | Absent::Apart => None,
     }
 }
 
@@ -248,7 +367,8 @@ mod tests {
         assert_eq!(of("{a: u8}", "{a: u8, b?: u8?}"), [Added(".b".into())]);
         assert_eq!(of("{a: u8}", "{a: u8, b: u8}"), [], "it is not read at all");
         assert_eq!(of("{a: u8, b: str}", "{a: u8}"), [Dropped(".b".into())]);
-        assert_eq!(of("{a: u8, b: str}", "{a: u8, !}"), [], "it is refused");
+        let closed = [Closed(String::new())];
+        assert_eq!(of("{a: u8, b: str}", "{a: u8, !}"), closed, "it is refused");
         assert_eq!(of("{a?: u8?}", "{b?: u8?}"), [Renamed(".a".into(), "b".into())]);
         assert_eq!(of("{a?: u8?}", "{b|a?: u8?}"), []);
         let two = [Dropped(".a".into()), Added(".b".into())];
@@ -263,7 +383,36 @@ mod tests {
         assert_eq!(of("{b|a: u8}", "{b: u8}"), std::slice::from_ref(&gone));
         assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), [Added(".a".into())]);
         assert_eq!(of("{b|a|c: u8}", "{b|c: u8}"), [gone]);
-        assert_eq!(of("[f32]", "[f64]"), [Widened("[]".into())]);
+        assert_eq!(of("union {str; u8}", "str"), [FormDropped(String::new())]);
+        assert_eq!(of("union {str; u8}", "union {u8; str}"), []);
+        assert_eq!(of("[f32]", "[f64]"), [ToldApart("[]".into())]);
+        for (old, new, place) in [
+            ("{a?: u8 = 1}", "{a?: u8 = by chance}", ".a"),
+            ("[u8]", "unordered<u8>", ""),
+        ] {
+            assert_eq!(of(old, new), [ByChance(place.into())], "{old} -> {new}");
+        }
+        let added_by_chance = [Added(".a".into()), ByChance(".a".into())];
+        assert_eq!(of("{}", "{a?: u8 = by chance}"), added_by_chance);
+        assert_eq!(of("{a?: u8?}", "{a?: u8?? = apart}"), [DefaultChanged(".a".into())]);
+        assert_eq!(of("{a?: u8? = left out}", "{a?: u8 = 0}"), []);
+        for (old, new, place) in [
+            ("str(date-time)", "str(offset-date-time)", ""),
+            ("str(~padded)", "str", ""),
+            ("{a: str(uuid)}", "{a: str}", ".a"),
+            ("set<u8>", "[u8]", ""),
+            ("{a: u8}", "{a: u8, *}", ".*"),
+            ("enum {A, *}", "enum {A, B, *}", ".B"),
+        ] {
+            assert_eq!(of(old, new), [ToldApart(place.into())], "{old} -> {new}");
+        }
+        assert_eq!(of("str(offset-date-time)", "str(date-time)"), []);
+        assert_eq!(of("str", "enum {A, *}"), [Dropped(String::new())]);
+        assert_eq!(of("{a: u8, *}", "{a: u8}"), [Dropped(".*".into())]);
+        assert_eq!(of("{a: u8, *}", "{a: u8, b?: str?, *}")[0], WasUnknown(".b".into()));
+        assert_eq!(of("{a: u8, *}", "{a: u8, b?: any, *}"), [Added(".b".into())]);
+        assert_eq!(of("(u8, u8)", "(u8, u8) but [[2, 1]]"), [Ruled(String::new())]);
+        assert_eq!(of("(u8, u8) but [[2, 1]]", "(u8, u8) but [[3, 1]]"), []);
         assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
         assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
         assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);

@@ -189,6 +189,7 @@ mod tests {
             name: name.to_owned(),
             was: was.iter().map(|name| (*name).to_owned()).collect(),
             effect: Effect::AtMostOnce,
+            reconciles: false,
             derived: None,
             output: Output::Reply,
         }

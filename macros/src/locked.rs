@@ -80,11 +80,13 @@ fn as_locked(phase: &Phase, locked: &Lock) -> Locked {
         name: phase.function.stored_name(),
         was: phase.options.was.iter().map(syn::LitStr::value).collect(),
         effect,
+        reconciles: false,
         derived: None,
         output: Output::Reply,
     };
     if let Some(before) = locked.phases.iter().find(|before| now.is_called(&before.name)) {
         (now.output, now.derived) = (before.output.clone(), before.derived.clone());
+        now.reconciles = before.reconciles;
     }
     now
 }

@@ -307,6 +307,7 @@ impl From<Decimal> for String {
     }
 }
 
+mod promises;
 mod types;
 
 #[tokio::test(flavor = "multi_thread")]

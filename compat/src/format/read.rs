@@ -63,6 +63,8 @@ struct FilePhase {
     effect: Option<String>,
     window: Option<String>,
     provider_key: Option<String>,
+    #[serde(default)]
+    reconciles: bool,
     derived: Option<String>,
     output: String,
     #[serde(default)]
@@ -210,6 +212,7 @@ fn phase(file: FilePhase) -> Result<Locked, LockError> {
         name: file.name.clone(),
         was: file.was.clone(),
         effect,
+        reconciles: file.reconciles,
         derived: file.derived.clone(),
         output,
     };

@@ -46,6 +46,7 @@ name = "pilot_called"
 kind = "foreign"
 effect = "at_most_once"
 provider_key = "pilot_called"
+reconciles = true
 output = "null"
 
 [[phase]]

@@ -70,6 +70,9 @@ fn write_phase(out: &mut String, phase: &Locked) {
     if phase.effect.is_foreign() {
         let _ = writeln!(out, "provider_key = {}", quoted(phase.provider_key()));
     }
+    if phase.reconciles {
+        out.push_str("reconciles = true\n");
+    }
     if let Some(derived) = &phase.derived {
         let _ = writeln!(out, "derived = {}", quoted(derived));
     }
