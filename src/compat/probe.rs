@@ -83,10 +83,14 @@ pub(super) fn probe<T: Serialize + DeserializeOwned>(
     }
     catalogue.finish();
     // Its own name is of no interest to those who read the file.
-    if let Shape::Named(name) = &shape
+    let here = match &mut shape {
+        Shape::Rule { of, .. } => &mut **of,
+        here => here,
+    };
+    if let Shape::Named(name) = &*here
         && let Some(inner) = catalogue.shape_of(name)
     {
-        shape = inner.clone();
+        *here = inner.clone();
     }
     // What it reads in one form and writes in another that was not found is not known.
     let types = catalogue.types_of([&shape]);

@@ -182,8 +182,16 @@ impl From<LowerCase> for String {
 
 /// Read in each form, and written without hyphens.
 #[derive(Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String")]
 struct SimpleUuid(uuid::Uuid);
+
+impl TryFrom<String> for SimpleUuid {
+    type Error = uuid::Error;
+
+    fn try_from(text: String) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
 
 impl Serialize for SimpleUuid {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -88,7 +88,11 @@ fn types_that_validate_are_given_what_they_take() {
     assert_eq!(shape::<std::num::NonZeroI8>(), "i8(!0)");
     assert_eq!(shape::<Percent>(), "u8(1..100)");
     assert_eq!(shape::<Vec<Percent>>(), "[u8(1..100)]");
-    assert_eq!(shape::<std::time::Duration>(), "{secs: u64, nanos: u32, !}");
+    assert_eq!(
+        shape::<std::time::Duration>(),
+        r#"{secs: u64, nanos: u32, !} but [{"nanos":4294967295,"secs":18446744073709551615}]"#,
+        "which is too long by the two together"
+    );
     assert_eq!(shape::<std::net::IpAddr>(), "str(ip)");
     assert_eq!(shape::<Vec<Id>>(), "[str(uuid)]");
 }
@@ -126,7 +130,7 @@ struct Closed {
 fn a_struct_is_seen_with_its_optional_and_renamed_members() {
     assert_eq!(
         shape::<Ride>(),
-        "{user_id: i64, origin: Point, note?: str?, tip?: u8?, seats?: u8 = 0, type: Kind, m|a|z: bool} \
+        "{user_id: i64, origin: Point, note?: str? = left out, tip?: u8?, seats?: u8 = 0, type: Kind, m|a|z: bool} \
          Kind = enum {Short, Long: u16, Shared: {with: [Point], by?: u8?}, Pair: (u8, u8)} \
          Point = {lat: f64, lon: f64}"
     );
@@ -311,7 +315,7 @@ enum State {
 
 #[test]
 fn an_enum_that_takes_unknown_variants_says_so() {
-    assert_eq!(shape::<State>(), "enum {Open, Closed, Unknown, \"*\"}");
+    assert_eq!(shape::<State>(), "enum {Open, Closed, Unknown, *}");
     assert_eq!(shape::<Card>(), "enum {Debit, Credit}");
 }
 

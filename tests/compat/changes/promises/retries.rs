@@ -40,8 +40,6 @@ builds! {
     }
     kinds_two { pub enum K { Card, #[serde(other)] Unknown } pub struct P { pub kind: K } }
     kinds_three { pub enum K { Card, Cash, #[serde(other)] Unknown } pub struct P { pub kind: K } }
-    unfingerprinted { pub struct P { pub cents: u8, pub sent_at: Unfingerprinted<String> } }
-    fingerprinted { pub struct P { pub cents: u8, pub sent_at: String } }
     set { pub struct P { pub tags: BTreeSet<String> } }
     list { pub struct P { pub tags: Vec<String> } }
     hash_set { pub struct P { pub tags: HashSet<String> } }
