@@ -111,7 +111,11 @@ fn retired(lock: &Lock) -> Finding {
     Finding {
         in_flight: "what is unfinished of it is left alone".to_owned(),
         rollback: "the build before goes on with its rows".to_owned(),
-        ..of_version(lock, Lint::VersionRetired, "it is marked as retired, and was not draining before")
+        ..of_version(
+            lock,
+            Lint::VersionRetired,
+            "it is marked as retired, and was not draining before",
+        )
     }
 }
 

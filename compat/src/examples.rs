@@ -80,7 +80,9 @@ impl<'a> Maker<'a> {
             Shape::Float(float) if float.is_own() => vec![unknown()],
             Shape::Float(float) => float.examples().map(known).collect(),
             Shape::Char(letter) if letter.is_own() => vec![unknown()],
-            Shape::Char(letter) => letter.examples().map(|char| known(&quoted(&char.to_string()))).collect(),
+            Shape::Char(letter) => {
+                letter.examples().map(|char| known(&quoted(&char.to_string()))).collect()
+            }
             Shape::Str(format) => strings(*format),
             Shape::Bytes => literals(&["[97]"]),
             Shape::Option(inner) => self.of(inner).into_iter().chain(literals(&["null"])).collect(),
@@ -116,7 +118,8 @@ impl<'a> Maker<'a> {
             let first = elements.first()?;
             let is_short = (first.json.len() + 1) * count <= most_bytes;
             let json = format!("[{}]", vec![first.json.as_str(); count].join(","));
-            (is_short && length.takes(count)).then(|| Example { json, is_complete: first.is_complete })
+            (is_short && length.takes(count))
+                .then(|| Example { json, is_complete: first.is_complete })
         };
         if length.takes(1) {
             lists.extend(elements.iter().map(|element| element.clone().within("[", "]")));
@@ -283,9 +286,10 @@ impl Maker<'_> {
             return vec![unknown()];
         }
         let most = MOST.min(MOST_BYTES_OF_ALL / length.max(1));
-        let others = parts.iter().enumerate().flat_map(|(index, others)| {
-            others.iter().skip(1).map(move |example| (index, example))
-        });
+        let others = parts
+            .iter()
+            .enumerate()
+            .flat_map(|(index, others)| others.iter().skip(1).map(move |example| (index, example)));
         self.is_cut |= others.clone().count() > most;
         let others = others.take(most).map(|(index, example)| put_together(index, Some(example)));
         std::iter::once(first.clone()).chain(others).collect()

@@ -40,6 +40,6 @@ pub use resume::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,
 };
 pub use shape::{
-    Absent, FLOATS, Field, Float, INTEGERS, Integer, LETTERS, Length, Letter, List, Manner, OTHER, Order,
-    Shape, ShapeError, StrFormat, TEXTS, Types, Unknown, Variant,
+    Absent, FLOATS, Field, Float, INTEGERS, Integer, LETTERS, Length, Letter, List, Manner, OTHER,
+    Order, Shape, ShapeError, StrFormat, TEXTS, Types, Unknown, Variant,
 };

@@ -88,7 +88,9 @@ impl<'a> Walk<'a> {
                 }
             }
             // Which of the values that the old rule took the new one refuses is not seen.
-            (Shape::Rule { of: old, .. }, Shape::Rule { of: new, .. }) => self.shapes(old, new, path),
+            (Shape::Rule { of: old, .. }, Shape::Rule { of: new, .. }) => {
+                self.shapes(old, new, path)
+            }
             (Shape::Rule { of: old, .. }, _) => self.shapes(old, new, path),
             (old, Shape::Rule { of, refused }) => {
                 if refused.iter().any(|value| fits(value, old, self.old).is_ok()) {
@@ -181,9 +183,13 @@ impl<'a> Walk<'a> {
     fn order(&mut self, old: Order, new: Order, path: &str) {
         let path = path.to_owned();
         match (old, new) {
-            (Order::Kept | Order::Set, Order::Chance) => self.found.push(MemberChange::ByChance(path)),
+            (Order::Kept | Order::Set, Order::Chance) => {
+                self.found.push(MemberChange::ByChance(path))
+            }
             (Order::Kept, Order::Set) => {
-                self.found.push(MemberChange::Dropped(format!("{path}, its order and what is there twice,")));
+                self.found.push(MemberChange::Dropped(format!(
+                    "{path}, its order and what is there twice,"
+                )));
             }
             (Order::Set, Order::Kept) => self.found.push(MemberChange::ToldApart(path)),
             _ => {}
@@ -386,10 +392,9 @@ mod tests {
         assert_eq!(of("union {str; u8}", "str"), [FormDropped(String::new())]);
         assert_eq!(of("union {str; u8}", "union {u8; str}"), []);
         assert_eq!(of("[f32]", "[f64]"), [ToldApart("[]".into())]);
-        for (old, new, place) in [
-            ("{a?: u8 = 1}", "{a?: u8 = by chance}", ".a"),
-            ("[u8]", "unordered<u8>", ""),
-        ] {
+        for (old, new, place) in
+            [("{a?: u8 = 1}", "{a?: u8 = by chance}", ".a"), ("[u8]", "unordered<u8>", "")]
+        {
             assert_eq!(of(old, new), [ByChance(place.into())], "{old} -> {new}");
         }
         let added_by_chance = [Added(".a".into()), ByChance(".a".into())];

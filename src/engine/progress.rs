@@ -463,7 +463,14 @@ mod tests {
                     let was = was.into_iter().map(str::to_owned).collect();
                     let name = name.to_owned();
                     let (reconciles, derived) = (false, None);
-                    list.push(Locked { name, was, effect, reconciles, derived, output: Output::Reply });
+                    list.push(Locked {
+                        name,
+                        was,
+                        effect,
+                        reconciles,
+                        derived,
+                        output: Output::Reply,
+                    });
                 }
                 list
             })

@@ -9,7 +9,8 @@ use atomic_phases::{Engine, Outcome, compat};
 
 use crate::support::*;
 use crate::verdicts::{
-    Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered, TookTheName,
+    Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered,
+    TookTheName,
 };
 
 on_every_store! {

@@ -111,7 +111,9 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         ),
         MemberChange::WasUnknown(path) => (
             unreadable,
-            format!("{path} of {what} has a type, and what was stored under that name was kept whatever it was"),
+            format!(
+                "{path} of {what} has a type, and what was stored under that name was kept whatever it was"
+            ),
             "each row that has stored something else there does not decode, until the attempt cap",
         ),
         MemberChange::Ruled(path) => (

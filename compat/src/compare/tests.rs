@@ -200,7 +200,10 @@ fn a_version_stays_registered_until_it_is_retired() {
     assert_eq!(lints(vec![retired()], vec![version(1)]), [VersionRevived]);
     assert_eq!(lints(vec![version(1)], vec![]), [DefinitionRemoved]);
     let renamed = Lock { definition: "rides.book".into(), ..version(1) };
-    assert_eq!(lints(vec![version(1)], vec![renamed.clone()]), [DefinitionRenamed, DefinitionAdded]);
+    assert_eq!(
+        lints(vec![version(1)], vec![renamed.clone()]),
+        [DefinitionRenamed, DefinitionAdded]
+    );
     let with_more = Lock { phases: inserted(3), ..renamed };
     assert_eq!(lints(vec![version(1)], vec![with_more]), [DefinitionRenamed, DefinitionAdded]);
     assert_eq!(lints(vec![version(1)], vec![retired()]), [VersionRetired], "it was not draining");

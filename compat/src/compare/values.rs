@@ -148,7 +148,9 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
             Lint::RetryDiffers,
             Lint::FingerprintUnstable,
         ];
-        is_of_retries.contains(&lint).then(|| of(lint, format!("beside version {version}: {change}")))
+        is_of_retries
+            .contains(&lint)
+            .then(|| of(lint, format!("beside version {version}: {change}")))
     };
     changes.filter_map(of_change).collect()
 }

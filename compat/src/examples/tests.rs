@@ -23,7 +23,10 @@ fn each_alternative_of_each_place_is_there_once() {
     assert_eq!(of("char(!A)")[..2], ["\"a\"", "\"1\""]);
     assert_eq!(of("str(uuid-simple+uuid-hyphens~uuid-hyphens)").len(), 1, "as it is written");
     assert_eq!(of("[bool?](..1)"), ["[true]", "[false]", "[null]", "[]"]);
-    assert_eq!(of("[null](1..4)"), ["[null]", "[null,null]", "[null,null,null]", "[null,null,null,null]"]);
+    assert_eq!(
+        of("[null](1..4)"),
+        ["[null]", "[null,null]", "[null,null,null]", "[null,null,null,null]"]
+    );
     assert_eq!(of("[null](3..3)"), ["[null,null,null]"]);
     assert_eq!(of("set<bool>"), ["[true]", "[false]", "[]"]);
     assert_eq!(of("(null, bool) but [[null, false]]"), ["[null,true]"]);

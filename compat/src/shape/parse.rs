@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Absent, Field, Float, INTEGERS, Integer, Length, Letter, List, Manner, OTHER, Order, Shape, StrFormat, Unknown,
-    Variant, is_name,
+    Absent, Field, Float, INTEGERS, Integer, Length, Letter, List, Manner, OTHER, Order, Shape,
+    StrFormat, Unknown, Variant, is_name,
 };
 
 /// A text that is no shape.
@@ -125,12 +125,16 @@ impl Parser<'_> {
             "bytes" => Shape::Bytes,
             "char" => {
                 let mut refused = self.refused()?.into_iter();
-                let letter = refused.try_fold(Letter::default(), |letter, name| letter.refusing(&name));
+                let letter =
+                    refused.try_fold(Letter::default(), |letter, name| letter.refusing(&name));
                 Shape::Char(self.known(letter)?)
             }
             "f32" | "f64" => {
                 let float = Float::of(if name == "f32" { 32 } else { 64 });
-                let float = self.refused()?.into_iter().try_fold(float, |float, name| float.refusing(&name));
+                let float = self
+                    .refused()?
+                    .into_iter()
+                    .try_fold(float, |float, name| float.refusing(&name));
                 Shape::Float(self.known(float)?)
             }
             "str" => {
@@ -237,7 +241,10 @@ impl Parser<'_> {
             None => Length::default(),
             Some(Some((least, most))) => {
                 let short = |length: i128| u32::try_from(length).ok();
-                let length = Length { least: least.and_then(short).unwrap_or(0), most: most.and_then(short) };
+                let length = Length {
+                    least: least.and_then(short).unwrap_or(0),
+                    most: most.and_then(short),
+                };
                 length
             }
             Some(None) => return Err(self.expected("a length such as 1..100")),

@@ -45,7 +45,12 @@ type Known = (&'static str, &'static [&'static str], &'static [&'static str], fn
 
 /// Beside any string, and any but the empty one.
 const KNOWN: [Known; 12] = [
-    ("uuid", &["uuid-hyphens", "uuid-simple", "uuid-upper"], &["uuid-simple", "uuid-upper"], is_uuid),
+    (
+        "uuid",
+        &["uuid-hyphens", "uuid-simple", "uuid-upper"],
+        &["uuid-simple", "uuid-upper"],
+        is_uuid,
+    ),
     ("date-time", &["utc", "fraction", "offset"], &["offset"], is_date_time),
     ("offset-date-time", &["utc", "fraction", "offset"], &[], is_date_time),
     ("local-date-time", &["local-date-time"], &[], is_local_date_time),
@@ -182,10 +187,9 @@ fn of_known((_, taken, changed, _): &Known) -> StrFormat {
 }
 
 fn set<'n>(names: impl Iterator<Item = &'n str>) -> Option<u32> {
-    names.map(|name| TEXTS.iter().position(|(known, _)| *known == name.trim())).try_fold(
-        0,
-        |set, nth| Some(set | 1 << nth?),
-    )
+    names
+        .map(|name| TEXTS.iter().position(|(known, _)| *known == name.trim()))
+        .try_fold(0, |set, nth| Some(set | 1 << nth?))
 }
 
 fn trials(set: u32) -> impl Iterator<Item = usize> {
@@ -194,7 +198,9 @@ fn trials(set: u32) -> impl Iterator<Item = usize> {
 
 fn is_uuid(text: &str) -> bool {
     let digits = text.chars().filter(|c| *c != '-');
-    [32, 36].contains(&text.len()) && digits.clone().count() == 32 && digits.clone().all(|c| c.is_ascii_hexdigit())
+    [32, 36].contains(&text.len())
+        && digits.clone().count() == 32
+        && digits.clone().all(|c| c.is_ascii_hexdigit())
 }
 
 fn is_date_time(text: &str) -> bool {

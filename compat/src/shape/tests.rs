@@ -16,9 +16,11 @@ fn formats() -> impl Strategy<Value = StrFormat> {
     let known = ["", "not-empty", "own", "uuid", "date-time", "date", "number", "ip", "currency"];
     prop_oneof![
         prop::sample::select(known.to_vec()).prop_map(|name| StrFormat::named(name).unwrap()),
-        (prop::sample::subsequence(texts, 0..=TEXTS.len()), any::<u32>()).prop_map(|(taken, changed)| {
-            StrFormat::of(taken.into_iter().map(|nth| (nth, changed & (1 << nth) != 0)))
-        }),
+        (prop::sample::subsequence(texts, 0..=TEXTS.len()), any::<u32>()).prop_map(
+            |(taken, changed)| {
+                StrFormat::of(taken.into_iter().map(|nth| (nth, changed & (1 << nth) != 0)))
+            }
+        ),
     ]
 }
 
@@ -31,8 +33,7 @@ fn lists(element: impl Strategy<Value = Box<Shape>>) -> impl Strategy<Value = Sh
 }
 
 fn manners() -> impl Strategy<Value = Manner> {
-    let unknown =
-        prop::sample::select(vec![Unknown::PassedOver, Unknown::Refused, Unknown::Kept]);
+    let unknown = prop::sample::select(vec![Unknown::PassedOver, Unknown::Refused, Unknown::Kept]);
     (unknown, any::<bool>()).prop_map(|(unknown, by_name)| Manner { unknown, by_name })
 }
 
@@ -149,7 +150,9 @@ fn each_form_of_strings_recognises_what_it_takes_and_few_others() {
 
 #[test]
 fn a_form_without_a_name_says_what_of_the_trials_it_takes() {
-    for text in ["str(!long)", "str(USD+EUR)", "str(utc)", "str(~padded)", "str(uuid-simple~uuid-simple)"] {
+    for text in
+        ["str(!long)", "str(USD+EUR)", "str(utc)", "str(~padded)", "str(uuid-simple~uuid-simple)"]
+    {
         assert_eq!(text.parse::<Shape>().unwrap().to_string(), text);
     }
     for text in ["str(unheard-of)", "str(!unheard-of)", "str(uuid~unheard-of)"] {

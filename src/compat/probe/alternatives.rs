@@ -53,7 +53,8 @@ impl Asking<'_, '_> {
             StrFormat::of(of_it.map(|(nth, is_changed, _)| (*nth, *is_changed)))
         };
         // It may take what alternatives before it take first.
-        let (of_it, up_to_it) = (format(&|refusals| refusals == here), format(&|refusals| refusals <= here));
+        let (of_it, up_to_it) =
+            (format(&|refusals| refusals == here), format(&|refusals| refusals <= here));
         match (of_it.is_known(), up_to_it.is_known()) {
             (false, true) => up_to_it,
             _ => of_it,

@@ -239,7 +239,9 @@ impl Answers<'_> {
 /// The input with elements in a list that differ in one part, as many as the type takes.
 fn distinct<T: DeserializeOwned>(input: &Value, path: &[String]) -> Value {
     let mut distinct = input.clone();
-    let Some(first) = at(input, path).and_then(|list| list.get(0)).cloned() else { return distinct };
+    let Some(first) = at(input, path).and_then(|list| list.get(0)).cloned() else {
+        return distinct;
+    };
     for element in others_of(&first) {
         let mut with_it = distinct.clone();
         let list = super::talk::at_mut(&mut with_it, path).and_then(Value::as_array_mut);
@@ -254,7 +256,9 @@ fn distinct<T: DeserializeOwned>(input: &Value, path: &[String]) -> Value {
 /// Values with another number or string in the first part that is one.
 fn others_of(value: &Value) -> Vec<Value> {
     match value {
-        Value::Number(_) => INTEGERS.iter().filter_map(|n| i64::try_from(*n).ok()).map(Value::from).collect(),
+        Value::Number(_) => {
+            INTEGERS.iter().filter_map(|n| i64::try_from(*n).ok()).map(Value::from).collect()
+        }
         Value::String(_) => TEXTS.iter().map(|(_, text)| Value::from(*text)).collect(),
         Value::Array(parts) => {
             let of = |index: usize| {
@@ -264,7 +268,10 @@ fn others_of(value: &Value) -> Vec<Value> {
                     Value::from(parts)
                 })
             };
-            (0..parts.len()).map(|index| of(index).collect::<Vec<_>>()).find(|all| !all.is_empty()).unwrap_or_default()
+            (0..parts.len())
+                .map(|index| of(index).collect::<Vec<_>>())
+                .find(|all| !all.is_empty())
+                .unwrap_or_default()
         }
         Value::Object(members) => {
             let of = |name: &String| -> Vec<Value> {

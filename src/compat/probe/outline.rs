@@ -201,7 +201,8 @@ impl Asking<'_, '_> {
         fields: &[Field],
     ) -> Option<bool> {
         let object = at(base, path)?.as_object()?;
-        let parts: Vec<Value> = fields.iter().filter_map(|field| object.get(&field.name)).cloned().collect();
+        let parts: Vec<Value> =
+            fields.iter().filter_map(|field| object.get(&field.name)).cloned().collect();
         let array = Trial::with(base, path, Value::from(parts))?;
         Some(!self.takes::<T>(&array.value))
     }
@@ -231,7 +232,9 @@ impl Asking<'_, '_> {
         let again = self.echo::<T>(without)?.json;
         Some(match (at(&first, path)?.get(name), at(&again, path)?.get(name)) {
             (Some(first), Some(again)) if first != again => Absent::ByChance,
-            (Some(first), Some(again)) => constant(first, again).map(Absent::Is).unwrap_or_default(),
+            (Some(first), Some(again)) => {
+                constant(first, again).map(Absent::Is).unwrap_or_default()
+            }
             _ => Absent::LeftOut,
         })
     }

@@ -104,7 +104,9 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         let (first, again) = (of(&self.without(asked)?)?, of(&self.without(asked)?)?);
         Some(match (first, again) {
             (Some(first), Some(again)) if first != again => Absent::ByChance,
-            (Some(first), Some(again)) => constant(&first, &again).map(Absent::Is).unwrap_or_default(),
+            (Some(first), Some(again)) => {
+                constant(&first, &again).map(Absent::Is).unwrap_or_default()
+            }
             (None, None) if is_written_at_times => {
                 let with_null = self.changed(|members| {
                     members.insert(asked.to_owned(), Value::Null);

@@ -187,7 +187,6 @@ impl<'de> Deserialize<'de> for SimpleUuid {
     }
 }
 
-
 mod earlier;
 mod narrowings;
 mod retries;

@@ -272,7 +272,10 @@ fn g9_a_later_version_recognises_retries_of_each_one_before() {
 fn a_type_of_more_alternatives_than_are_compared_is_told() {
     let many: Vec<String> = (0..30_000).map(|nth| format!("V{nth}")).collect();
     let shape = format!("enum {{{}}}", many.join(", "));
-    let added = compare(&Locks::new(), &locks([lock(with(0, output(local("created"), &shape, &["\"V0\""])))]));
+    let added = compare(
+        &Locks::new(),
+        &locks([lock(with(0, output(local("created"), &shape, &["\"V0\""])))]),
+    );
     let told = added.iter().find(|finding| finding.lint == Lint::NotProbed).unwrap();
     assert!(told.change.starts_with("some of the alternatives of its output"), "{}", told.change);
 }

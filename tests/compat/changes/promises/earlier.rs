@@ -44,8 +44,10 @@ async fn what_was_only_read_is_missed_when_it_goes() {
     is_told::<cents_text::P, lenient::P, form_number::P>(r#"{"cents":"7"}"#).await;
 }
 
+rule!(NaturalText of String, v => v.parse::<u32>().is_ok());
+
 builds! {
-    cents_text { pub struct P { pub cents: IntegerText } }
+    cents_text { pub struct P { pub cents: NaturalText } }
     named_old { pub struct P { pub note: u8 } }
     named_alias { pub struct P { #[serde(alias = "note")] pub memo: u8 } }
     named_new { pub struct P { pub memo: u8 } }

@@ -110,7 +110,6 @@ builds! {
     mixed_one { pub enum K { Cash, #[serde(untagged)] Other(String) } pub struct P { pub by: K } }
 }
 
-
 builds! {
     at { pub struct P { pub at: DateTime<Utc> } }
     u_simple { pub struct P { pub id: SimpleUuid } }
@@ -194,8 +193,9 @@ async fn what_another_form_reads_is_told() {
 }
 
 fn currency_behind_countries(currency: &str) -> String {
-    let names =
-        ["billing", "shipping", "origin", "customs", "carrier", "seller", "buyer", "bank", "issuer"];
+    let names = [
+        "billing", "shipping", "origin", "customs", "carrier", "seller", "buyer", "bank", "issuer",
+    ];
     let members: Vec<String> = names.iter().map(|name| format!(r#""{name}":"A0""#)).collect();
     format!(r#"{{{},"currency":"{currency}"}}"#, members.join(","))
 }
