@@ -227,11 +227,11 @@ lints! {
     DefaultDropped "default_dropped" Warn
         retries "no retry and no replay is served for a request of the time before that member came"
         instead "keep the default until no row of that time is left",
-    /// A name that was read, and not written, is not read any more. The build before does not write it; what was stored
-    /// before that build came has it.
+    /// A name or a form that was read, and not written, is not read any more. The build before does not write it; what
+    /// was stored before that build came has it.
     AliasDropped "alias_dropped" Warn
-        retries "no retry and no replay is served for a request of the time of that name"
-        instead "keep the alias until no row of that time is left",
+        retries "no retry and no replay is served for a request of the time of that name or form"
+        instead "keep the alias, or the form, until no row of that time is left",
     /// A member of the parameters that is absent is another value than before: a client that leaves it out, and sends
     /// its request again, sends another request by its fingerprint.
     DefaultChanged "default_changed" Deny

@@ -31,6 +31,8 @@ pub(crate) enum MemberChange {
     DefaultDropped(String),
     /// A name under which it was read is not known any more.
     AliasDropped(String, String),
+    /// A form that was only read is not read any more.
+    FormDropped(String),
     /// It is another value where it is absent.
     DefaultChanged(String),
     /// It is another value each time where it is absent, or is in another order each time.
@@ -152,6 +154,19 @@ impl<'a> Walk<'a> {
         let now = Typed { shape: new, types: self.new };
         let taken = taken_over(before, now);
         self.found.extend(taken.map(|taken| MemberChange::ReadAsAnother(path.to_owned(), taken)));
+        let is_gone = |form: &Shape| {
+            let made = examples(form, self.old);
+            let mut values = made.iter().filter(|made| made.is_complete);
+            values.any(|made| {
+                let value: Option<Value> = serde_json::from_str(&made.json).ok();
+                value.is_some_and(|value| fits(&value, new, self.new).is_err())
+            })
+        };
+        if let Shape::Union { read, .. } = old
+            && read.iter().any(is_gone)
+        {
+            self.found.push(MemberChange::FormDropped(path.to_owned()));
+        }
         if hidden(new) > hidden(old) {
             self.found.push(MemberChange::Hidden(path.to_owned()));
         }
