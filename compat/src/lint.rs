@@ -191,6 +191,10 @@ lints! {
     OutputUnreadable "output_unreadable" Deny
         retries "each attempt fails until the attempt cap, then the request waits for an operator; finished requests replay"
         instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or make a new version",
+    /// What a phase has stored is not read as what it returns now, and no phase that a row comes to asks for it.
+    OutputUnasked "output_unasked" Warn
+        retries "none is affected"
+        instead "nothing, as long as no phase asks for it; let the rows drain that have stored the earlier form before one does",
     /// What a phase stores now does not decode in the build before.
     OutputNotRollbackable "output_not_rollbackable" Warn
         retries "a node of the build before fails such a request until the attempt cap"
@@ -238,7 +242,8 @@ lints! {
         retries "each retry and replay of a request that left it out is a mismatch (422), as long as its key lives"
         instead "keep the default, and choose the new value in a phase; or take the member out of the comparison: Unfingerprinted<..>",
     /// What a client may send in several forms was read as one, and is told apart now: what was stored is the one form,
-    /// and the bytes that the client sends again are another.
+    /// and the bytes that the client sends again are another. Or a member counts in the comparison that did not: an
+    /// `Unfingerprinted` that is none any more.
     RetryDiffers "retry_differs" Deny
         retries "each retry and replay of a request in such a form is a mismatch (422), as long as its key lives"
         instead "keep the type, or make a new version; where each client sends the form that is stored, accept the change",

@@ -65,6 +65,9 @@ pub struct Locked {
     pub derived: Option<String>,
     /// What it returns.
     pub output: Output,
+    /// The phases that ask for its output, or that are asked about by a function which does. `None`: not known, so each
+    /// phase behind it may.
+    pub asked_by: Option<Vec<String>>,
 }
 
 /// Where a phase works, and what its provider promises about a repeated call.

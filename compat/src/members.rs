@@ -39,6 +39,8 @@ pub(crate) enum MemberChange {
     ByChance(String),
     /// What was read as one is told apart, so that the bytes that were stored otherwise are another value.
     ToldApart(String),
+    /// It was no part of what makes two requests the same, and is one.
+    Fingerprinted(String),
     /// It was kept as a member that the type did not know, whatever it was.
     WasUnknown(String),
     /// Members that the type does not know were passed over, and are refused.
@@ -155,7 +157,11 @@ impl<'a> Walk<'a> {
         let taken = taken_over(before, now);
         self.found.extend(taken.map(|taken| MemberChange::ReadAsAnother(path.to_owned(), taken)));
         let is_gone = |form: &Shape| {
-            let made = examples(form, self.old);
+            let made = match form {
+                // Nothing is written as it is read there.
+                Shape::Str(format) => examples(&Shape::Str(format.as_read()), self.old),
+                form => examples(form, self.old),
+            };
             let mut values = made.iter().filter(|made| made.is_complete);
             values.any(|made| {
                 let value: Option<Value> = serde_json::from_str(&made.json).ok();
@@ -273,6 +279,9 @@ impl<'a> Walk<'a> {
                 );
                 if now.optional {
                     self.default(before, now, &place(now));
+                }
+                if before.unfingerprinted && !now.unfingerprinted {
+                    self.found.push(MemberChange::Fingerprinted(place(now)));
                 }
                 self.shapes(&before.shape, &now.shape, &place(before));
                 continue;

@@ -192,6 +192,7 @@ mod tests {
             reconciles: false,
             derived: None,
             output: Output::Reply,
+            asked_by: None,
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `set<T>` `unordered<T>` | an array of which the order, or what is there twice, is not kept; one that is written in another order each time |
 //! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with a `#` it is not read from an array |
 //! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
+//! | `{a: unfingerprinted T}` | of a member that is no part of what makes two requests the same |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too |
 //! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
 //! | `T but [..]` | what looks like a `T`, by a rule that refuses these values, and perhaps others |

@@ -83,10 +83,11 @@ fn as_locked(phase: &Phase, locked: &Lock) -> Locked {
         reconciles: false,
         derived: None,
         output: Output::Reply,
+        asked_by: None,
     };
     if let Some(before) = locked.phases.iter().find(|before| now.is_called(&before.name)) {
         (now.output, now.derived) = (before.output.clone(), before.derived.clone());
-        now.reconciles = before.reconciles;
+        (now.reconciles, now.asked_by) = (before.reconciles, before.asked_by.clone());
     }
     now
 }

@@ -55,6 +55,8 @@ struct Listed<S: Store, A> {
     request: ValueType,
     /// One for each phase that has an output; none where the definition was written by hand.
     outputs: Vec<ValueType>,
+    /// Of each output, the phases that ask for it.
+    asked: Option<&'static [&'static [usize]]>,
     /// The names of its jobs, and the types that are known of them.
     jobs: BTreeMap<&'static str, Option<ValueType>>,
     fingerprint: fn(&str) -> Option<String>,
@@ -82,6 +84,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             definition: R::DEFINITION,
             request: ValueType::of::<R>(),
             outputs: R::outputs(),
+            asked: R::asked(),
             jobs: R::jobs().iter().map(|name| (*name, None)).collect(),
             fingerprint: |json| {
                 let parameters: R = serde_json::from_str(json).ok()?;
@@ -192,6 +195,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 effect: effect(phase),
                 reconciles: phase.reconciles,
                 derived: derived(&definition, phase),
+                asked_by: listed.asked_by(index, &output),
                 output,
             });
         }
@@ -261,6 +265,14 @@ impl<S: Store, A: Send + Sync + 'static> Code for Definitions<S, A> {
             Stored::Job(name) => listed.jobs.get(name)?.as_ref()?,
         };
         Some((value_type.reads)(json))
+    }
+}
+
+impl<S: Store, A> Listed<S, A> {
+    fn asked_by(&self, index: usize, output: &Output) -> Option<Vec<String>> {
+        let by = self.asked?.get(index).filter(|_| *output != Output::Reply)?;
+        let phases = by.iter().filter_map(|index| self.definition.phases.get(*index));
+        Some(phases.map(|phase| phase.name.to_owned()).collect())
     }
 }
 

@@ -470,6 +470,7 @@ mod tests {
                         reconciles,
                         derived,
                         output: Output::Reply,
+                        asked_by: None,
                     });
                 }
                 list

@@ -28,6 +28,7 @@ impl Pair<'_> {
                 MemberChange::DefaultChanged(_)
                     | MemberChange::ByChance(_)
                     | MemberChange::ToldApart(_)
+                    | MemberChange::Fingerprinted(_)
                     | MemberChange::Closed(_)
             );
             what == PARAMETERS || !is_of_retries
@@ -102,6 +103,11 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::ToldApart(path) => (
             Lint::RetryDiffers,
             format!("forms of {} that were read as one are told apart", of(&path)),
+            "each row goes on with the value that it has stored",
+        ),
+        MemberChange::Fingerprinted(path) => (
+            Lint::RetryDiffers,
+            format!("{path} of {what} was no part of what makes two requests the same, and is one"),
             "each row goes on with the value that it has stored",
         ),
         MemberChange::Closed(path) => (

@@ -14,7 +14,15 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn phase(name: &str, effect: Effect) -> Locked {
     let output = Output::Value { shape: Shape::Null, samples: vec!["null".into()] };
-    Locked { name: name.into(), was: Vec::new(), effect, reconciles: false, derived: None, output }
+    Locked {
+        name: name.into(),
+        was: Vec::new(),
+        effect,
+        reconciles: false,
+        derived: None,
+        output,
+        asked_by: None,
+    }
 }
 
 fn local(name: &str) -> Locked {

@@ -8,8 +8,8 @@ use crate::examples::{Example, examples};
 use crate::finding::Finding;
 use crate::fits::fits_sample;
 use crate::folder::Locks;
-use crate::lint::Lint;
-use crate::lock::{Lock, Output};
+use crate::lint::{Level, Lint};
+use crate::lock::{Lock, Locked, Output};
 use crate::members::{MemberChange, Typed, changes};
 use crate::unprobed::unprobed;
 
@@ -249,23 +249,28 @@ impl Pair<'_> {
             };
             let old = Typed { shape: old, types: &self.old.types };
             let new = Typed { shape, types: &self.new.types };
-            let behind = || -> Vec<String> {
-                let behind = (index + 1)..self.old.phases.len();
-                behind.map(|done| point(&self.old.phases, done)).collect()
+            let points = self.needed_at(index, phase);
+            let is_asked = !points.is_empty();
+            let behind = || points.clone();
+            let unasked = |change: String| Finding {
+                in_flight: "every row goes on".to_owned(),
+                ..self.finding(Lint::OutputUnasked, Some(phase), change)
             };
             let reads = |json: &str| self.reads(Stored::Output(&before.name), json);
             let misfit = unread(Written { typed: old, samples: written }, new, reads);
             let is_unread = misfit.is_some();
             if let Some(misfit) = misfit {
-                let points = behind();
                 let change = format!("its stored output does not decode: {misfit}");
-                findings.push(Finding {
-                    in_flight: format!(
-                        "rows that stand at {} fail where a later phase asks for it, until the attempt cap",
-                        points.join(", ")
-                    ),
-                    points,
-                    ..self.finding(Lint::OutputUnreadable, Some(phase), change)
+                findings.push(match is_asked {
+                    false => unasked(change),
+                    true => Finding {
+                        in_flight: format!(
+                            "rows that stand at {} fail where a later phase asks for it, until the attempt cap",
+                            points.join(", ")
+                        ),
+                        points: behind(),
+                        ..self.finding(Lint::OutputUnreadable, Some(phase), change)
+                    },
                 });
             }
             if let Some(misfit) = unread(Written { typed: new, samples }, old, |_| None) {
@@ -277,9 +282,25 @@ impl Pair<'_> {
             }
             let members = self.members(old, new, Some(phase), OUTPUT, behind);
             let is_told = |finding: &Finding| is_unread && finding.lint == Lint::OutputUnreadable;
-            findings.extend(members.into_iter().filter(|finding| !is_told(finding)));
+            for finding in members.into_iter().filter(|finding| !is_told(finding)) {
+                let strikes = is_asked || finding.lint.level() < Level::Deny;
+                findings.push(if strikes { finding } else { unasked(finding.change) });
+            }
         }
         findings
+    }
+
+    /// The recovery points behind this phase at which a row comes to one that asks for its output.
+    fn needed_at(&self, index: usize, phase: &Locked) -> Vec<String> {
+        let matched = self.matched();
+        let is_needed = |done: &usize| {
+            let Some(asking) = &phase.asked_by else { return true };
+            let last = matched.iter().find(|(old, _)| old + 1 == *done);
+            let mut to_come = self.new.phases.iter().skip(last.map_or(0, |(_, new)| new + 1));
+            to_come.any(|phase| asking.contains(&phase.name))
+        };
+        let behind = (index + 1)..self.old.phases.len();
+        behind.filter(is_needed).map(|done| point(&self.old.phases, done)).collect()
     }
 
     /// The golden keys: of one name, and of one set of parameters that never changes.

@@ -67,6 +67,7 @@ struct FilePhase {
     reconciles: bool,
     derived: Option<String>,
     output: String,
+    asked_by: Option<Vec<String>>,
     #[serde(default)]
     samples: Vec<String>,
 }
@@ -215,6 +216,7 @@ fn phase(file: FilePhase) -> Result<Locked, LockError> {
         reconciles: file.reconciles,
         derived: file.derived.clone(),
         output,
+        asked_by: file.asked_by.clone(),
     };
     let provider_key = effect.is_foreign().then(|| phase.provider_key());
     if file.provider_key.as_deref() != provider_key {

@@ -34,6 +34,7 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), [Added(".a".into())]);
     assert_eq!(of("{b|a|c: u8}", "{b|c: u8}"), [gone]);
     assert_eq!(of("union {str; u8}", "str"), [FormDropped(String::new())]);
+    assert_eq!(of("union {u8; str(one~one)}", "u8"), [FormDropped(String::new())]);
     assert_eq!(of("union {str; u8}", "union {u8; str}"), []);
     assert_eq!(of("[f32]", "[f64]"), [ToldApart("[]".into())]);
     for (old, new, place) in
@@ -45,6 +46,11 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     assert_eq!(of("{}", "{a?: u8 = by chance}"), added_by_chance);
     assert_eq!(of("{a?: u8?}", "{a?: u8?? = apart}"), [DefaultChanged(".a".into())]);
     assert_eq!(of("{a?: u8? = left out}", "{a?: u8 = 0}"), []);
+    let counts = "{at: unfingerprinted str}";
+    assert_eq!(of(counts, "{at: str}"), [Fingerprinted(".at".into())]);
+    assert_eq!(of(counts, "{sent|at: str}"), [Fingerprinted(".sent".into())]);
+    assert_eq!(of("{at: str}", counts), []);
+    assert_eq!(of(counts, "{}"), [Dropped(".at".into())]);
     for (old, new, place) in [
         ("str(date-time)", "str(offset-date-time)", ""),
         ("str(~padded)", "str", ""),
@@ -65,7 +71,8 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
     assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
     assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);
-    assert_eq!(of("enum {A, B}", "enum {A, \"*\"}"), [Dropped(".B".into())]);
+    assert_eq!(of("enum {A, B}", "enum {A, *}"), [Dropped(".B".into())]);
+    assert_eq!(of("enum {A, B}", "enum {A, \"*\"}"), [], "a name, and no mark: B is not read");
     let tagged = "union {{is: enum {A}, x: u8}, {is: enum {B}}}";
     assert_eq!(of(tagged, tagged), []);
     let without = "union {{is: enum {A}}, {is: enum {B}, y?: u8?}}";

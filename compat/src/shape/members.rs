@@ -17,6 +17,8 @@ pub struct Field {
     pub optional: bool,
     /// What it is then.
     pub default: Absent,
+    /// Whether it is no part of what makes two requests the same: an `Unfingerprinted`.
+    pub unfingerprinted: bool,
     /// Its value.
     pub shape: Shape,
 }
@@ -36,6 +38,9 @@ pub enum Absent {
     /// Something else than `null`, and it is not written where it is that.
     Apart,
 }
+
+/// Before the value of a member that is no part of the fingerprint.
+pub(super) const UNFINGERPRINTED: &str = "unfingerprinted ";
 
 impl Absent {
     /// Those that have no value.
@@ -88,6 +93,9 @@ impl fmt::Display for Field {
             super::name(f, alias)?;
         }
         f.write_str(if self.optional { "?: " } else { ": " })?;
+        if self.unfingerprinted {
+            f.write_str(UNFINGERPRINTED)?;
+        }
         write!(f, "{}", self.shape)?;
         match &self.default {
             Absent::Unknown => Ok(()),

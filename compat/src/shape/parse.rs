@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::members::UNFINGERPRINTED;
 use super::{
     Absent, Field, Float, INTEGERS, Integer, Length, Letter, List, Manner, OTHER, Order, Shape,
     StrFormat, Unknown, Variant, is_name,
@@ -279,6 +280,7 @@ impl Parser<'_> {
         }
         let optional = self.take("?");
         self.need(":")?;
+        let unfingerprinted = self.take(UNFINGERPRINTED);
         let shape = self.shape()?;
         let default = match self.take("=") {
             false => Absent::Unknown,
@@ -287,7 +289,7 @@ impl Parser<'_> {
                 None => Absent::Is(self.json()?),
             },
         };
-        Ok(Field { name, aliases, optional, default, shape })
+        Ok(Field { name, aliases, optional, default, unfingerprinted, shape })
     }
 
     /// A value, up to where it ends.

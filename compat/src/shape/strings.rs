@@ -128,6 +128,11 @@ impl StrFormat {
         trials(written).map(|nth| TEXTS[nth].1)
     }
 
+    /// Of the strings that are read, however they are written.
+    pub(crate) fn as_read(self) -> Self {
+        Self { changed: 0, ..self }
+    }
+
     /// Whether there is a trial that `self` takes and writes otherwise, and that `now` keeps.
     pub(crate) fn is_told_apart_by(self, now: Self) -> bool {
         self.changed & now.taken & !now.changed != 0

@@ -83,12 +83,14 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
             any::<i32>().prop_map(|number| Absent::Is(number.into())),
             "\\PC{0,3}".prop_map(|text| Absent::Is(text.into())),
         ];
-        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, any::<bool>(), default, inner.clone());
-        let field = field.prop_map(|(name, aliases, optional, default, shape)| Field {
+        let marks = (any::<bool>(), any::<bool>());
+        let field = ("[a-z]{1,3}|\\PC{0,3}", aliases, marks, default, inner.clone());
+        let field = field.prop_map(|(name, aliases, marks, default, shape)| Field {
             name,
             aliases,
-            optional: optional || default.is_left_out(),
+            optional: marks.0 || default.is_left_out(),
             default,
+            unfingerprinted: marks.1,
             shape,
         });
         let variant = ("[A-Z]{1,3}|\\PC{0,3}", prop::option::of(inner.clone()))

@@ -85,6 +85,7 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
             aliases: Vec::new(),
             optional: false,
             default: Absent::Unknown,
+            unfingerprinted: false,
             shape,
         });
         value

@@ -28,8 +28,12 @@ impl Asking<'_, '_> {
         if self.any.contains(path) {
             return Some(Shape::Any);
         }
-        if let Written::Some(inner) = written {
-            return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+        match written {
+            Written::Some(inner) => {
+                return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+            }
+            Written::Unfingerprinted(inner) => return self.shape::<T>(base, path, inner),
+            _ => {}
         }
         // A type that holds itself would need a name for what is there.
         if self.whole.as_ref().is_some_and(|whole| whole.holds_itself(path)) {
@@ -40,7 +44,9 @@ impl Asking<'_, '_> {
             return self.of_several_kinds::<T>(base, path, written, others);
         }
         Some(match written {
-            Written::None | Written::Some(_) => Shape::Option(Box::new(Shape::Opaque)),
+            Written::None | Written::Some(_) | Written::Unfingerprinted(_) => {
+                Shape::Option(Box::new(Shape::Opaque))
+            }
             Written::Leaf(_) => {
                 let value = at(base, path)?.clone();
                 self.scalar::<T>(base, &path.clone(), &value, Some(written.clone()))?
@@ -117,7 +123,13 @@ impl Asking<'_, '_> {
         let here = at(base, path)?.clone();
         let mut forms = Vec::new();
         let all = std::iter::once((here, Some(written.clone())));
-        for (value, written) in all.chain(others.into_iter().map(|other| (other, None))) {
+        let mut all: Vec<_> = all.chain(others.into_iter().map(|other| (other, None))).collect();
+        // Whichever of them stands in the value that was begun with.
+        let kinds = kinds();
+        let kind_of =
+            |value: &Value| kinds.iter().position(|kind| discriminant(kind) == discriminant(value));
+        all.sort_by_key(|(value, _)| kind_of(value));
+        for (value, written) in all {
             if value.is_array() || value.is_object() || value.is_null() {
                 return Some(Shape::Opaque);
             }
@@ -159,8 +171,9 @@ impl Asking<'_, '_> {
             let optional = self.is_optional::<T>(base, &without, path, name);
             let default = if optional { self.default::<T>(&without, path, name) } else { None };
             let default = default.unwrap_or_default();
+            let unfingerprinted = matches!(written, Written::Unfingerprinted(_));
             let (name, aliases) = (name.clone(), Vec::new());
-            fields.push(Field { name, aliases, optional, default, shape });
+            fields.push(Field { name, aliases, optional, default, unfingerprinted, shape });
         }
         let manner = Manner {
             unknown: self.unknown_members::<T>(base, path)?,

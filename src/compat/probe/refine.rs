@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::asked::UNKNOWN;
+use super::written::Written;
 use super::{Built, Catalogue, Place};
 use crate::compat::{Absent, Field, Manner, Shape, Unknown};
 
@@ -85,8 +86,14 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
             }
             field.aliases.sort_unstable();
         }
+        let value: Option<T> = serde_json::from_str(&self.pass.input.to_string()).ok();
+        let written = value.as_ref().and_then(Written::of);
+        let object = written.as_ref().and_then(|written| written.at(self.path));
+        let left_out: Vec<&str> =
+            object.map(|it| it.unfingerprinted().collect()).unwrap_or_default();
         for (asked, field) in asked.iter().zip(fields) {
             field.default = self.absent(asked, &field.name).unwrap_or_default();
+            field.unfingerprinted = left_out.contains(&field.name.as_str());
         }
     }
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::fingerprint::Unfingerprinted;
 
 #[derive(Serialize, Deserialize)]
 struct Point {
@@ -95,6 +96,38 @@ fn types_that_validate_are_given_what_they_take() {
     );
     assert_eq!(shape::<std::net::IpAddr>(), "str(ip)");
     assert_eq!(shape::<Vec<Id>>(), "[str(uuid)]");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    id: u8,
+    #[serde(alias = "when")]
+    at: Unfingerprinted<Option<u8>>,
+    by: Vec<SeenBy>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum SeenBy {
+    Node { trace: Unfingerprinted<String> },
+}
+
+#[derive(Serialize, Deserialize)]
+struct SeenFlat {
+    #[serde(flatten)]
+    seen: Seen,
+}
+
+#[test]
+fn a_member_that_is_left_out_of_the_fingerprint_is_marked() {
+    assert_eq!(
+        shape::<Seen>(),
+        "{id: u8, at|when?: unfingerprinted u8?, by: [SeenBy]} \
+         SeenBy = enum {Node: {trace: unfingerprinted str}}"
+    );
+    assert_eq!(
+        shape::<SeenFlat>(),
+        "{id: u8, at?: unfingerprinted u8?, by: [enum {Node: {trace: unfingerprinted str}}], #}"
+    );
 }
 
 #[derive(Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use atomic_phases::Outcome;
 use atomic_phases::compat::{Lock, Locks};
+use atomic_phases::fingerprint::Unfingerprinted;
 use chrono::{DateTime, FixedOffset, Utc};
 use serde::Deserializer;
 

@@ -35,6 +35,27 @@ fn a_stored_output_is_read_by_what_the_phase_returns_now() {
 }
 
 #[test]
+fn an_output_strands_rows_that_come_to_a_phase_which_asks_for_it() {
+    use Lint::*;
+    let change = |asked_by: Option<&[&str]>, new: &str, written: &str| {
+        let by = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let old = output(local("created"), "u32", &["1"]);
+        let new = output(local("created"), new, &[written]);
+        let mut found = lints(with(0, old), with(0, Locked { asked_by: asked_by.map(by), ..new }));
+        found.retain(|(lint, _)| *lint != OutputNotRollbackable);
+        found
+    };
+    let text = |asked_by| change(asked_by, "str", "\"a\"");
+    assert_eq!(text(None), one(OutputUnreadable, "created paid noted"), "not known");
+    assert_eq!(text(Some(&["answered"])), one(OutputUnreadable, "created paid noted"));
+    assert_eq!(text(Some(&["paid"])), one(OutputUnreadable, "created"));
+    assert_eq!(text(Some(&[])), one(OutputUnasked, ""));
+    let rounded = |asked_by| change(asked_by, "f32", "0.5");
+    assert_eq!(rounded(Some(&["noted"])), one(NumberRounded, "created paid"));
+    assert_eq!(rounded(Some(&[])), one(OutputUnasked, ""));
+}
+
+#[test]
 fn stored_parameters_are_read_by_the_type_of_today() {
     use Lint::*;
     let request = |shape: &str, json: &str, fingerprint: &str| Lock {

@@ -8,6 +8,7 @@ use serde::ser::{
 use super::Written;
 use crate::compat::probe::hints::Refused;
 use crate::compat::{Float, Integer, Letter, Shape, StrFormat};
+use crate::fingerprint::UNFINGERPRINTED;
 
 type Made = fn(&'static str, Vec<(String, Written)>) -> Written;
 
@@ -136,10 +137,14 @@ impl Serializer for Spy {
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
-        _: &'static str,
+        name: &'static str,
         value: &T,
     ) -> Result<Written, Refused> {
-        value.serialize(self)
+        let inner = value.serialize(self)?;
+        Ok(match name {
+            UNFINGERPRINTED => Written::Unfingerprinted(Box::new(inner)),
+            _ => inner,
+        })
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(

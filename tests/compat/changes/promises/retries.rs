@@ -90,6 +90,28 @@ promises! {
     "such an option that is there": left_out::P => with_default::P, r#"{"cents":1,"tip":5}"#;
 }
 
+builds! {
+    unfingerprinted { pub struct P { pub cents: u8, pub sent_at: Unfingerprinted<String> } }
+    fingerprinted { pub struct P { pub cents: u8, pub sent_at: String } }
+}
+
+/// What a client may send otherwise each time counts from now on.
+#[tokio::test(flavor = "multi_thread")]
+async fn g9_a_member_that_was_left_out_of_the_fingerprint_and_counts_is_told() {
+    let body = |at| format!(r#"{{"cents":1,"sent_at":"{at}"}}"#);
+    type Before = unfingerprinted::P;
+    type Now = fingerprinted::P;
+    let seen = meets::<Before, Before>(&body("10:00"), &body("10:01")).await;
+    assert!(seen.is_retry_served, "as long as it is left out");
+    let seen = meets::<Before, Now>(&body("10:00"), &body("10:01")).await;
+    assert!(seen.row.is_some() && !seen.is_retry_served, "{seen:?}");
+    for findings in [diff::<Before, Now>(), locked::<Before, Now>()] {
+        let is_told = |finding: &Finding| finding.lint == Lint::RetryDiffers;
+        assert!(findings.iter().any(is_told), "{:?} {:#?}", shape::<Before>(), lints(&findings));
+    }
+    assert!(level(&diff::<Now, Before>()) < Level::Deny, "it is one more that is recognised");
+}
+
 /// They are refused at the boundary, with their answers, and that is told.
 #[test]
 fn g9_what_a_client_may_not_send_any_more_is_told() {
