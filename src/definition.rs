@@ -249,6 +249,13 @@ pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + Deserialize
         Vec::new()
     }
 
+    /// Of each output, the indices of the phases that ask for it, or whose `#[reconcile]` function does. `None` where
+    /// that is not known: then each phase behind may.
+    #[must_use]
+    fn asked() -> Option<&'static [&'static [usize]]> {
+        None
+    }
+
     /// The names of the jobs that its phases stage, as far as they are known.
     #[must_use]
     fn jobs() -> &'static [&'static str] {

@@ -29,6 +29,7 @@ use crate::key::hex;
 
 pub(crate) use error::Step;
 pub use error::{FingerprintError, FingerprintRule};
+pub(crate) use unfingerprinted::NAME as UNFINGERPRINTED;
 pub use unfingerprinted::Unfingerprinted;
 
 /// Where a request was sent: the part of the fingerprint besides the parameters.

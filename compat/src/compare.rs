@@ -35,11 +35,18 @@ pub fn compare_with(old: &Locks, new: &Locks, code: &dyn Code) -> Vec<Finding> {
     let mut findings = Vec::new();
     for before in old.iter().filter(|lock| lock.is_live()) {
         match new.get(&before.definition, before.version) {
-            Some(after) => findings.extend(Pair { old: before, new: after, code }.findings()),
+            Some(after) => {
+                let is_current = old.latest(&before.definition) == Some(before.version);
+                if is_current && !after.is_live() {
+                    findings.push(retired(before));
+                }
+                findings.extend(Pair { old: before, new: after, all: new, code }.findings());
+            }
             None => findings.push(gone(before, old, new)),
         }
     }
     for after in new.iter().filter(|lock| lock.is_live()) {
+        let was = old.get(&after.definition, after.version).filter(|before| before.is_live());
         match old.get(&after.definition, after.version) {
             Some(before) if before.is_live() => {}
             Some(_) => findings.push(of_version(
@@ -49,10 +56,11 @@ pub fn compare_with(old: &Locks, new: &Locks, code: &dyn Code) -> Vec<Finding> {
             )),
             None => {
                 findings.push(added(after, old));
-                findings.extend(values::of_new_version(after, old, code));
-                findings.extend(jobs::of_new_lock(after, old, code));
+                findings.extend(values::not_probed(None, after));
             }
         }
+        findings.extend(values::of_earlier_versions(after, was, (old, new), code));
+        findings.extend(jobs::of_new_jobs(after, was, old, code));
     }
     findings
 }
@@ -73,9 +81,13 @@ fn of_version(lock: &Lock, lint: Lint, change: &str) -> Finding {
 
 /// A version that is not registered any more, and not retired either.
 fn gone(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
+    // It has come, and has all of its phases, or half of them and its parameters.
     let same_phases = |other: &&Lock| {
-        let names = |lock: &Lock| lock.phases.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
-        old.latest(&other.definition).is_none() && names(other) == names(lock)
+        let has = |phase: &&Locked| other.phases.iter().any(|other| other.is_called(&phase.name));
+        let common = lock.phases.iter().filter(has).count();
+        let is_it = common == lock.phases.len()
+            || (2 * common >= lock.phases.len() && other.request == lock.request);
+        old.latest(&other.definition).is_none() && is_it
     };
     let (lint, change) = match (new.latest(&lock.definition), new.iter().find(same_phases)) {
         (Some(_), _) => {
@@ -91,6 +103,19 @@ fn gone(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
         rollback: "the build before goes on with its rows".to_owned(),
         points: points(lock),
         ..of_version(lock, lint, &change)
+    }
+}
+
+/// The version that new requests are of.
+fn retired(lock: &Lock) -> Finding {
+    Finding {
+        in_flight: "what is unfinished of it is left alone".to_owned(),
+        rollback: "the build before goes on with its rows".to_owned(),
+        ..of_version(
+            lock,
+            Lint::VersionRetired,
+            "it is marked as retired, and was not draining before",
+        )
     }
 }
 
@@ -140,6 +165,8 @@ fn stranded(old: &[Locked], new: &[Locked]) -> Vec<String> {
 struct Pair<'a> {
     old: &'a Lock,
     new: &'a Lock,
+    /// All that the new build has.
+    all: &'a Locks,
     code: &'a dyn Code,
 }
 

@@ -1,27 +1,33 @@
 //! [`examples`]: values that a type of a [`Shape`] may have written, as JSON.
 //!
-//! Of each place in the shape every alternative is there once: each variant, the outermost integers, `null`,
-//! an empty list. Whether a change narrows a type is seen by fitting them into the new shape: a verdict then
+//! Of each place in the shape every alternative is there once: each variant, the outermost integers and those that
+//! were tried, each form of strings, `null`, lists of several lengths. Whether a change narrows a type is seen by fitting them into the new shape: a verdict then
 //! has a value that shows it. What is not known of a shape is [`UNKNOWN`] in a value, and fits everywhere.
 
 use std::collections::BTreeMap;
 
-use crate::shape::{Field, OTHER, Shape, StrFormat, Types, Variant};
+use crate::shape::{Absent, Field, List, OTHER, Order, Shape, StrFormat, Types, Variant};
 
 /// What stands in a value for a part that is not known.
 pub(crate) const UNKNOWN: &str = "\u{1}unknown\u{1}";
 
 /// More values than these are not made of one shape, so that no file makes the comparison slow.
-const MOST: usize = 2000;
+const MOST: usize = 20_000;
 
 /// A value that is longer is not made.
 const MOST_BYTES: usize = 1 << 16;
 
 /// Nor are more values of one shape, than are so long together.
-const MOST_BYTES_OF_ALL: usize = 1 << 20;
+const MOST_BYTES_OF_ALL: usize = 1 << 24;
 
 /// Shapes that are gone into, all in all.
 const MOST_STEPS: usize = 100_000;
+
+/// Lists are tried with so many elements, and their lengths are told up to that.
+const LENGTHS: [u32; 3] = [2, 3, 101];
+
+/// No list of more than one element is longer.
+const MOST_BYTES_OF_LIST: usize = 4096;
 
 /// A value that a type of a shape may have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +41,16 @@ pub struct Example {
 /// Values of this shape, as many as it has alternatives.
 #[must_use]
 pub fn examples(shape: &Shape, types: &Types) -> Vec<Example> {
-    Maker { types, within: Vec::new(), made: BTreeMap::new(), recursions: 0, steps: 0 }.of(shape)
+    all_examples(shape, types).0
+}
+
+/// And whether there are more alternatives than are made.
+pub(crate) fn all_examples(shape: &Shape, types: &Types) -> (Vec<Example>, bool) {
+    let within = Vec::new();
+    let made = BTreeMap::new();
+    let mut maker = Maker { types, within, made, recursions: 0, steps: 0, is_cut: false };
+    let examples = maker.of(shape);
+    (examples, maker.is_cut)
 }
 
 struct Maker<'a> {
@@ -45,6 +60,7 @@ struct Maker<'a> {
     made: BTreeMap<&'a str, Vec<Example>>,
     recursions: usize,
     steps: usize,
+    is_cut: bool,
 }
 
 impl<'a> Maker<'a> {
@@ -52,6 +68,7 @@ impl<'a> Maker<'a> {
     fn of(&mut self, shape: &'a Shape) -> Vec<Example> {
         self.steps += 1;
         if self.steps > MOST_STEPS {
+            self.is_cut = true;
             return vec![unknown()];
         }
         let mut examples = match shape {
@@ -60,18 +77,25 @@ impl<'a> Maker<'a> {
             Shape::Null => literals(&["null"]),
             Shape::Bool => literals(&["true", "false"]),
             Shape::Int(integer) => integer.examples().iter().map(|text| known(text)).collect(),
-            Shape::Float(_) => literals(&["0.5"]),
-            Shape::Char => literals(&["\"a\""]),
+            Shape::Float(float) if float.is_own() => vec![unknown()],
+            Shape::Float(float) => float.examples().map(known).collect(),
+            Shape::Char(letter) if letter.is_own() => vec![unknown()],
+            Shape::Char(letter) => {
+                letter.examples().map(|char| known(&quoted(&char.to_string()))).collect()
+            }
             Shape::Str(format) => strings(*format),
             Shape::Bytes => literals(&["[97]"]),
             Shape::Option(inner) => self.of(inner).into_iter().chain(literals(&["null"])).collect(),
-            Shape::List(element) => {
-                let elements = self.of(element).into_iter();
-                elements.map(|element| element.within("[", "]")).chain(literals(&["[]"])).collect()
-            }
+            Shape::List(list) => self.list(list),
             Shape::Tuple(elements) => {
-                let parts = elements.iter().map(|element| (String::new(), self.of(element)));
-                joined("[", parts.collect(), "]")
+                let parts = elements.iter().map(|element| self.of(element)).collect();
+                self.joined("[", parts, "]")
+            }
+            Shape::Rule { of, refused } => {
+                let is_refused = |made: &Example| {
+                    serde_json::from_str(&made.json).is_ok_and(|value| refused.contains(&value))
+                };
+                self.of(of).into_iter().filter(|made| !is_refused(made)).collect()
             }
             Shape::Map(key, value) => self.map(key, value),
             Shape::Struct { fields, .. } => self.members(fields),
@@ -81,8 +105,40 @@ impl<'a> Maker<'a> {
             Shape::Union { written, .. } => written.iter().flat_map(|form| self.of(form)).collect(),
             Shape::Named(name) => self.named(name),
         };
+        self.is_cut |= examples.len() > MOST;
         examples.truncate(MOST);
         examples
+    }
+
+    /// Of one element, of none, and of several where their order is of no account.
+    fn list(&mut self, List { element, length, order }: &'a List) -> Vec<Example> {
+        let elements = self.of(element);
+        let mut lists: Vec<Example> = Vec::new();
+        let first_of = |count: usize, most_bytes: usize| {
+            let first = elements.first()?;
+            let is_short = (first.json.len() + 1) * count <= most_bytes;
+            let json = format!("[{}]", vec![first.json.as_str(); count].join(","));
+            (is_short && length.takes(count))
+                .then(|| Example { json, is_complete: first.is_complete })
+        };
+        if length.takes(1) {
+            lists.extend(elements.iter().map(|element| element.clone().within("[", "]")));
+        } else if let Some(list) = first_of(length.least as usize, MOST_BYTES) {
+            lists.push(list);
+        }
+        if *order == Order::Kept {
+            let counts = LENGTHS.into_iter().chain([length.least]).chain(length.most);
+            let counts = counts.filter(|count| *count > 1);
+            for list in counts.filter_map(|count| first_of(count as usize, MOST_BYTES_OF_LIST)) {
+                if !lists.contains(&list) {
+                    lists.push(list);
+                }
+            }
+        }
+        if length.takes(0) {
+            lists.extend(literals(&["[]"]));
+        }
+        lists
     }
 
     fn named(&mut self, name: &'a str) -> Vec<Example> {
@@ -106,12 +162,24 @@ impl<'a> Maker<'a> {
 
     fn members(&mut self, fields: &'a [Field]) -> Vec<Example> {
         let parts = fields.iter().filter_map(|field| {
-            let examples = self.of(&field.shape);
+            let mut examples = self.of(&field.shape);
+            let name = format!("{}:", quoted(&field.name));
+            if field.default.is_left_out() {
+                // Where it is nothing it is not written.
+                let is_nothing = |made: &Example| {
+                    field.default == Absent::LeftOut && ["null", "[]"].contains(&made.json.as_str())
+                };
+                examples.retain(|made| !is_nothing(made));
+                let present = examples.into_iter().map(|made| made.within(&name, ""));
+                return Some(present.chain([known("")]).collect());
+            }
             // One that can only hold the type itself is left out.
             let is_left_out = examples.is_empty() && field.optional;
-            (!is_left_out).then(|| (format!("{}:", quoted(&field.name)), examples))
+            (!is_left_out)
+                .then(|| examples.into_iter().map(|made| made.within(&name, "")).collect())
         });
-        joined("{", parts.collect(), "}")
+        let parts = parts.collect();
+        self.joined("{", parts, "}")
     }
 
     fn map(&mut self, key: &'a Shape, value: &'a Shape) -> Vec<Example> {
@@ -174,14 +242,15 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Two of a form that a fixed set of strings could hold one of.
 fn strings(format: StrFormat) -> Vec<Example> {
-    match format {
-        StrFormat::Own => vec![unknown()],
-        StrFormat::Any => literals(&["\"ab\"", "\"\""]),
-        StrFormat::NotEmpty => literals(&["\"ab\"", "\"a\""]),
-        StrFormat::Currency => literals(&["\"USD\"", "\"XTS\""]),
-        _ => vec![known(&quoted(format.example()))],
+    let mut written: Vec<Example> = format.examples().map(|text| known(&quoted(text))).collect();
+    // Not the empty one first, and not a long one in each other value.
+    if format == StrFormat::ANY {
+        written.swap(0, 1);
+    }
+    match written.is_empty() {
+        true => vec![unknown()],
+        false => written,
     }
 }
 
@@ -192,34 +261,39 @@ fn entry(key: &Example, value: &Example) -> Example {
     }
 }
 
-/// The first of each part together, and then each other one of a part with the first of the others.
-fn joined(before: &str, parts: Vec<(String, Vec<Example>)>, behind: &str) -> Vec<Example> {
-    let firsts: Option<Vec<&Example>> =
-        parts.iter().map(|(_, examples)| examples.first()).collect();
-    let Some(firsts) = firsts else { return Vec::new() };
-    let put_together = |changed: usize, example: Option<&Example>| {
-        let mut all = Example { json: before.to_owned(), is_complete: true };
-        for (index, ((name, _), first)) in parts.iter().zip(&firsts).enumerate() {
-            let part = example.filter(|_| index == changed).unwrap_or(first);
-            all.json.push_str(if index == 0 { "" } else { "," });
-            all.json.push_str(name);
-            all.json.push_str(&part.json);
-            all.is_complete &= part.is_complete;
+impl Maker<'_> {
+    /// The first of each part together, and then each other one of a part with the first of the others. A part may be
+    /// empty: it is left out.
+    fn joined(&mut self, before: &str, parts: Vec<Vec<Example>>, behind: &str) -> Vec<Example> {
+        let firsts: Option<Vec<&Example>> = parts.iter().map(|examples| examples.first()).collect();
+        let Some(firsts) = firsts else { return Vec::new() };
+        let put_together = |changed: usize, example: Option<&Example>| {
+            let mut all = Example { json: before.to_owned(), is_complete: true };
+            for (index, first) in firsts.iter().enumerate() {
+                let part = example.filter(|_| index == changed).unwrap_or(first);
+                let is_behind = all.json.len() > before.len() && !part.json.is_empty();
+                all.json.push_str(if is_behind { "," } else { "" });
+                all.json.push_str(&part.json);
+                all.is_complete &= part.is_complete;
+            }
+            all.json.push_str(behind);
+            all
+        };
+        let first = put_together(0, None);
+        let length = first.json.len();
+        if length > MOST_BYTES {
+            self.is_cut = true;
+            return vec![unknown()];
         }
-        all.json.push_str(behind);
-        all
-    };
-    let first = put_together(0, None);
-    let length = first.json.len();
-    if length > MOST_BYTES {
-        return vec![unknown()];
+        let most = MOST.min(MOST_BYTES_OF_ALL / length.max(1));
+        let others = parts
+            .iter()
+            .enumerate()
+            .flat_map(|(index, others)| others.iter().skip(1).map(move |example| (index, example)));
+        self.is_cut |= others.clone().count() > most;
+        let others = others.take(most).map(|(index, example)| put_together(index, Some(example)));
+        std::iter::once(first.clone()).chain(others).collect()
     }
-    let most = MOST.min(MOST_BYTES_OF_ALL / length.max(1));
-    let others = parts.iter().enumerate().flat_map(|(index, (_, others))| {
-        others.iter().skip(1).map(move |example| (index, example))
-    });
-    let others = others.take(most).map(|(index, example)| put_together(index, Some(example)));
-    std::iter::once(first.clone()).chain(others).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::examples::UNKNOWN;
-use crate::shape::{Field, Integer, OTHER, Shape, Types, Variant};
+use crate::shape::{Field, Integer, List, Manner, OTHER, Shape, Types, Unknown, Variant};
 use crate::tags::has_tag;
 
 /// Where a stored value does not fit. It names places and types, never a value.
@@ -57,6 +57,7 @@ impl<'a> Reader<'a> {
     fn of(types: &'a Types) -> Self {
         Self { types, path: String::new(), is_whole: false, tells_names: false }
     }
+
     fn misfit(&self, shape: &Shape, found: &'static str) -> Result<(), Misfit> {
         Err(Misfit { path: self.path.clone(), wanted: shape.to_string(), found })
     }
@@ -75,24 +76,29 @@ impl<'a> Reader<'a> {
             (Shape::Any | Shape::Opaque, _)
             | (Shape::Null | Shape::Option(_), Value::Null)
             | (Shape::Bool, Value::Bool(_))
-            | (Shape::Float(_), Value::Number(_))
             | (Shape::Bytes, Value::String(_)) => true,
             (Shape::Int(integer), Value::Number(number)) => integer.takes(number),
-            (Shape::Char, Value::String(text)) => text.chars().count() == 1,
+            (Shape::Float(float), Value::Number(number)) => {
+                number.as_f64().is_none_or(|number| float.takes(number))
+            }
+            (Shape::Char(letter), Value::String(text)) => letter.takes(text),
             (Shape::Str(format), Value::String(text)) => format.recognises(text),
             (Shape::Bytes, Value::Array(_)) => {
                 return self.elements(value, std::iter::repeat(&BYTE));
             }
             (Shape::Option(inner), _) => return self.reads(value, inner),
-            (Shape::List(element), Value::Array(_)) => {
+            (Shape::List(List { element, length, .. }), Value::Array(values)) => {
+                if !length.takes(values.len()) {
+                    return self.misfit(shape, "an array of another length");
+                }
                 return self.elements(value, std::iter::repeat(&**element));
             }
             (Shape::Tuple(elements), Value::Array(values)) if values.len() == elements.len() => {
                 return self.elements(value, elements.iter());
             }
             // serde's derive reads a struct from an array, too.
-            (Shape::Struct { fields, .. }, Value::Array(values))
-                if values.len() == fields.len() && !self.is_whole =>
+            (Shape::Struct { fields, manner }, Value::Array(values))
+                if values.len() == fields.len() && !self.is_whole && !manner.by_name =>
             {
                 return self.elements(value, fields.iter().map(|field| &field.shape));
             }
@@ -106,9 +112,13 @@ impl<'a> Reader<'a> {
                 }
                 true
             }
-            (Shape::Struct { fields, closed }, Value::Object(members)) => {
-                return self.members(shape, members, fields, *closed);
+            (Shape::Struct { fields, manner }, Value::Object(members)) => {
+                return self.members(shape, members, fields, *manner);
             }
+            (Shape::Rule { refused, .. }, value) if refused.contains(value) => {
+                return self.misfit(shape, "a value that its rule refuses");
+            }
+            (Shape::Rule { of, .. }, value) => return self.reads(value, of),
             (Shape::Enum(variants), _) => return self.variant(shape, value, variants),
             (Shape::Union { written, read }, _) => {
                 return self.union(shape, value, written.iter().chain(read));
@@ -142,7 +152,7 @@ impl<'a> Reader<'a> {
         shape: &Shape,
         members: &Map<String, Value>,
         fields: &[Field],
-        closed: bool,
+        manner: Manner,
     ) -> Result<(), Misfit> {
         for field in fields {
             let step = format!(".{}", field.name);
@@ -155,7 +165,7 @@ impl<'a> Reader<'a> {
             }
             match value {
                 Some(value) => self.within(&step, value, &field.shape)?,
-                None if field.optional && !self.is_whole => {}
+                None if field.optional && (!self.is_whole || field.default.is_left_out()) => {}
                 None => {
                     self.path.push_str(&step);
                     return self.misfit(&field.shape, "absent");
@@ -167,7 +177,7 @@ impl<'a> Reader<'a> {
         };
         let unknown = members.keys().find(|name| !is_known(name));
         match unknown {
-            Some(name) if closed || self.is_whole => {
+            Some(name) if manner.unknown == Unknown::Refused || self.is_whole => {
                 if !self.tells_names {
                     return self.misfit(shape, "an object with a member that is refused");
                 }
@@ -214,7 +224,8 @@ impl<'a> Reader<'a> {
             },
             other => return self.misfit(shape, kind(other)),
         };
-        let Some(known) = variants.iter().find(|variant| variant.name == *name) else {
+        let of_that_name = |variant: &&Variant| variant.name == *name && *name != OTHER;
+        let Some(known) = variants.iter().find(of_that_name) else {
             // Of those that stand for all others, serde knows such that hold nothing.
             let is_open = variants.iter().any(|variant| variant.name == OTHER);
             return match (is_open, content) {
@@ -238,7 +249,7 @@ fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
     match shape {
         _ if name == UNKNOWN => true,
         Shape::Str(format) => format.recognises(name),
-        Shape::Char => name.chars().count() == 1,
+        Shape::Char(letter) => letter.takes(name),
         Shape::Bool => name == "true" || name == "false",
         Shape::Int(_) | Shape::Float(_) => match serde_json::from_str::<Value>(name) {
             Ok(number) => fits(&number, shape, types).is_ok(),
@@ -250,6 +261,7 @@ fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
         Shape::Union { written, read } => {
             written.iter().chain(read).any(|shape| is_key(name, shape, types))
         }
+        Shape::Rule { of, .. } => is_key(name, of, types),
         Shape::Named(named) => types.get(named).is_none_or(|shape| is_key(name, shape, types)),
         _ => true,
     }

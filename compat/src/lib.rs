@@ -39,4 +39,7 @@ pub use lock::{Effect, Lock, LockError, Locked, LockedJob, Output, RequestSample
 pub use resume::{
     CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done, resumed,
 };
-pub use shape::{Field, Integer, OTHER, Shape, ShapeError, StrFormat, Types, Variant};
+pub use shape::{
+    Absent, FLOATS, Field, Float, INTEGERS, Integer, LETTERS, Length, Letter, List, Manner, OTHER,
+    Order, Shape, ShapeError, StrFormat, TEXTS, Types, Unknown, Variant,
+};

@@ -111,15 +111,19 @@ lints! {
     VersionRevived "version_revived" Warn
         retries "none is affected"
         instead "write a new version, or remove the lock file of the retired one",
+    /// The version that new requests are of is marked as retired: what is unfinished of it is left alone.
+    VersionRetired "version_retired" Warn
+        retries "a retry of an unfinished request of it is answered 503; finished requests replay"
+        instead "deploy a build that begins no request of it, wait until `cargo atomic-phases definitions drained` says so, and retire it then",
     /// A version comes beside the one before it.
     VersionAdded "version_added" Allow
         retries "a retry whose parameters are the same runs its request in the version that it began in, where that is registered"
         instead "deploy it to each node before the old version goes",
-    /// Parameters of the version before do not decode as those of a new version: a retry that a client sends now
+    /// Parameters of an earlier version do not decode as those of a later one: a retry that a client sends now
     /// is of the new version's type, and cannot be compared with them.
     VersionUnreadable "version_unreadable" Deny
-        retries "a retry or replay of a request of the version before is answered 503 as long as its key lives"
-        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or let such requests in by the type of the version before",
+        retries "a retry or replay of a request of the earlier version is answered 503 as long as its key lives"
+        instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or let such requests in by the type of that version",
     /// A definition is new.
     DefinitionAdded "definition_added" Allow
         retries "none is affected"
@@ -162,6 +166,11 @@ lints! {
     EffectClaimed "effect_claimed" Warn
         retries "none is affected"
         instead "make sure that the provider honours the derived key, from its documentation and by a test",
+    /// No function asks the provider any more what became of a call: a request whose call is unknown waits for an
+    /// operator.
+    ReconcileDropped "reconcile_dropped" Warn
+        retries "a retry of a request that is unknown is answered as unknown until an operator settles it"
+        instead "keep #[reconcile(..)] until no request of it is unknown",
     /// A provider's window is longer, or gone: calls may be repeated that the provider has forgotten.
     WindowWidened "window_widened" Deny
         retries "a retry may repeat a call after the time that the provider was said to remember it"
@@ -182,6 +191,10 @@ lints! {
     OutputUnreadable "output_unreadable" Deny
         retries "each attempt fails until the attempt cap, then the request waits for an operator; finished requests replay"
         instead "give the new field a default (#[serde(default)]), keep the old form readable (#[serde(alias)]), or make a new version",
+    /// What a phase has stored is not read as what it returns now, and no phase that a row comes to asks for it.
+    OutputUnasked "output_unasked" Warn
+        retries "none is affected"
+        instead "nothing, as long as no phase asks for it; let the rows drain that have stored the earlier form before one does",
     /// What a phase stores now does not decode in the build before.
     OutputNotRollbackable "output_not_rollbackable" Warn
         retries "a node of the build before fails such a request until the attempt cap"
@@ -195,10 +208,10 @@ lints! {
         retries "a node of the build before serves no retry and no replay of such a request"
         instead "deploy the reading of the new form first, and the writing of it afterwards",
     /// The same stored parameters have another fingerprint each time that they are decoded: a default that is
-    /// made by chance or by the clock.
+    /// made by chance or by the clock, or elements that are in another order each time.
     FingerprintUnstable "fingerprint_unstable" Deny
         retries "each retry and replay is a mismatch (422)"
-        instead "make the default a constant, or the field #[serde(default)] Unfingerprinted<..>",
+        instead "make the default a constant, a HashSet a BTreeSet, or the field #[serde(default)] Unfingerprinted<..>",
     /// The same parameters have another fingerprint than before. Retries are recognised by decoding the stored
     /// parameters.
     FingerprintChanged "fingerprint_changed" Allow
@@ -218,23 +231,32 @@ lints! {
     DefaultDropped "default_dropped" Warn
         retries "no retry and no replay is served for a request of the time before that member came"
         instead "keep the default until no row of that time is left",
-    /// A name that was read, and not written, is not read any more. The build before does not write it; what was stored
-    /// before that build came has it.
+    /// A name or a form that was read, and not written, is not read any more. The build before does not write it; what
+    /// was stored before that build came has it.
     AliasDropped "alias_dropped" Warn
-        retries "no retry and no replay is served for a request of the time of that name"
-        instead "keep the alias until no row of that time is left",
+        retries "no retry and no replay is served for a request of the time of that name or form"
+        instead "keep the alias, or the form, until no row of that time is left",
     /// A member of the parameters that is absent is another value than before: a client that leaves it out, and sends
     /// its request again, sends another request by its fingerprint.
     DefaultChanged "default_changed" Deny
         retries "each retry and replay of a request that left it out is a mismatch (422), as long as its key lives"
         instead "keep the default, and choose the new value in a phase; or take the member out of the comparison: Unfingerprinted<..>",
+    /// What a client may send in several forms was read as one, and is told apart now: what was stored is the one form,
+    /// and the bytes that the client sends again are another. Or a member counts in the comparison that did not: an
+    /// `Unfingerprinted` that is none any more.
+    RetryDiffers "retry_differs" Deny
+        retries "each retry and replay of a request in such a form is a mismatch (422), as long as its key lives"
+        instead "keep the type, or make a new version; where each client sends the form that is stored, accept the change",
+    /// Members that the type does not know were passed over, and are refused now.
+    MembersRefused "members_refused" Allow
+        retries "a client that sends such a member is refused (4xx), also where it asks again for an answer that there is"
+        instead "nothing, where no client sends one",
     /// A member has come that may be absent: what was stored without it reads as its default.
     MemberAdded "member_added" Allow
         retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
         instead "nothing; a client that already sent what the type did not know is told of a mismatch",
-    /// A stored number is read as another one: an integer as a float that does not have all its digits, or a
-    /// float as a narrower one; or a float of the parameters as a wider one, so that the same bytes are another
-    /// number. A provider that was asked once is asked again for another amount.
+    /// A stored number is read as another one: an integer as a float that does not have all its digits, or a float as a
+    /// narrower one. A provider that was asked once is asked again for another amount.
     NumberRounded "number_rounded" Deny
         retries "a retry is recognised, also one with another number that is rounded to the same; finished requests replay"
         instead "keep the type, or make a new version; where each number that is stored is known to be small, accept the change",

@@ -59,10 +59,15 @@ pub struct Locked {
     pub was: Vec<String>,
     /// Where it works, and what its provider promises.
     pub effect: Effect,
+    /// Whether the provider is asked what became of a call whose outcome is unknown.
+    pub reconciles: bool,
     /// The derived key of the first request sample, under a fixed scope and key. Of a foreign phase.
     pub derived: Option<String>,
     /// What it returns.
     pub output: Output,
+    /// The phases that ask for its output, or that are asked about by a function which does. `None`: not known, so each
+    /// phase behind it may.
+    pub asked_by: Option<Vec<String>>,
 }
 
 /// Where a phase works, and what its provider promises about a repeated call.

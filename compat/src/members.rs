@@ -1,12 +1,14 @@
 //! [`changes`]: what becomes of stored members whose form is read all the same: a name that the new type does
 //! not know is passed over, and a value that is not there is a default.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 use crate::alternatives::{TakenOver, hidden, taken_over};
 use crate::examples::examples;
 use crate::fits::fits;
-use crate::shape::{Field, OTHER, Shape, Types, Variant};
+use crate::shape::{Absent, Field, Manner, OTHER, Order, Shape, Types, Unknown, Variant};
 use crate::tags::tags;
 
 /// A shape with the types that it names.
@@ -29,14 +31,26 @@ pub(crate) enum MemberChange {
     DefaultDropped(String),
     /// A name under which it was read is not known any more.
     AliasDropped(String, String),
+    /// A form that was only read is not read any more.
+    FormDropped(String),
     /// It is another value where it is absent.
     DefaultChanged(String),
+    /// It is another value each time where it is absent, or is in another order each time.
+    ByChance(String),
+    /// What was read as one is told apart, so that the bytes that were stored otherwise are another value.
+    ToldApart(String),
+    /// It was no part of what makes two requests the same, and is one.
+    Fingerprinted(String),
+    /// It was kept as a member that the type did not know, whatever it was.
+    WasUnknown(String),
+    /// Members that the type does not know were passed over, and are refused.
+    Closed(String),
+    /// A rule has come that refuses what the type has taken.
+    Ruled(String),
     /// What one alternative wrote is read as another.
     ReadAsAnother(String, TakenOver),
     /// A number is read with fewer digits.
     Rounded(String),
-    /// A float is read with digits that were not kept before.
-    Widened(String),
     /// One more alternative has no value that is known.
     Hidden(String),
 }
@@ -77,27 +91,52 @@ impl<'a> Walk<'a> {
                     self.shapes(old, new, path);
                 }
             }
+            // Which of the values that the old rule took the new one refuses is not seen.
+            (Shape::Rule { of: old, .. }, Shape::Rule { of: new, .. }) => {
+                self.shapes(old, new, path)
+            }
+            (Shape::Rule { of: old, .. }, _) => self.shapes(old, new, path),
+            (old, Shape::Rule { of, refused }) => {
+                if refused.iter().any(|value| fits(value, old, self.old).is_ok()) {
+                    self.found.push(MemberChange::Ruled(path.to_owned()));
+                }
+                self.shapes(old, of, path);
+            }
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
-            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(*bits) => {
+            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(bits.bits) => {
                 self.found.push(MemberChange::Rounded(path.to_owned()));
             }
-            (Shape::Float(64), Shape::Float(32)) => {
-                self.found.push(MemberChange::Rounded(path.to_owned()));
+            (Shape::Float(old), Shape::Float(new)) => match old.bits.cmp(&new.bits) {
+                Ordering::Greater => self.found.push(MemberChange::Rounded(path.to_owned())),
+                // With digits that were not kept.
+                Ordering::Less => self.found.push(MemberChange::ToldApart(path.to_owned())),
+                Ordering::Equal => {}
+            },
+            (Shape::Str(old), Shape::Str(new)) if old.is_told_apart_by(*new) => {
+                self.found.push(MemberChange::ToldApart(path.to_owned()));
             }
-            (Shape::Float(32), Shape::Float(64)) => {
-                self.found.push(MemberChange::Widened(path.to_owned()));
+            // What stands for all others is read in place of what it does not know.
+            (Shape::Str(_) | Shape::Char(_), Shape::Enum(new)) if is_open(new) => {
+                self.found.push(MemberChange::Dropped(path.to_owned()));
             }
-            (Shape::List(old), Shape::List(new)) => self.shapes(old, new, &element()),
+            (Shape::List(old), Shape::List(new)) => {
+                self.order(old.order, new.order, path);
+                self.shapes(&old.element, &new.element, &element());
+            }
             (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
             (Shape::Tuple(old), Shape::Tuple(new)) => {
                 for (index, (old, new)) in old.iter().zip(new).enumerate() {
                     self.shapes(old, new, &format!("{path}[{index}]"));
                 }
             }
-            (Shape::Struct { fields: old, .. }, Shape::Struct { fields: new, closed }) => {
-                self.members(old, new, *closed, path);
+            (
+                Shape::Struct { fields: old, manner: before },
+                Shape::Struct { fields: new, manner: now },
+            ) => {
+                self.unknown_members((old, *before), (new, *now), path);
+                self.members(old, new, *now, path);
             }
             (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
             (Shape::Union { written, .. }, _) => {
@@ -117,6 +156,23 @@ impl<'a> Walk<'a> {
         let now = Typed { shape: new, types: self.new };
         let taken = taken_over(before, now);
         self.found.extend(taken.map(|taken| MemberChange::ReadAsAnother(path.to_owned(), taken)));
+        let is_gone = |form: &Shape| {
+            let made = match form {
+                // Nothing is written as it is read there.
+                Shape::Str(format) => examples(&Shape::Str(format.as_read()), self.old),
+                form => examples(form, self.old),
+            };
+            let mut values = made.iter().filter(|made| made.is_complete);
+            values.any(|made| {
+                let value: Option<Value> = serde_json::from_str(&made.json).ok();
+                value.is_some_and(|value| fits(&value, new, self.new).is_err())
+            })
+        };
+        if let Shape::Union { read, .. } = old
+            && read.iter().any(is_gone)
+        {
+            self.found.push(MemberChange::FormDropped(path.to_owned()));
+        }
         if hidden(new) > hidden(old) {
             self.found.push(MemberChange::Hidden(path.to_owned()));
         }
@@ -145,7 +201,63 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn members(&mut self, old: &'a [Field], new: &'a [Field], closed: bool, path: &str) {
+    fn order(&mut self, old: Order, new: Order, path: &str) {
+        let path = path.to_owned();
+        match (old, new) {
+            (Order::Kept | Order::Set, Order::Chance) => {
+                self.found.push(MemberChange::ByChance(path))
+            }
+            (Order::Kept, Order::Set) => {
+                self.found.push(MemberChange::Dropped(format!(
+                    "{path}, its order and what is there twice,"
+                )));
+            }
+            (Order::Set, Order::Kept) => self.found.push(MemberChange::ToldApart(path)),
+            _ => {}
+        }
+    }
+
+    /// What becomes of members that have no name in the type.
+    fn unknown_members(
+        &mut self,
+        (old, before): (&[Field], Manner),
+        (new, now): (&'a [Field], Manner),
+        path: &str,
+    ) {
+        match (before.unknown, now.unknown) {
+            (Unknown::PassedOver, Unknown::Refused) => {
+                self.found.push(MemberChange::Closed(path.to_owned()));
+            }
+            (Unknown::PassedOver, Unknown::Kept) => {
+                self.found.push(MemberChange::ToldApart(format!("{path}.*")));
+            }
+            (Unknown::Kept, Unknown::PassedOver) => {
+                self.found.push(MemberChange::Dropped(format!("{path}.*")));
+            }
+            _ => {}
+        }
+        if before.unknown != Unknown::Kept {
+            return;
+        }
+        let is_known = |name: &String| {
+            old.iter().any(|field| field.name == *name || field.aliases.contains(name))
+        };
+        for field in new {
+            let mut names = field.aliases.iter().chain([&field.name]);
+            if names.any(|name| !is_known(name)) && !self.takes_anything(&field.shape) {
+                self.found.push(MemberChange::WasUnknown(format!("{path}.{}", field.name)));
+            }
+        }
+    }
+
+    fn takes_anything(&self, shape: &Shape) -> bool {
+        examples(&Shape::Any, self.new).iter().all(|made| {
+            let value: Option<Value> = serde_json::from_str(&made.json).ok();
+            value.is_some_and(|value| fits(&value, shape, self.new).is_ok())
+        })
+    }
+
+    fn members(&mut self, old: &'a [Field], new: &'a [Field], manner: Manner, path: &str) {
         let is_same =
             |old: &Field, new: &Field| old.name == new.name || new.aliases.contains(&old.name);
         let place = |field: &Field| format!("{path}.{}", field.name);
@@ -165,15 +277,16 @@ impl<'a> Walk<'a> {
                 self.found.extend(
                     gone.map(|alias| MemberChange::AliasDropped(place(now), alias.clone())),
                 );
-                if let (Some(was), Some(is)) = (default(before), default(now))
-                    && was != is
-                {
-                    self.found.push(MemberChange::DefaultChanged(place(now)));
+                if now.optional {
+                    self.default(before, now, &place(now));
+                }
+                if before.unfingerprinted && !now.unfingerprinted {
+                    self.found.push(MemberChange::Fingerprinted(place(now)));
                 }
                 self.shapes(&before.shape, &now.shape, &place(before));
                 continue;
             }
-            if closed {
+            if manner.unknown != Unknown::PassedOver {
                 continue;
             }
             let reads = |now: &&Field| self.reads_the_same(&before.shape, &now.shape);
@@ -185,7 +298,31 @@ impl<'a> Walk<'a> {
                 None => MemberChange::Dropped(place(before)),
             });
         }
-        self.found.extend(added.into_iter().map(|now| MemberChange::Added(place(now))));
+        for now in added {
+            self.found.push(MemberChange::Added(place(now)));
+            if now.default == Absent::ByChance {
+                self.found.push(MemberChange::ByChance(place(now)));
+            }
+        }
+    }
+
+    /// What becomes of those who leave a member out.
+    fn default(&mut self, before: &Field, now: &Field, place: &str) {
+        let place = place.to_owned();
+        match (&before.default, &now.default) {
+            (was, is) if was == is => {}
+            (_, Absent::ByChance) => self.found.push(MemberChange::ByChance(place)),
+            (_, Absent::Apart) if before.optional => {
+                self.found.push(MemberChange::DefaultChanged(place));
+            }
+            _ => {
+                if let (Some(was), Some(is)) = (default(before), default(now))
+                    && was != is
+                {
+                    self.found.push(MemberChange::DefaultChanged(place));
+                }
+            }
+        }
     }
 
     /// Whether the new type reads each value of the old one: a value, and not only `null`.
@@ -201,7 +338,14 @@ impl<'a> Walk<'a> {
     }
 
     fn variants(&mut self, old: &'a [Variant], new: &'a [Variant], path: &str) {
-        let is_open = new.iter().any(|variant| variant.name == OTHER);
+        if let Some(come) = new.iter().find(|now| !old.iter().any(|before| before.name == now.name))
+            && is_open(old)
+            && come.name != OTHER
+        {
+            // It was read as what stands for all others.
+            self.found.push(MemberChange::ToldApart(format!("{path}.{}", come.name)));
+        }
+        let is_open = is_open(new);
         for before in old.iter().filter(|variant| variant.name != OTHER) {
             let place = format!("{path}.{}", before.name);
             match new.iter().find(|now| now.name == before.name) {
@@ -218,71 +362,19 @@ impl<'a> Walk<'a> {
     }
 }
 
+fn is_open(variants: &[Variant]) -> bool {
+    variants.iter().any(|variant| variant.name == OTHER)
+}
+
 /// What a member is that is absent, if that is known.
 fn default(field: &Field) -> Option<Value> {
     match &field.default {
         _ if !field.optional => None,
-        Some(default) => Some(default.clone()),
-        None => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
+        Absent::Is(default) => Some(default.clone()),
+        Absent::Unknown => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
+        Absent::ByChance | Absent::LeftOut | Absent::Apart => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::MemberChange::*;
-    use super::*;
-
-    fn of(old: &str, new: &str) -> Vec<MemberChange> {
-        let types = |leaf: &str| {
-            let tree = "{leaf: Leaf, more: [Tree]}".parse().unwrap();
-            Types::from([("Tree".into(), tree), ("Leaf".into(), leaf.parse().unwrap())])
-        };
-        let (one, other) = (types("{a: u8}"), types("{a: u8, b?: u8?}"));
-        let (old, new) = (old.parse().unwrap(), new.parse().unwrap());
-        changes(Typed { shape: &old, types: &one }, Typed { shape: &new, types: &other })
-    }
-
-    #[test]
-    fn members_that_are_passed_over_are_told_with_their_place() {
-        assert_eq!(of("{a: u8, b?: u8?}", "{a: u8, b?: u8?}"), []);
-        assert_eq!(of("{a: u8}", "{a: u8, b?: u8?}"), [Added(".b".into())]);
-        assert_eq!(of("{a: u8}", "{a: u8, b: u8}"), [], "it is not read at all");
-        assert_eq!(of("{a: u8, b: str}", "{a: u8}"), [Dropped(".b".into())]);
-        assert_eq!(of("{a: u8, b: str}", "{a: u8, !}"), [], "it is refused");
-        assert_eq!(of("{a?: u8?}", "{b?: u8?}"), [Renamed(".a".into(), "b".into())]);
-        assert_eq!(of("{a?: u8?}", "{b|a?: u8?}"), []);
-        let two = [Dropped(".a".into()), Added(".b".into())];
-        assert_eq!(of("{a?: u8?}", "{b?: str?}"), two, "one has never been the other");
-        assert_eq!(of("{a?: u8}", "{a: u8}"), [DefaultDropped(".a".into())]);
-        assert_eq!(of("{a?: u8 = 1}", "{a?: u8 = 2}"), [DefaultChanged(".a".into())]);
-        assert_eq!(of("{a?: u8? }", "{a?: u8? = 2}"), [DefaultChanged(".a".into())]);
-        assert_eq!(of("{a?: u8 = 1}", "{a?: u16 = 1}"), []);
-        assert_eq!(of("{a: u8}", "{a?: u8 = 1}"), []);
-        assert_eq!(of("{a?: [u8]}", "{a?: [u8] = 1}"), [], "it is not known");
-        let gone = AliasDropped(".b".into(), "a".into());
-        assert_eq!(of("{b|a: u8}", "{b: u8}"), std::slice::from_ref(&gone));
-        assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), [Added(".a".into())]);
-        assert_eq!(of("{b|a|c: u8}", "{b|c: u8}"), [gone]);
-        assert_eq!(of("[f32]", "[f64]"), [Widened("[]".into())]);
-        assert_eq!(of("Tree", "Tree"), [Added(".leaf.b".into())]);
-        assert_eq!(of("[{a: u8}?]", "[{}]"), [Dropped("[].a".into())]);
-        assert_eq!(of("enum {A: {x: u8}}", "enum {A: {}}"), [Dropped(".A.x".into())]);
-        assert_eq!(of("enum {A, B}", "enum {A, \"*\"}"), [Dropped(".B".into())]);
-        let tagged = "union {{is: enum {A}, x: u8}, {is: enum {B}}}";
-        assert_eq!(of(tagged, tagged), []);
-        let without = "union {{is: enum {A}}, {is: enum {B}, y?: u8?}}";
-        assert_eq!(of(tagged, without), [Dropped(".x".into()), Added(".y".into())]);
-        assert_eq!(of("{x: u8}", "union {[u8], {x: u8, y?: u8}}"), [Added(".y".into())]);
-        let (wrote, reads) = ("u64".to_owned(), "u8".to_owned());
-        let taken = ReadAsAnother(".x".into(), TakenOver { wrote, reads });
-        assert_eq!(of("{x: u64}", "{x: union {u8, u64}}"), [taken]);
-        assert_eq!(of("{x: u8}?", "{x: union {u8, enum {}}}"), [Hidden(".x".into())]);
-        for (old, new) in [("u64", "f64"), ("i128", "f64"), ("u32", "f32"), ("f64", "f32")] {
-            let (old, new) = (format!("[{old}]"), format!("[{new}]"));
-            assert_eq!(of(&old, &new), [Rounded("[]".into())], "{old} -> {new}");
-        }
-        for (old, new) in [("u32", "f64"), ("u64(1..9000)", "f32"), ("f64", "f64")] {
-            assert_eq!(of(old, new), [], "{old} -> {new}");
-        }
-    }
-}
+mod tests;

@@ -189,8 +189,10 @@ mod tests {
             name: name.to_owned(),
             was: was.iter().map(|name| (*name).to_owned()).collect(),
             effect: Effect::AtMostOnce,
+            reconciles: false,
             derived: None,
             output: Output::Reply,
+            asked_by: None,
         }
     }
 

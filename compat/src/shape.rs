@@ -4,19 +4,27 @@
 //! | text | JSON |
 //! |---|---|
 //! | `bool` `i64` `u8` `f64` `char` `str` `bytes` | as serde_json reads them |
-//! | `u8(1..100)` `i64(!0)` | integers from 1 to 100, both included; any but zero |
+//! | `u8(1..100)` `i64(!0)` `f64(!-0.5)` `char(!1)` | integers from 1 to 100, both included; all but those behind a `!`, of [what was tried](INTEGERS) |
 //! | `str(uuid)` `str(own)` | a string of that form; of a form that is the type's own, which is not known |
+//! | `str(!long)` `str(USD+EUR~EUR)` | a string, but not that; of [what was tried](TEXTS) these, of which `EUR` is written otherwise than it is read |
 //! | `null` | a unit |
 //! | `T?` | `T` or `null` |
-//! | `[T]` `(A, B)` `map<K, V>` | arrays, and an object with any keys |
-//! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end, other members are refused |
-//! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `"*"` at its end, any other name is read, too |
+//! | `[T]` `[T](1..5)` `(A, B)` `map<K, V>` | arrays, of a length; and an object with any keys |
+//! | `set<T>` `unordered<T>` | an array of which the order, or what is there twice, is not kept; one that is written in another order each time |
+//! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with a `#` it is not read from an array |
+//! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
+//! | `{a: unfingerprinted T}` | of a member that is no part of what makes two requests the same |
+//! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too |
 //! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
+//! | `T but [..]` | what looks like a `T`, by a rule that refuses these values, and perhaps others |
 //! | `Name` | the type of that name in `[types]` |
 //! | `any` | anything |
 //! | `opaque` | a type that could not be probed: only its samples tell |
 
 mod integer;
+mod list;
+mod members;
+mod numbers;
 mod parse;
 mod strings;
 
@@ -25,9 +33,12 @@ use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-pub use self::integer::Integer;
+pub use self::integer::{INTEGERS, Integer};
+pub use self::list::{Length, List, Order};
+pub use self::members::{Absent, Field, Manner, Unknown};
+pub use self::numbers::{FLOATS, Float, LETTERS, Letter};
 pub use self::parse::ShapeError;
-pub use self::strings::StrFormat;
+pub use self::strings::{StrFormat, TEXTS};
 
 /// Named types.
 pub type Types = BTreeMap<String, Shape>;
@@ -45,18 +56,18 @@ pub enum Shape {
     Bool,
     /// An integer.
     Int(Integer),
-    /// A number, of 32 or 64 bits.
-    Float(u8),
+    /// A number.
+    Float(Float),
     /// A string of one character.
-    Char,
+    Char(Letter),
     /// A string.
     Str(StrFormat),
     /// Bytes.
     Bytes,
     /// Or `null`.
     Option(Box<Shape>),
-    /// Any number of elements.
-    List(Box<Shape>),
+    /// Elements of one shape.
+    List(List),
     /// These elements.
     Tuple(Vec<Shape>),
     /// An object with any keys.
@@ -65,8 +76,8 @@ pub enum Shape {
     Struct {
         /// In the order of the source.
         fields: Vec<Field>,
-        /// Whether members that it does not know are refused.
-        closed: bool,
+        /// What becomes of others, and how it is read.
+        manner: Manner,
     },
     /// One of these.
     Enum(Vec<Variant>),
@@ -77,27 +88,20 @@ pub enum Shape {
         /// Those that it only reads.
         read: Vec<Shape>,
     },
+    /// By a rule of the type's own, which is seen by what it refuses.
+    Rule {
+        /// What it looks like.
+        of: Box<Shape>,
+        /// Values that look like it, and are refused.
+        refused: Vec<Value>,
+    },
     /// A type by name.
     Named(String),
 }
 
-/// A member of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name in JSON.
-    pub name: String,
-    /// Names under which it is read, too.
-    pub aliases: Vec<String>,
-    /// Whether it may be absent.
-    pub optional: bool,
-    /// What it is then, where that is a constant and not `null`.
-    pub default: Option<Value>,
-    /// Its value.
-    pub shape: Shape,
-}
-
-/// The name of the variant that is read from each name that the enum does not have: `#[serde(other)]`.
-pub const OTHER: &str = "*";
+/// The name, which is no variant's, of that which is read from each name that the enum does not have:
+/// `#[serde(other)]`.
+pub const OTHER: &str = "\u{1}other";
 
 /// A variant of an enum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +117,8 @@ impl Shape {
     pub(crate) fn names<'s>(&'s self, names: &mut Vec<&'s str>) {
         match self {
             Self::Named(name) => names.push(name),
-            Self::Option(inner) | Self::List(inner) => inner.names(names),
+            Self::Option(inner) | Self::Rule { of: inner, .. } => inner.names(names),
+            Self::List(List { element, .. }) => element.names(names),
             Self::Tuple(shapes) => shapes.iter().for_each(|shape| shape.names(names)),
             Self::Union { written, read } => {
                 written.iter().chain(read).for_each(|shape| shape.names(names));
@@ -136,43 +141,35 @@ impl fmt::Display for Shape {
             Self::Null => f.write_str("null"),
             Self::Bool => f.write_str("bool"),
             Self::Int(integer) => write!(f, "{integer}"),
-            Self::Float(bits) => write!(f, "f{bits}"),
-            Self::Char => f.write_str("char"),
-            Self::Str(StrFormat::Any) => f.write_str("str"),
-            Self::Str(format) => write!(f, "str({})", format.name()),
+            Self::Float(float) => write!(f, "{float}"),
+            Self::Char(letter) => write!(f, "{letter}"),
+            Self::Str(StrFormat::ANY) => f.write_str("str"),
+            Self::Str(format) => write!(f, "str({format})"),
             Self::Bytes => f.write_str("bytes"),
             Self::Option(inner) => write!(f, "{inner}?"),
-            Self::List(element) => write!(f, "[{element}]"),
+            Self::List(list) => write!(f, "{list}"),
             Self::Tuple(elements) => {
                 f.write_char('(')?;
                 separated(f, elements, |f, element| write!(f, "{element}"))?;
                 f.write_char(')')
             }
             Self::Map(key, value) => write!(f, "map<{key}, {value}>"),
-            Self::Struct { fields, closed } => {
+            Self::Struct { fields, manner } => {
                 f.write_char('{')?;
-                separated(f, fields, |f, field| {
-                    name(f, &field.name)?;
-                    for alias in &field.aliases {
-                        f.write_char('|')?;
-                        name(f, alias)?;
-                    }
-                    f.write_str(if field.optional { "?: " } else { ": " })?;
-                    write!(f, "{}", field.shape)?;
-                    match &field.default {
-                        Some(default) => write!(f, " = {default}"),
-                        None => Ok(()),
-                    }
-                })?;
-                if *closed {
-                    f.write_str(if fields.is_empty() { "!" } else { ", !" })?;
+                separated(f, fields, |f, field| write!(f, "{field}"))?;
+                for (index, mark) in manner.marks().enumerate() {
+                    f.write_str(if fields.is_empty() && index == 0 { "" } else { ", " })?;
+                    f.write_str(mark)?;
                 }
                 f.write_char('}')
             }
             Self::Enum(variants) => {
                 f.write_str("enum {")?;
                 separated(f, variants, |f, variant| {
-                    name(f, &variant.name)?;
+                    match variant.name == OTHER {
+                        true => f.write_char('*')?,
+                        false => name(f, &variant.name)?,
+                    }
                     match &variant.content {
                         Some(content) => write!(f, ": {content}"),
                         None => Ok(()),
@@ -188,6 +185,10 @@ impl fmt::Display for Shape {
                     separated(f, read, |f, form| write!(f, "{form}"))?;
                 }
                 f.write_char('}')
+            }
+            Self::Rule { of, refused } => {
+                let refused: Vec<Value> = refused.iter().map(sorted).collect();
+                write!(f, "{of} but {}", Value::from(refused))
             }
             Self::Named(type_name) => f.write_str(type_name),
         }
@@ -206,6 +207,19 @@ fn separated<T>(
         write(f, item)?;
     }
     Ok(())
+}
+
+/// The same value with its members in the order of their names, so that the same code has the same bytes.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(elements) => elements.iter().map(sorted).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| (name.clone(), sorted(value)));
+            let members: BTreeMap<String, Value> = members.collect();
+            members.into_iter().collect::<serde_json::Map<_, _>>().into()
+        }
+        value => value.clone(),
+    }
 }
 
 /// A name as it is, or, if it holds other characters, as a JSON string.

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use crate::alternatives::has_no_value;
+use crate::examples::all_examples;
 use crate::fits::fits;
-use crate::shape::{Shape, StrFormat, Types};
+use crate::shape::{List, Shape, StrFormat, Types};
 
 /// Their places: `.currency`, `.items[].code`; `the value` where nothing of it is known.
 pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<String> {
@@ -15,6 +16,9 @@ pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<
     if samples.is_empty() && walk.found.is_empty() && !has_one_value(shape) {
         walk.found.push(WHOLE.to_owned());
     }
+    if all_examples(shape, types).1 {
+        walk.found.push("some of the alternatives".to_owned());
+    }
     walk.found
 }
 
@@ -23,6 +27,16 @@ const WHOLE: &str = "the value";
 /// There is one value of it, or none.
 fn has_one_value(shape: &Shape) -> bool {
     matches!(shape, Shape::Null) || has_no_value(shape)
+}
+
+/// By a rule that none of the trials keeps.
+fn is_own(shape: &Shape) -> bool {
+    match shape {
+        Shape::Opaque | Shape::Str(StrFormat::OWN) => true,
+        Shape::Float(float) => float.is_own(),
+        Shape::Char(letter) => letter.is_own(),
+        _ => false,
+    }
 }
 
 fn place(path: &str) -> &str {
@@ -39,13 +53,12 @@ impl<'a> Walk<'a> {
     /// `values` are what the samples have there.
     fn shape(&mut self, shape: &'a Shape, values: &[&Value], path: &str) {
         match shape {
-            Shape::Opaque | Shape::Str(StrFormat::Own)
-                if values.iter().all(|value| value.is_null()) =>
-            {
+            _ if is_own(shape) && values.iter().all(|value| value.is_null()) => {
                 self.found.push(place(path).to_owned());
             }
             Shape::Option(inner) => self.shape(inner, values, path),
-            Shape::List(element) => {
+            Shape::Rule { of, .. } => self.shape(of, values, path),
+            Shape::List(List { element, .. }) => {
                 let elements: Vec<&Value> =
                     values.iter().filter_map(|value| value.as_array()).flatten().collect();
                 self.shape(element, &elements, &format!("{path}[]"));

@@ -4,7 +4,7 @@
 //! with two underscores: a binding cannot shadow a constant or a unit struct, and a diesel user has
 //! one of those for each column (`use rides::dsl::*`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -109,6 +109,10 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let phases = request.phases.iter().enumerate().map(|(index, phase)| {
         phase_data(phase, checked.reconciles.iter().any(|(of, _)| *of == index))
     });
+    let asked = (0..request.phases.len())
+        .filter(|index| !request.phases[*index].function.returns.is_reply())
+        .map(|index| asking(checked, index));
+    let asked: Vec<Vec<usize>> = asked.collect();
     let outputs = request.phases.iter().map(|phase| &phase.function.returns);
     let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
     let jobs = staged(request.item.to_token_stream());
@@ -214,6 +218,12 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     #[allow(unused_imports)]
                     use __private::NotAnOutput as _;
                     ::std::vec![#(__private::OutputType::<#outputs>::value_type()),*]
+                }
+
+                fn asked() -> ::std::option::Option<
+                    &'static [&'static [::std::primitive::usize]],
+                > {
+                    ::std::option::Option::Some(&[#(&[#(#asked),*]),*])
                 }
 
                 fn jobs() -> &'static [&'static ::std::primitive::str] {
@@ -388,6 +398,20 @@ fn reads(checked: &Checked) -> Vec<TokenStream> {
     }
     let arm = |(index, (ty, last))| quote_spanned!(place(ty)=> #index => __from > #last || __private::is::<#ty>(__output),);
     asked.into_iter().map(arm).collect()
+}
+
+/// The phases that ask for the output of this one, or whose `#[reconcile]` function does.
+fn asking(checked: &Checked, output: usize) -> Vec<usize> {
+    let of_phases = checked.phases.iter().enumerate();
+    let of_reconciles = checked.reconciles.iter().map(|(index, arguments)| (*index, arguments));
+    let asks = |arguments: &[Argument]| {
+        arguments.iter().any(
+            |argument| matches!(argument, Argument::Output(Output { of, .. }) if *of == output),
+        )
+    };
+    let by = of_phases.chain(of_reconciles).filter(|(_, arguments)| asks(arguments));
+    let by: BTreeSet<usize> = by.map(|(index, _)| index).collect();
+    by.into_iter().collect()
 }
 
 fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStream {

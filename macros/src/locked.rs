@@ -80,11 +80,14 @@ fn as_locked(phase: &Phase, locked: &Lock) -> Locked {
         name: phase.function.stored_name(),
         was: phase.options.was.iter().map(syn::LitStr::value).collect(),
         effect,
+        reconciles: false,
         derived: None,
         output: Output::Reply,
+        asked_by: None,
     };
     if let Some(before) = locked.phases.iter().find(|before| now.is_called(&before.name)) {
         (now.output, now.derived) = (before.output.clone(), before.derived.clone());
+        (now.reconciles, now.asked_by) = (before.reconciles, before.asked_by.clone());
     }
     now
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::probe::Catalogue;
@@ -54,6 +55,8 @@ struct Listed<S: Store, A> {
     request: ValueType,
     /// One for each phase that has an output; none where the definition was written by hand.
     outputs: Vec<ValueType>,
+    /// Of each output, the phases that ask for it.
+    asked: Option<&'static [&'static [usize]]>,
     /// The names of its jobs, and the types that are known of them.
     jobs: BTreeMap<&'static str, Option<ValueType>>,
     fingerprint: fn(&str) -> Option<String>,
@@ -69,13 +72,19 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         Self(Vec::new())
     }
 
-    /// Adds a definition.
+    /// Adds a definition, if it is not there yet.
     #[must_use]
     pub fn with<R: RequestDefinition<S, A>>(mut self) -> Self {
-        self.0.push(Listed {
+        self.listed::<R>();
+        self
+    }
+
+    fn listing<R: RequestDefinition<S, A>>() -> Listed<S, A> {
+        Listed {
             definition: R::DEFINITION,
             request: ValueType::of::<R>(),
             outputs: R::outputs(),
+            asked: R::asked(),
             jobs: R::jobs().iter().map(|name| (*name, None)).collect(),
             fingerprint: |json| {
                 let parameters: R = serde_json::from_str(json).ok()?;
@@ -84,8 +93,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             },
             register: EngineBuilder::<S, A>::register::<R>,
             samples: Vec::new(),
-        });
-        self
+        }
     }
 
     /// Gives a sample of parameters, for a type of which a part is `opaque` in its lock file: the note
@@ -114,18 +122,21 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         R: RequestDefinition<S, A>,
         T: Serialize + DeserializeOwned,
     {
-        if let Some(listed) = self.listed::<R>() {
-            listed.jobs.insert(name, Some(ValueType::of::<T>()));
-        }
+        self.listed::<R>().jobs.insert(name, Some(ValueType::of::<T>()));
         self
     }
 
-    fn listed<R: RequestDefinition<S, A>>(&mut self) -> Option<&mut Listed<S, A>> {
+    /// In the order in which they were first named.
+    fn listed<R: RequestDefinition<S, A>>(&mut self) -> &mut Listed<S, A> {
         let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
-        let is_it = |listed: &&mut Listed<S, A>| {
+        let is_it = |listed: &Listed<S, A>| {
             listed.definition.name == name && listed.definition.version == version
         };
-        self.0.iter_mut().find(is_it)
+        let index = self.0.iter().position(is_it).unwrap_or_else(|| {
+            self.0.push(Self::listing::<R>());
+            self.0.len() - 1
+        });
+        &mut self.0[index]
     }
 
     fn with_sample<R: RequestDefinition<S, A>>(
@@ -133,10 +144,10 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         phase: Option<&'static str>,
         value: &impl Serialize,
     ) -> Self {
-        if let Some(listed) = self.listed::<R>()
-            && let Ok(json) = serde_json::to_string(value)
-        {
-            listed.samples.push((phase, json));
+        // By their names: a map has its members in another order each time, and the same code has the same bytes.
+        let json = serde_json::to_value(value).map(|value| ordered(&value).to_string());
+        if let Ok(json) = json.or_else(|_| serde_json::to_string(value)) {
+            self.listed::<R>().samples.push((phase, json));
         }
         self
     }
@@ -182,7 +193,9 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 name: phase.name.to_owned(),
                 was: phase.was.iter().map(|name| (*name).to_owned()).collect(),
                 effect: effect(phase),
+                reconciles: phase.reconciles,
                 derived: derived(&definition, phase),
+                asked_by: listed.asked_by(index, &output),
                 output,
             });
         }
@@ -252,6 +265,27 @@ impl<S: Store, A: Send + Sync + 'static> Code for Definitions<S, A> {
             Stored::Job(name) => listed.jobs.get(name)?.as_ref()?,
         };
         Some((value_type.reads)(json))
+    }
+}
+
+impl<S: Store, A> Listed<S, A> {
+    fn asked_by(&self, index: usize, output: &Output) -> Option<Vec<String>> {
+        let by = self.asked?.get(index).filter(|_| *output != Output::Reply)?;
+        let phases = by.iter().filter_map(|index| self.definition.phases.get(*index));
+        Some(phases.map(|phase| phase.name.to_owned()).collect())
+    }
+}
+
+/// The same value with its members in the order of their names.
+fn ordered(value: &Value) -> Value {
+    match value {
+        Value::Array(elements) => elements.iter().map(ordered).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| (name.clone(), ordered(value)));
+            let members: BTreeMap<String, Value> = members.collect();
+            members.into_iter().collect::<serde_json::Map<_, _>>().into()
+        }
+        value => value.clone(),
     }
 }
 

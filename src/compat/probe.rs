@@ -34,7 +34,7 @@ use serde_json::Value;
 
 use self::answer::Answers;
 pub(super) use self::catalogue::Catalogue;
-use super::{Shape, Variant};
+use super::{List, Shape, Variant, fits};
 
 /// So many values of a type stand in its lock file at most. Its shape knows all variants.
 const MAX_SAMPLES: usize = 12;
@@ -84,10 +84,22 @@ pub(super) fn probe<T: Serialize + DeserializeOwned>(
     }
     catalogue.finish();
     // Its own name is of no interest to those who read the file.
-    if let Shape::Named(name) = &shape
+    let here = match &mut shape {
+        Shape::Rule { of, .. } => &mut **of,
+        here => here,
+    };
+    if let Shape::Named(name) = &*here
         && let Some(inner) = catalogue.shape_of(name)
     {
-        shape = inner.clone();
+        *here = inner.clone();
+    }
+    // What it reads in one form and writes in another that was not found is not known.
+    let types = catalogue.types_of([&shape]);
+    let is_of_it = |sample: &String| {
+        serde_json::from_str(sample).is_ok_and(|sample| fits(&sample, &shape, &types).is_ok())
+    };
+    if !samples.iter().all(is_of_it) {
+        shape = Shape::Opaque;
     }
     Probed { shape, samples }
 }
@@ -138,14 +150,22 @@ fn merged(one: Shape, other: Shape) -> Shape {
     match (one, other) {
         (Shape::Opaque, shape) | (shape, Shape::Opaque) => shape,
         (Shape::Option(one), Shape::Option(other)) => Shape::Option(Box::new(merged(*one, *other))),
-        (Shape::List(one), Shape::List(other)) => Shape::List(Box::new(merged(*one, *other))),
+        (Shape::List(one), Shape::List(other)) => {
+            Shape::List(List { element: Box::new(merged(*one.element, *other.element)), ..one })
+        }
+        (Shape::Rule { of, refused }, Shape::Rule { of: other, .. }) => {
+            Shape::Rule { of: Box::new(merged(*of, *other)), refused }
+        }
+        (Shape::Rule { of, refused }, other) | (other, Shape::Rule { of, refused }) => {
+            Shape::Rule { of: Box::new(merged(*of, other)), refused }
+        }
         (Shape::Map(one_key, one), Shape::Map(other_key, other)) => {
             Shape::Map(Box::new(merged(*one_key, *other_key)), Box::new(merged(*one, *other)))
         }
         (Shape::Tuple(one), Shape::Tuple(other)) if one.len() == other.len() => Shape::Tuple(
             one.into_iter().zip(other).map(|(one, other)| merged(one, other)).collect(),
         ),
-        (Shape::Struct { fields: one, closed }, Shape::Struct { fields: mut other, .. }) => {
+        (Shape::Struct { fields: one, manner }, Shape::Struct { fields: mut other, .. }) => {
             let mut fields: Vec<super::Field> = Vec::new();
             for mut field in one {
                 let is_same = |other: &super::Field| {
@@ -157,7 +177,7 @@ fn merged(one: Shape, other: Shape) -> Shape {
                 fields.push(field);
             }
             fields.extend(other);
-            Shape::Struct { fields, closed }
+            Shape::Struct { fields, manner }
         }
         (Shape::Enum(one), Shape::Enum(mut other)) => {
             let mut variants: Vec<Variant> = Vec::new();

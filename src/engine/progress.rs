@@ -462,7 +462,16 @@ mod tests {
                     used.extend(was);
                     let was = was.into_iter().map(str::to_owned).collect();
                     let name = name.to_owned();
-                    list.push(Locked { name, was, effect, derived: None, output: Output::Reply });
+                    let (reconciles, derived) = (false, None);
+                    list.push(Locked {
+                        name,
+                        was,
+                        effect,
+                        reconciles,
+                        derived,
+                        output: Output::Reply,
+                        asked_by: None,
+                    });
                 }
                 list
             })

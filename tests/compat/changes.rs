@@ -229,11 +229,17 @@ impl Change {
     /// Where what is said is not what happens.
     fn is_wrong(&self) -> Option<String> {
         let denied = self.level() >= Level::Deny;
+        // What is shown by a retry with the same bytes: `promises`.
+        let is_of_rows = |finding: &&Finding| {
+            ![Lint::RetryDiffers, Lint::DefaultChanged].contains(&finding.lint)
+        };
+        let of_rows = self.findings.iter().filter(is_of_rows);
+        let denied_of_rows = of_rows.map(|finding| finding.lint.level()).max() >= Some(Level::Deny);
         let says_fine =
             self.told.as_ref().is_none_or(|told| told.contains("No row is lost by this"));
         let wrong = match self.row {
             _ if says_fine == denied => "`locked!` says something else than `compare`",
-            Row::GoesOn if denied => "refused, and no row shows why",
+            Row::GoesOn if denied_of_rows => "refused, and no row shows why",
             Row::GoesOnAsAnother if !denied => "it is read as another, and nobody says so",
             Row::GoesOnWithout if !denied && !self.lints(false).contains(&Lint::MemberDropped) => {
                 "something is lost, and nobody says so"
@@ -307,6 +313,7 @@ impl From<Decimal> for String {
     }
 }
 
+mod promises;
 mod types;
 
 #[tokio::test(flavor = "multi_thread")]

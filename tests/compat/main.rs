@@ -14,6 +14,7 @@ mod pilot_api;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asked;
 #[cfg(feature = "simulation")]
 mod changes;
 mod defaults;

@@ -10,6 +10,7 @@ use atomic_phases::{Engine, Outcome, compat};
 use crate::support::*;
 use crate::verdicts::{
     Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered,
+    TookTheName,
 };
 
 on_every_store! {
@@ -90,6 +91,7 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     assert!(told::<S, Reordered>(&db).await > 0);
     assert!(told::<S, Once>(&db).await > 0);
     assert!(told::<S, Local>(&db).await > 0);
+    assert!(told::<S, TookTheName>(&db).await > 0);
     let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
     assert!(none.iter().all(|left| left.because == StrandedBecause::UnknownDefinition));
     assert_eq!(none.iter().map(|left| left.rows.rows).sum::<u64>(), 4);

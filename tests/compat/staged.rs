@@ -14,6 +14,8 @@ use crate::support::*;
 on_every_store! {
     g18_staged_jobs_of_a_name_that_is_gone_or_of_another_form_are_found,
     arguments_that_are_sealed_or_long_are_not_judged_and_it_is_told,
+    what_a_build_has_staged_it_delivers_by_its_own_lock_files,
+    g19_why_a_job_is_not_delivered_tells_no_key_of_its_arguments,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,4 +160,123 @@ async fn arguments_that_are_sealed_or_long_are_not_judged_and_it_is_told<S: Test
     let left = in_flight.jobs_left_by(&with::<S, LetterWithCopy>().locks());
     assert_eq!((left.len(), left[0].jobs), (1, 1), "of those that were read");
     assert_eq!(in_flight.jobs_left_by(&Locks::new()).iter().map(|left| left.jobs).sum::<u64>(), 6);
+}
+
+/// Read in any case, and written in lower case.
+#[derive(Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+#[derive(Clone)]
+struct LowerCase(String);
+
+impl From<String> for LowerCase {
+    fn from(text: String) -> Self {
+        Self(text.to_lowercase())
+    }
+}
+
+impl From<LowerCase> for String {
+    fn from(LowerCase(text): LowerCase) -> Self {
+        text
+    }
+}
+
+/// Read in each form, and written without hyphens.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct SimpleUuid(uuid::Uuid);
+
+impl TryFrom<String> for SimpleUuid {
+    type Error = uuid::Error;
+
+    fn try_from(text: String) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl Serialize for SimpleUuid {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0.simple())
+    }
+}
+
+/// One of 1, 5 and 10.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+struct Rank(u8);
+
+impl TryFrom<u8> for Rank {
+    type Error = &'static str;
+
+    fn try_from(rank: u8) -> Result<Self, &'static str> {
+        [1, 5, 10].contains(&rank).then_some(Self(rank)).ok_or("no such rank")
+    }
+}
+
+impl From<Rank> for u8 {
+    fn from(Rank(rank): Rank) -> Self {
+        rank
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ranked {
+    rank: u8,
+}
+
+#[atomic_phases(name = "ranks.give", version = 1)]
+impl<Db: TestDb> Ranked {
+    #[phase]
+    async fn staged(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        tx.stage_job("rank", &Rank(self.rank))?;
+        tx.stage_job("currency", &LowerCase("eur".to_owned()))?;
+        tx.stage_job("id", &SimpleUuid(uuid::Uuid::nil()))?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Named before the definition is added, and after it.
+async fn what_a_build_has_staged_it_delivers_by_its_own_lock_files<S: TestDb>(db: S) {
+    let build = || {
+        let ranked = Definitions::<S, ()>::new().job::<Ranked, Rank>("rank").with::<Ranked>();
+        let ranked = ranked.job::<Ranked, LowerCase>("currency");
+        ranked.job::<Ranked, SimpleUuid>("id")
+    };
+    let engine = Engine::builder(db.clone()).definitions(build()).build().unwrap();
+    for rank in [1, 5, 10] {
+        finished(engine.call(&scope(), &key(&rank.to_string()), Ranked { rank }).await);
+    }
+    let in_flight = InFlight::read(&db).await.unwrap();
+    assert_eq!(in_flight.jobs.len(), 3);
+    assert_eq!(in_flight.jobs_left_by(&build().locks()), []);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Guests(std::collections::BTreeMap<String, u8>);
+
+#[atomic_phases(name = "guests.invite", version = 1)]
+impl<Db: TestDb> Guests {
+    #[phase]
+    async fn staged(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        tx.stage_job("invite", &self.0)?;
+        Ok(Reply::new(204))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Invitation {
+    note: Option<String>,
+}
+
+async fn g19_why_a_job_is_not_delivered_tells_no_key_of_its_arguments<S: TestDb>(db: S) {
+    let build = || {
+        let guests = Definitions::<S, ()>::new().with::<Guests>();
+        guests.job::<Guests, Invitation>("invite")
+    };
+    let engine = Engine::builder(db.clone()).definitions(build()).build().unwrap();
+    let guests = Guests([("bob@a.example".to_owned(), 1)].into_iter().collect());
+    finished(engine.call(&scope(), &key("k"), guests).await);
+    let left = InFlight::read(&db).await.unwrap().jobs_left_by(&build().locks());
+    let told: Vec<String> = left.iter().map(|left| left.because.to_string()).collect();
+    assert!(told.len() == 1 && !told[0].contains("bob"), "{told:?}");
 }

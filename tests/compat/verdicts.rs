@@ -147,6 +147,7 @@ member!(Local: local a, local b, local c, last z);
 member!(Windowed: local a, window b, last z);
 member!(InsertedBeforeWindow: local a, local n, window b, last z);
 member!(ForeignFirst: idempotent b, local a, last z);
+member!(TookTheName: local a, local c was "b", last z);
 
 type Run<S> = fn(
     &Engine<S, App>,
@@ -205,7 +206,8 @@ async fn g14_what_compare_says_of_a_change_is_what_happens_to_the_rows<S: TestDb
         Local,
         Windowed,
         InsertedBeforeWindow,
-        ForeignFirst
+        ForeignFirst,
+        TookTheName
     );
     let mut unknown = BTreeSet::new();
     for (old, new) in pairs(&family) {

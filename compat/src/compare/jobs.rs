@@ -1,14 +1,11 @@
 //! What becomes of staged jobs, which later builds deliver.
 
-use super::of_version;
-use super::values::Code;
-use crate::folder::Locks;
-use crate::lock::Lock;
-
-use super::Pair;
-use super::values::{Stored, Written, unread};
+use super::values::{Code, Stored, Written, unread};
+use super::{Pair, of_version};
 use crate::finding::Finding;
+use crate::folder::Locks;
 use crate::lint::Lint;
+use crate::lock::{Lock, LockedJob};
 use crate::members::Typed;
 
 impl Pair<'_> {
@@ -24,6 +21,12 @@ impl Pair<'_> {
         for before in &self.old.jobs {
             let name = &before.name;
             let Some(after) = self.new.jobs.iter().find(|job| job.name == *name) else {
+                // A name has one handler, whoever stages it: the forms of another definition are compared with it.
+                let mut others =
+                    self.all.iter().filter(|lock| lock.is_live()).flat_map(|lock| &lock.jobs);
+                if others.any(|job| job.name == *name) {
+                    continue;
+                }
                 let change = format!("it stages no job `{name}` any more");
                 let in_flight = "jobs of that name that are staged wait for a handler of it";
                 findings.push(of_job(Lint::JobRemoved, name, change, in_flight));
@@ -33,7 +36,9 @@ impl Pair<'_> {
             let new = Typed { shape: &after.args, types: &self.new.types };
             let reads = |json: &str| self.reads(Stored::Job(name), json);
             let written = Written { typed: old, samples: &before.samples };
-            if let Some(misfit) = unread(written, new, reads) {
+            let misfit = unread(written, new, reads);
+            let is_unread = misfit.is_some();
+            if let Some(misfit) = misfit {
                 let change = format!("staged jobs `{name}` do not decode: {misfit}");
                 let in_flight = "each such job that is staged is a dead letter at its delivery";
                 findings.push(of_job(Lint::JobUnreadable, name, change, in_flight));
@@ -49,7 +54,8 @@ impl Pair<'_> {
             }
             let members = self.members(old, new, None, &format!("jobs `{name}`"), Vec::new);
             let of_this = |finding| Finding { job: Some(name.clone()), ..finding };
-            findings.extend(members.into_iter().map(of_this));
+            let is_told = |finding: &Finding| is_unread && finding.lint == Lint::JobUnreadable;
+            findings.extend(members.into_iter().filter(|finding| !is_told(finding)).map(of_this));
         }
         for job in &self.new.jobs {
             if !self.old.jobs.iter().any(|before| before.name == job.name) {
@@ -65,10 +71,18 @@ impl Pair<'_> {
     }
 }
 
-/// The jobs of a new version or definition, beside those of the same name that others stage: a name has one handler.
-pub(super) fn of_new_lock(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
+/// The jobs that come to a definition, beside those of the same name that others have staged: a name has one handler.
+pub(super) fn of_new_jobs(
+    lock: &Lock,
+    was: Option<&Lock>,
+    old: &Locks,
+    code: &dyn Code,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for job in &lock.jobs {
+    let is_new = |job: &&LockedJob| {
+        was.is_none_or(|was| !was.jobs.iter().any(|before| before.name == job.name))
+    };
+    for job in lock.jobs.iter().filter(is_new) {
         for other in old.iter().filter(|other| other.is_live()) {
             let Some(before) = other.jobs.iter().find(|before| before.name == job.name) else {
                 continue;

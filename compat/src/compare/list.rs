@@ -133,6 +133,12 @@ impl Pair<'_> {
         if new.name != old.name {
             find(Lint::RenamedWithWas, format!("it was {}", old.name));
         }
+        if old.reconciles && !new.reconciles {
+            find(
+                Lint::ReconcileDropped,
+                "nothing asks its provider what became of a call".to_owned(),
+            );
+        }
         let both_are_foreign = old.effect.is_foreign() && new.effect.is_foreign();
         if both_are_foreign && call_is_left && new.provider_key() != old.provider_key() {
             let change = format!(

@@ -2,11 +2,14 @@
 
 use super::Pair;
 use super::values::PARAMETERS;
+use crate::Level;
 use crate::alternatives::TakenOver;
 use crate::finding::Finding;
 use crate::lint::Lint;
 use crate::lock::Locked;
 use crate::members::{MemberChange, Typed, changes};
+
+pub(super) const OUTPUT: &str = "its output";
 
 impl Pair<'_> {
     /// Members that come and go where the stored value is read all the same.
@@ -18,80 +21,126 @@ impl Pair<'_> {
         what: &str,
         behind: impl Fn() -> Vec<String>,
     ) -> Vec<Finding> {
-        let keeps = match what {
-            PARAMETERS => {
-                "rows and retries keep the fingerprint and the derived keys that they were born with"
-            }
-            _ => "where it is not stored it reads as its default",
-        };
-        let of = |path: &str| match path {
-            "" => what.to_owned(),
-            path => format!("{path} of {what}"),
-        };
-        let of_change = |change: MemberChange| {
-            let (lint, change, in_flight) = match change {
-                MemberChange::Added(path) => (
-                    Lint::MemberAdded,
-                    format!("{path} of {what} is new, and may be absent: {keeps}"),
-                    "where it is not stored it reads as its default",
-                ),
-                MemberChange::Dropped(path) => (
-                    Lint::MemberDropped,
-                    format!("what is stored as {path} of {what} is passed over"),
-                    "each row that has stored it goes on without it",
-                ),
-                MemberChange::Renamed(path, now) => (
-                    Lint::MemberRenamed,
-                    format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
-                    "what a row has stored under the earlier name is passed over, and its default is read",
-                ),
-                MemberChange::ReadAsAnother(path, TakenOver { wrote, reads }) => (
-                    Lint::AlternativeTaken,
-                    format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
-                    "each row that has stored such a value goes on with another alternative than it was written as",
-                ),
-                MemberChange::Rounded(path) => (
-                    Lint::NumberRounded,
-                    format!("{} is read as a float that has not all its digits", of(&path)),
-                    "each row that has stored such a number goes on with another one",
-                ),
-                MemberChange::Hidden(path) => (
-                    Lint::AlternativeHidden,
-                    format!("no value is known of an alternative of {}", of(&path)),
-                    "a row whose value an earlier alternative takes now goes on with that one",
-                ),
-                MemberChange::AliasDropped(path, alias) => (
-                    Lint::AliasDropped,
-                    format!("{path} of {what} is not read under its name `{alias}` any more"),
-                    "what was stored under that name is passed over, or does not decode",
-                ),
-                MemberChange::Widened(path) => (
-                    Lint::NumberRounded,
-                    format!("{} is read with digits that were not kept before", of(&path)),
-                    "each row goes on with the number that it has stored",
-                ),
-                MemberChange::DefaultChanged(path) => (
-                    Lint::DefaultChanged,
-                    format!("{path} of {what} is another value where it is absent"),
-                    "each row goes on with the value that it was born with",
-                ),
-                MemberChange::DefaultDropped(path) => (
-                    Lint::DefaultDropped,
-                    format!("{path} of {what} could be absent, and has to be there"),
-                    "what was stored before that member came does not decode",
-                ),
-            };
-            let points = match lint.level() >= crate::Level::Deny {
-                true => behind(),
-                false => Vec::new(),
-            };
-            Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
-        };
         // What is stored has the default that it was born with. Who sends it again has not.
         let is_told = |change: &MemberChange| {
-            what == PARAMETERS
-                || !matches!(change, MemberChange::DefaultChanged(_) | MemberChange::Widened(_))
+            let is_of_retries = matches!(
+                change,
+                MemberChange::DefaultChanged(_)
+                    | MemberChange::ByChance(_)
+                    | MemberChange::ToldApart(_)
+                    | MemberChange::Fingerprinted(_)
+                    | MemberChange::Closed(_)
+            );
+            what == PARAMETERS || !is_of_retries
+        };
+        let of_change = |change: MemberChange| {
+            let (lint, change, in_flight) = told(change, what);
+            let points = if lint.level() >= Level::Deny { behind() } else { Vec::new() };
+            Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
         };
         changes(old, new).into_iter().filter(is_told).map(of_change).collect()
+    }
+}
+
+/// Its lint, what it is, and what becomes of rows in flight.
+pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static str) {
+    let keeps = match what {
+        PARAMETERS => {
+            "rows and retries keep the fingerprint and the derived keys that they were born with"
+        }
+        _ => "where it is not stored it reads as its default",
+    };
+    let unreadable = match what {
+        PARAMETERS => Lint::RequestUnreadable,
+        OUTPUT => Lint::OutputUnreadable,
+        _ => Lint::JobUnreadable,
+    };
+    let of = |path: &str| match path {
+        "" => what.to_owned(),
+        path => format!("{path} of {what}"),
+    };
+    match change {
+        MemberChange::Added(path) => (
+            Lint::MemberAdded,
+            format!("{path} of {what} is new, and may be absent: {keeps}"),
+            "where it is not stored it reads as its default",
+        ),
+        MemberChange::Dropped(path) => (
+            Lint::MemberDropped,
+            format!("what is stored as {} is passed over", of(&path)),
+            "each row that has stored it goes on without it",
+        ),
+        MemberChange::Renamed(path, now) => (
+            Lint::MemberRenamed,
+            format!("{path} of {what} is gone, and `{now}` has come, of the same form"),
+            "what a row has stored under the earlier name is passed over, and its default is read",
+        ),
+        MemberChange::ReadAsAnother(path, TakenOver { wrote, reads }) => (
+            Lint::AlternativeTaken,
+            format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
+            "each row that has stored such a value goes on with another alternative than it was written as",
+        ),
+        MemberChange::Rounded(path) => (
+            Lint::NumberRounded,
+            format!("{} is read as a float that has not all its digits", of(&path)),
+            "each row that has stored such a number goes on with another one",
+        ),
+        MemberChange::Hidden(path) => (
+            Lint::AlternativeHidden,
+            format!("no value is known of an alternative of {}", of(&path)),
+            "a row whose value an earlier alternative takes now goes on with that one",
+        ),
+        MemberChange::AliasDropped(path, alias) => (
+            Lint::AliasDropped,
+            format!("{path} of {what} is not read under its name `{alias}` any more"),
+            "what was stored under that name is passed over, or does not decode",
+        ),
+        MemberChange::FormDropped(path) => (
+            Lint::AliasDropped,
+            format!("a form in which {} was read is not read any more", of(&path)),
+            "what was stored in that form, before the build that only read it, does not decode",
+        ),
+        MemberChange::ToldApart(path) => (
+            Lint::RetryDiffers,
+            format!("forms of {} that were read as one are told apart", of(&path)),
+            "each row goes on with the value that it has stored",
+        ),
+        MemberChange::Fingerprinted(path) => (
+            Lint::RetryDiffers,
+            format!("{path} of {what} was no part of what makes two requests the same, and is one"),
+            "each row goes on with the value that it has stored",
+        ),
+        MemberChange::Closed(path) => (
+            Lint::MembersRefused,
+            format!("{} refuses members that it does not know", of(&path)),
+            "every row goes on",
+        ),
+        MemberChange::WasUnknown(path) => (
+            unreadable,
+            format!(
+                "{path} of {what} has a type, and what was stored under that name was kept whatever it was"
+            ),
+            "each row that has stored something else there does not decode, until the attempt cap",
+        ),
+        MemberChange::Ruled(path) => (
+            unreadable,
+            format!("a rule has come that refuses what {} could be", of(&path)),
+            "each row that has stored such a value does not decode, until the attempt cap",
+        ),
+        MemberChange::ByChance(path) => (
+            Lint::FingerprintUnstable,
+            format!("{} is another value each time that it is read", of(&path)),
+            "each row goes on with the value that it was born with",
+        ),
+        MemberChange::DefaultChanged(path) => (
+            Lint::DefaultChanged,
+            format!("{path} of {what} is another value where it is absent"),
+            "each row goes on with the value that it was born with",
+        ),
+        MemberChange::DefaultDropped(path) => (
+            Lint::DefaultDropped,
+            format!("{path} of {what} could be absent, and has to be there"),
+            "what was stored before that member came does not decode",
+        ),
     }
 }

@@ -14,7 +14,15 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn phase(name: &str, effect: Effect) -> Locked {
     let output = Output::Value { shape: Shape::Null, samples: vec!["null".into()] };
-    Locked { name: name.into(), was: Vec::new(), effect, derived: None, output }
+    Locked {
+        name: name.into(),
+        was: Vec::new(),
+        effect,
+        reconciles: false,
+        derived: None,
+        output,
+        asked_by: None,
+    }
 }
 
 fn local(name: &str) -> Locked {
@@ -169,6 +177,9 @@ fn a_call_that_may_have_been_made_keeps_its_kind_and_class() {
     assert_eq!(change(with(2, once("noted"))), one(BecameForeign, ""));
     assert_eq!(change(with(1, once("paid"))), one(EffectWeakened, "created"));
     assert_eq!(lints(with(1, once("paid")), ride()), one(EffectClaimed, ""));
+    let asked = || with(1, Locked { reconciles: true, ..once("paid") });
+    assert_eq!(lints(asked(), with(1, once("paid"))), one(ReconcileDropped, ""));
+    assert_eq!(lints(with(1, once("paid")), asked()), []);
     assert_eq!(change(with(1, paid(Some(2 * HOUR)))), one(WindowWidened, "created"));
     assert_eq!(change(with(1, paid(None))), one(WindowWidened, "created"));
     assert_eq!(change(with(1, paid(Some(HOUR / 2)))), one(WindowNarrowed, ""));
@@ -197,7 +208,13 @@ fn a_version_stays_registered_until_it_is_retired() {
     assert_eq!(lints(vec![retired()], vec![version(1)]), [VersionRevived]);
     assert_eq!(lints(vec![version(1)], vec![]), [DefinitionRemoved]);
     let renamed = Lock { definition: "rides.book".into(), ..version(1) };
-    assert_eq!(lints(vec![version(1)], vec![renamed]), [DefinitionRenamed, DefinitionAdded]);
+    assert_eq!(
+        lints(vec![version(1)], vec![renamed.clone()]),
+        [DefinitionRenamed, DefinitionAdded]
+    );
+    let with_more = Lock { phases: inserted(3), ..renamed };
+    assert_eq!(lints(vec![version(1)], vec![with_more]), [DefinitionRenamed, DefinitionAdded]);
+    assert_eq!(lints(vec![version(1)], vec![retired()]), [VersionRetired], "it was not draining");
 }
 
 #[test]

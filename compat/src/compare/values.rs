@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
+use super::members::{OUTPUT, told};
 use super::{Pair, of_version, point, points};
 use crate::examples::{Example, examples};
 use crate::finding::Finding;
-use crate::fits::{fits, fits_sample};
+use crate::fits::fits_sample;
 use crate::folder::Locks;
-use crate::lint::Lint;
-use crate::lock::{Lock, Output};
-use crate::members::Typed;
+use crate::lint::{Level, Lint};
+use crate::lock::{Lock, Locked, Output};
+use crate::members::{MemberChange, Typed, changes};
 use crate::unprobed::unprobed;
 
 pub(super) const PARAMETERS: &str = "its parameters";
@@ -57,11 +58,10 @@ pub(super) fn unread(
     new: Typed<'_>,
     reads: impl Fn(&str) -> Option<bool>,
 ) -> Option<String> {
+    let is_same = old.typed.shape == new.shape && old.typed.types == new.types;
     let misfit = |json: &str| {
-        let value: Value = serde_json::from_str(json).ok()?;
-        let was_of_it = fits(&value, old.typed.shape, old.typed.types).is_ok();
-        let misfit = fits_sample(&value, new.shape, new.types).err()?;
-        was_of_it.then(|| misfit.to_string())
+        let value: Value = serde_json::from_str(json).ok().filter(|_| !is_same)?;
+        fits_sample(&value, new.shape, new.types).err().map(|misfit| misfit.to_string())
     };
     let of_sample = old.samples.iter().find_map(|sample| match reads(sample) {
         Some(true) => None,
@@ -71,6 +71,9 @@ pub(super) fn unread(
         None => misfit(sample),
     });
     of_sample.or_else(|| {
+        if is_same {
+            return None;
+        }
         let made = examples(old.typed.shape, old.typed.types);
         made.iter().find_map(|Example { json, is_complete }| {
             let misfit = misfit(json)?;
@@ -88,26 +91,68 @@ fn request_samples(lock: &Lock) -> Vec<String> {
     lock.request_samples.iter().map(|sample| sample.json.clone()).collect()
 }
 
-/// What only a new version says: whether retries of the version before it are recognised, and what of it is
-/// not probed.
-pub(super) fn of_new_version(lock: &Lock, old: &Locks, code: &dyn Code) -> Vec<Finding> {
-    let is_before =
-        |other: &&Lock| other.definition == lock.definition && other.version < lock.version;
+/// Whether retries of earlier versions are recognised by this one, where that was not so before.
+pub(super) fn of_earlier_versions(
+    lock: &Lock,
+    was: Option<&Lock>,
+    (old, new): (&Locks, &Locks),
+    code: &dyn Code,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
     // Also those whose code is gone: their answers replay as long as their keys live.
-    let unread = old.iter().filter(is_before).filter_map(|before| {
-        let samples = request_samples(before);
-        let written = Written { typed: parameters(before), samples: &samples };
-        let reads =
-            |json: &str| code.reads(&lock.definition, lock.version, Stored::Parameters, json);
-        let misfit = unread(written, parameters(lock), reads)?;
-        let change =
-            format!("parameters of version {} do not decode as its own: {misfit}", before.version);
-        Some(Finding {
-            in_flight: "every row goes on in the version that it began in".to_owned(),
-            ..of_version(lock, Lint::VersionUnreadable, &change)
-        })
-    });
-    unread.chain(not_probed(None, lock)).collect()
+    let all = old.iter().filter(|lock| new.get(&lock.definition, lock.version).is_none());
+    for earlier in new.iter().chain(all) {
+        if earlier.definition != lock.definition || earlier.version >= lock.version {
+            continue;
+        }
+        let before = old.get(&earlier.definition, earlier.version).unwrap_or(earlier);
+        let known = was.map(|was| of_earlier_version(before, was, &NoCode)).unwrap_or_default();
+        let is_known = |finding: &Finding| {
+            known.iter().any(|known| {
+                known.lint == finding.lint
+                    && (known.change == finding.change || finding.lint == Lint::VersionUnreadable)
+            })
+        };
+        let now = of_earlier_version(earlier, lock, code);
+        found.extend(now.into_iter().filter(|finding| !is_known(finding)));
+    }
+    found
+}
+
+fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Finding> {
+    let samples = request_samples(earlier);
+    let (before, now) = (parameters(earlier), parameters(lock));
+    let reads = |json: &str| code.reads(&lock.definition, lock.version, Stored::Parameters, json);
+    let version = earlier.version;
+    let of = |lint, change: String| Finding {
+        in_flight: "every row goes on in the version that it began in".to_owned(),
+        ..of_version(lock, lint, &change)
+    };
+    if let Some(misfit) = unread(Written { typed: before, samples: &samples }, now, reads) {
+        let change = format!("parameters of version {version} do not decode as its own: {misfit}");
+        return vec![of(Lint::VersionUnreadable, change)];
+    }
+    let changes = changes(before, now).into_iter();
+    let of_change = |change: MemberChange| {
+        let (lint, change, _) = told(change, PARAMETERS);
+        let lint = match lint {
+            Lint::RequestUnreadable => Lint::VersionUnreadable,
+            lint => lint,
+        };
+        // What a retry is compared by; the row itself is run in its own version.
+        let is_of_retries = [
+            Lint::VersionUnreadable,
+            Lint::MemberRenamed,
+            Lint::MemberDropped,
+            Lint::DefaultChanged,
+            Lint::RetryDiffers,
+            Lint::FingerprintUnstable,
+        ];
+        is_of_retries
+            .contains(&lint)
+            .then(|| of(lint, format!("beside version {version}: {change}")))
+    };
+    changes.filter_map(of_change).collect()
 }
 
 /// The parts of `new` that no one can compare, and that were not told before.
@@ -135,7 +180,7 @@ fn places(lock: &Lock) -> Vec<(Option<&str>, String)> {
     for phase in &lock.phases {
         let Output::Value { shape, samples } = &phase.output else { continue };
         let typed = Typed { shape, types: &lock.types };
-        for place in of(typed, samples, "its output") {
+        for place in of(typed, samples, OUTPUT) {
             all.push((Some(phase.name.as_str()), place));
         }
     }
@@ -160,7 +205,9 @@ impl Pair<'_> {
         let [before, after] = [(old, &samples[0]), (new, &samples[1])]
             .map(|(lock, samples)| Written { typed: parameters(lock), samples });
         let reads = |json: &str| self.reads(Stored::Parameters, json);
-        if let Some(misfit) = unread(before, after.typed, reads) {
+        let misfit = unread(before, after.typed, reads);
+        let is_unread = misfit.is_some();
+        if let Some(misfit) = misfit {
             let change = format!("stored parameters do not decode: {misfit}");
             findings.push(Finding {
                 in_flight:
@@ -177,7 +224,9 @@ impl Pair<'_> {
                 ..self.finding(Lint::RequestNotRollbackable, None, change)
             });
         }
-        findings.extend(self.members(before.typed, after.typed, None, PARAMETERS, || points(old)));
+        let members = self.members(before.typed, after.typed, None, PARAMETERS, || points(old));
+        let is_told = |finding: &Finding| is_unread && finding.lint == Lint::RequestUnreadable;
+        findings.extend(members.into_iter().filter(|finding| !is_told(finding)));
         let changed = old.request_samples.iter().any(|before| {
             let mut after = new.request_samples.iter();
             after.any(|after| after.json == before.json && after.fingerprint != before.fingerprint)
@@ -200,21 +249,28 @@ impl Pair<'_> {
             };
             let old = Typed { shape: old, types: &self.old.types };
             let new = Typed { shape, types: &self.new.types };
-            let behind = || -> Vec<String> {
-                let behind = (index + 1)..self.old.phases.len();
-                behind.map(|done| point(&self.old.phases, done)).collect()
+            let points = self.needed_at(index, phase);
+            let is_asked = !points.is_empty();
+            let behind = || points.clone();
+            let unasked = |change: String| Finding {
+                in_flight: "every row goes on".to_owned(),
+                ..self.finding(Lint::OutputUnasked, Some(phase), change)
             };
             let reads = |json: &str| self.reads(Stored::Output(&before.name), json);
-            if let Some(misfit) = unread(Written { typed: old, samples: written }, new, reads) {
-                let points = behind();
+            let misfit = unread(Written { typed: old, samples: written }, new, reads);
+            let is_unread = misfit.is_some();
+            if let Some(misfit) = misfit {
                 let change = format!("its stored output does not decode: {misfit}");
-                findings.push(Finding {
-                    in_flight: format!(
-                        "rows that stand at {} fail where a later phase asks for it, until the attempt cap",
-                        points.join(", ")
-                    ),
-                    points,
-                    ..self.finding(Lint::OutputUnreadable, Some(phase), change)
+                findings.push(match is_asked {
+                    false => unasked(change),
+                    true => Finding {
+                        in_flight: format!(
+                            "rows that stand at {} fail where a later phase asks for it, until the attempt cap",
+                            points.join(", ")
+                        ),
+                        points: behind(),
+                        ..self.finding(Lint::OutputUnreadable, Some(phase), change)
+                    },
                 });
             }
             if let Some(misfit) = unread(Written { typed: new, samples }, old, |_| None) {
@@ -224,9 +280,27 @@ impl Pair<'_> {
                     ..self.finding(Lint::OutputNotRollbackable, Some(phase), change)
                 });
             }
-            findings.extend(self.members(old, new, Some(phase), "its output", behind));
+            let members = self.members(old, new, Some(phase), OUTPUT, behind);
+            let is_told = |finding: &Finding| is_unread && finding.lint == Lint::OutputUnreadable;
+            for finding in members.into_iter().filter(|finding| !is_told(finding)) {
+                let strikes = is_asked || finding.lint.level() < Level::Deny;
+                findings.push(if strikes { finding } else { unasked(finding.change) });
+            }
         }
         findings
+    }
+
+    /// The recovery points behind this phase at which a row comes to one that asks for its output.
+    fn needed_at(&self, index: usize, phase: &Locked) -> Vec<String> {
+        let matched = self.matched();
+        let is_needed = |done: &usize| {
+            let Some(asking) = &phase.asked_by else { return true };
+            let last = matched.iter().find(|(old, _)| old + 1 == *done);
+            let mut to_come = self.new.phases.iter().skip(last.map_or(0, |(_, new)| new + 1));
+            to_come.any(|phase| asking.contains(&phase.name))
+        };
+        let behind = (index + 1)..self.old.phases.len();
+        behind.filter(is_needed).map(|done| point(&self.old.phases, done)).collect()
     }
 
     /// The golden keys: of one name, and of one set of parameters that never changes.

@@ -14,22 +14,34 @@ fn of(shape: &str) -> Vec<String> {
 
 #[test]
 fn each_alternative_of_each_place_is_there_once() {
-    assert_eq!(of("u8"), ["255", "0"]);
-    assert_eq!(of("i8"), ["127", "-128", "0"]);
-    assert_eq!(of("u8(1..100)"), ["100", "1"]);
-    assert_eq!(of("u128"), ["340282366920938463463374607431768211455", "0"]);
-    assert_eq!(of("[bool?]"), ["[true]", "[false]", "[null]", "[]"]);
+    assert_eq!(of("u8")[..4], ["255", "0", "1", "2"]);
+    assert_eq!(of("i8")[..2], ["127", "-128"]);
+    assert_eq!(of("u8(1..3)"), ["3", "1", "2"]);
+    assert_eq!(of("u8(..2, !1)"), ["2", "0"]);
+    assert_eq!(of("u128")[..2], ["340282366920938463463374607431768211455", "0"]);
+    assert_eq!(of("f32(!1.0, !0.1)")[..2], ["0.5", "0.0"]);
+    assert_eq!(of("char(!A)")[..2], ["\"a\"", "\"1\""]);
+    assert_eq!(of("str(uuid-simple+uuid-hyphens~uuid-hyphens)").len(), 1, "as it is written");
+    assert_eq!(of("[bool?](..1)"), ["[true]", "[false]", "[null]", "[]"]);
+    assert_eq!(
+        of("[null](1..4)"),
+        ["[null]", "[null,null]", "[null,null,null]", "[null,null,null,null]"]
+    );
+    assert_eq!(of("[null](3..3)"), ["[null,null,null]"]);
+    assert_eq!(of("set<bool>"), ["[true]", "[false]", "[]"]);
+    assert_eq!(of("(null, bool) but [[null, false]]"), ["[null,true]"]);
+    assert_eq!(of("{a?: bool? = left out}"), [r#"{"a":true}"#, r#"{"a":false}"#, "{}"]);
     assert_eq!(of("(bool, null)"), ["[true,null]", "[false,null]"]);
     assert_eq!(of("map<bool, null>"), [r#"{"true":null}"#, r#"{"false":null}"#, "{}"]);
-    assert_eq!(of("enum {A, B: u8, \"*\"}"), [r#""A""#, r#"{"B":255}"#, r#"{"B":0}"#]);
+    assert_eq!(of("enum {A, B: bool, *}"), [r#""A""#, r#"{"B":true}"#, r#"{"B":false}"#]);
     assert_eq!(of("union {bool, null; u8}"), ["true", "false", "null"], "as it is written");
-    let rest = r#""b":"ab"}"#;
+    let rest = r#""b":"USD"}"#;
     assert_eq!(
-        of("{a|z: u8, b?: str}"),
+        of("{a|z: bool, b?: str(USD+EUR)}"),
         [
-            format!(r#"{{"a":255,{rest}"#),
-            format!(r#"{{"a":0,{rest}"#),
-            r#"{"a":255,"b":""}"#.to_owned()
+            format!(r#"{{"a":true,{rest}"#),
+            format!(r#"{{"a":false,{rest}"#),
+            r#"{"a":true,"b":"EUR"}"#.to_owned()
         ]
     );
 }
@@ -38,7 +50,7 @@ fn each_alternative_of_each_place_is_there_once() {
 fn a_type_that_holds_itself_has_values_that_end() {
     assert_eq!(
         of("Tree"),
-        [r#"{"leaf":true,"more":[],"other":null}"#, r#"{"leaf":false,"more":[],"other":null}"#]
+        [r#"{"leaf":true,"more":[],"other":null}"#, r#"{"leaf":false,"more":[],"other":null}"#],
     );
     assert_eq!(of("Endless"), Vec::<String>::new());
     assert_eq!(of("Endless?"), ["null"]);

@@ -63,8 +63,11 @@ struct FilePhase {
     effect: Option<String>,
     window: Option<String>,
     provider_key: Option<String>,
+    #[serde(default)]
+    reconciles: bool,
     derived: Option<String>,
     output: String,
+    asked_by: Option<Vec<String>>,
     #[serde(default)]
     samples: Vec<String>,
 }
@@ -210,8 +213,10 @@ fn phase(file: FilePhase) -> Result<Locked, LockError> {
         name: file.name.clone(),
         was: file.was.clone(),
         effect,
+        reconciles: file.reconciles,
         derived: file.derived.clone(),
         output,
+        asked_by: file.asked_by.clone(),
     };
     let provider_key = effect.is_foreign().then(|| phase.provider_key());
     if file.provider_key.as_deref() != provider_key {

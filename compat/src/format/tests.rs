@@ -23,6 +23,7 @@ fingerprint = "v1:6f1c"
 name = "ride_created"
 kind = "local"
 output = "{id: i64}"
+asked_by = ["charge_made", "receipt_staged"]
 samples = [
     '{"id":1}',
     '{"id":-1}',
@@ -46,7 +47,9 @@ name = "pilot_called"
 kind = "foreign"
 effect = "at_most_once"
 provider_key = "pilot_called"
+reconciles = true
 output = "null"
+asked_by = []
 
 [[phase]]
 name = "receipt_staged"

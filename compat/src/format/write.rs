@@ -53,8 +53,7 @@ pub(crate) fn write(lock: &Lock) -> String {
 fn write_phase(out: &mut String, phase: &Locked) {
     let _ = write!(out, "\n[[phase]]\nname = {}\n", quoted(&phase.name));
     if !phase.was.is_empty() {
-        let names: Vec<_> = phase.was.iter().map(|name| quoted(name)).collect();
-        let _ = writeln!(out, "was = [{}]", names.join(", "));
+        let _ = writeln!(out, "was = [{}]", list(&phase.was));
     }
     let effect = match phase.effect {
         Effect::Local => "kind = \"local\"\n".to_owned(),
@@ -70,6 +69,9 @@ fn write_phase(out: &mut String, phase: &Locked) {
     if phase.effect.is_foreign() {
         let _ = writeln!(out, "provider_key = {}", quoted(phase.provider_key()));
     }
+    if phase.reconciles {
+        out.push_str("reconciles = true\n");
+    }
     if let Some(derived) = &phase.derived {
         let _ = writeln!(out, "derived = {}", quoted(derived));
     }
@@ -77,9 +79,17 @@ fn write_phase(out: &mut String, phase: &Locked) {
         Output::Reply => out.push_str("output = \"reply\"\n"),
         Output::Value { shape, samples } => {
             let _ = writeln!(out, "output = {}", quoted(&shape.to_string()));
+            if let Some(phases) = &phase.asked_by {
+                let _ = writeln!(out, "asked_by = [{}]", list(phases));
+            }
             write_samples(out, samples);
         }
     }
+}
+
+fn list(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+    names.join(", ")
 }
 
 fn write_samples(out: &mut String, samples: &[String]) {

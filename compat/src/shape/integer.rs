@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde_json::Number;
 
+/// The integers that a place is tried with, beside the outermost of its width.
+pub const INTEGERS: [i128; 15] = [1, 0, 2, 10, 100, 1000, 2000, -1, 50, 5, 3, 7, 12, 60, 365];
+
 /// An integer of a width, and which of those the type takes, as far as probing shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
@@ -15,15 +18,35 @@ pub struct Integer {
     pub least: Option<i128>,
     /// The greatest that is taken; `None`: the greatest of the width.
     pub most: Option<i128>,
-    /// Whether zero is taken.
-    pub zero: bool,
+    /// Which of [`INTEGERS`] are refused within these limits, as a set of their places there.
+    refused: u32,
 }
 
 impl Integer {
     /// All of a width.
     #[must_use]
     pub const fn of(signed: bool, bits: u8) -> Self {
-        Self { signed, bits, least: None, most: None, zero: true }
+        Self { signed, bits, least: None, most: None, refused: 0 }
+    }
+
+    /// From the one to the other, both included; `None`: to that of the width.
+    #[must_use]
+    pub const fn within(self, least: Option<i128>, most: Option<i128>) -> Self {
+        Self { least, most, ..self }
+    }
+
+    /// But for these of [`INTEGERS`].
+    #[must_use]
+    pub fn without(mut self, refused: impl IntoIterator<Item = i128>) -> Self {
+        let place = |number| INTEGERS.iter().position(|trial| *trial == number);
+        let places = refused.into_iter().filter_map(place);
+        self.refused |= places.fold(0, |set, nth| set | 1 << nth);
+        self
+    }
+
+    fn refuses(self, number: i128) -> bool {
+        let place = INTEGERS.iter().position(|trial| *trial == number);
+        place.is_some_and(|nth| self.refused & (1 << nth) != 0)
     }
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -56,14 +79,17 @@ impl Integer {
         }
     }
 
-    /// The outermost that are taken, and zero or what is next to it, as JSON.
+    /// The outermost that are taken, and the trials within, as JSON.
     pub(crate) fn examples(self) -> Vec<String> {
         let most = self.most.map_or_else(|| self.width_most(), |most| most.to_string());
         let least = self.least.unwrap_or_else(|| self.width_least()).to_string();
-        let zero = (self.zero && self.takes_text("0")).then(|| "0".to_owned());
-        let mut examples: Vec<String> = [most, least].into_iter().chain(zero).collect();
+        let mut examples = vec![most];
+        for text in std::iter::once(least).chain(INTEGERS.map(|trial| trial.to_string())) {
+            if !examples.contains(&text) {
+                examples.push(text);
+            }
+        }
         examples.retain(|text| self.takes_text(text));
-        examples.dedup();
         examples
     }
 
@@ -92,7 +118,7 @@ impl Integer {
             return in_width
                 && self.least.is_none_or(|least| number >= least)
                 && self.most.is_none_or(|most| number <= most)
-                && (self.zero || number != 0);
+                && !self.refuses(number);
         }
         // `Value` keeps what is greater than 64 bits as a number with an exponent.
         let is_whole = |number: f64| number.fract() == 0.0 && number.abs() >= 1e18;
@@ -118,8 +144,9 @@ impl fmt::Display for Integer {
         let text = |bound: Option<i128>| bound.map_or_else(String::new, |bound| bound.to_string());
         let has_range = self.least.is_some() || self.most.is_some();
         let range = has_range.then(|| format!("{}..{}", text(self.least), text(self.most)));
-        let zero = (!self.zero).then(|| "!0".to_owned());
-        let limits: Vec<String> = range.into_iter().chain(zero).collect();
+        let refused = INTEGERS.iter().filter(|trial| self.refuses(**trial));
+        let refused = refused.map(|trial| format!("!{trial}"));
+        let limits: Vec<String> = range.into_iter().chain(refused).collect();
         match limits.is_empty() {
             true => Ok(()),
             false => write!(f, "({})", limits.join(", ")),

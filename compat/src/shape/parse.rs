@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use super::{Field, Integer, Shape, StrFormat, Variant, is_name};
+use super::members::UNFINGERPRINTED;
+use super::{
+    Absent, Field, Float, INTEGERS, Integer, Length, Letter, List, Manner, OTHER, Order, Shape,
+    StrFormat, Unknown, Variant, is_name,
+};
 
 /// A text that is no shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +91,17 @@ impl Parser<'_> {
             return Err(self.expected("no more levels than a hundred"));
         }
         let mut shape = self.plain()?;
-        while self.take("?") {
-            shape = Shape::Option(Box::new(shape));
+        loop {
+            if self.take("?") {
+                shape = Shape::Option(Box::new(shape));
+            } else if self.take("but") {
+                let serde_json::Value::Array(refused) = self.json()? else {
+                    return Err(self.expected("an array of what is refused"));
+                };
+                shape = Shape::Rule { of: Box::new(shape), refused };
+            } else {
+                break;
+            }
         }
         self.depth -= 1;
         Ok(shape)
@@ -96,9 +109,7 @@ impl Parser<'_> {
 
     fn plain(&mut self) -> Result<Shape, ShapeError> {
         if self.take("[") {
-            let element = self.shape()?;
-            self.need("]")?;
-            return Ok(Shape::List(Box::new(element)));
+            return self.list_of("]", Order::Kept);
         }
         if self.take("(") {
             return self.list(")", Self::shape).map(Shape::Tuple);
@@ -112,19 +123,30 @@ impl Parser<'_> {
             "opaque" => Shape::Opaque,
             "null" => Shape::Null,
             "bool" => Shape::Bool,
-            "char" => Shape::Char,
             "bytes" => Shape::Bytes,
-            "f32" => Shape::Float(32),
-            "f64" => Shape::Float(64),
-            "str" if self.take("(") => {
-                let name = self.name()?;
-                let Some(format) = StrFormat::named(&name) else {
-                    return Err(self.expected("a form of strings that this version knows"));
-                };
-                self.need(")")?;
-                Shape::Str(format)
+            "char" => {
+                let mut refused = self.refused()?.into_iter();
+                let letter =
+                    refused.try_fold(Letter::default(), |letter, name| letter.refusing(&name));
+                Shape::Char(self.known(letter)?)
             }
-            "str" => Shape::Str(StrFormat::Any),
+            "f32" | "f64" => {
+                let float = Float::of(if name == "f32" { 32 } else { 64 });
+                let float = self
+                    .refused()?
+                    .into_iter()
+                    .try_fold(float, |float, name| float.refusing(&name));
+                Shape::Float(self.known(float)?)
+            }
+            "str" => {
+                let text = self.within_parentheses()?.unwrap_or_default();
+                let format = StrFormat::from_text(text);
+                Shape::Str(self.known(format)?)
+            }
+            "set" | "unordered" => {
+                self.need("<")?;
+                return self.list_of(">", if name == "set" { Order::Set } else { Order::Chance });
+            }
             "map" => {
                 self.need("<")?;
                 let key = self.shape()?;
@@ -136,6 +158,9 @@ impl Parser<'_> {
             "enum" => {
                 self.need("{")?;
                 Shape::Enum(self.list("}", |parser| {
+                    if parser.take("*") {
+                        return Ok(Variant { name: OTHER.to_owned(), content: None });
+                    }
                     let name = parser.name()?;
                     let content = match parser.take(":") {
                         true => Some(parser.shape()?),
@@ -166,57 +191,105 @@ impl Parser<'_> {
         })
     }
 
-    /// `(1..100, !0)` behind the name of an integer.
-    fn limits(&mut self, mut integer: Integer) -> Result<Integer, ShapeError> {
+    /// What stands in parentheses behind a word, if there are some.
+    fn within_parentheses(&mut self) -> Result<Option<&str>, ShapeError> {
         if !self.take("(") {
-            return Ok(integer);
+            return Ok(None);
         }
-        let Some((limits, rest)) = self.rest.split_once(')') else {
+        let Some((within, rest)) = self.rest.split_once(')') else {
             return Err(self.expected("`)`"));
         };
+        self.rest = rest;
+        Ok(Some(within))
+    }
+
+    fn known<T>(&self, found: Option<T>) -> Result<T, ShapeError> {
+        found.ok_or_else(|| self.expected("trials that this version knows, before the end"))
+    }
+
+    /// The names in `(!a, !b)`.
+    fn refused(&mut self) -> Result<Vec<String>, ShapeError> {
+        let Some(within) = self.within_parentheses()? else { return Ok(Vec::new()) };
+        let names = within.split(',').map(|name| Some(name.trim().strip_prefix('!')?.to_owned()));
+        let names = names.collect::<Option<Vec<_>>>();
+        self.known(names)
+    }
+
+    /// `(1..100, !0)` behind the name of an integer.
+    fn limits(&mut self, mut integer: Integer) -> Result<Integer, ShapeError> {
+        let Some(limits) = self.within_parentheses()?.map(str::to_owned) else {
+            return Ok(integer);
+        };
         for limit in limits.split(',').map(str::trim) {
-            if limit == "!0" {
-                integer.zero = false;
+            if let Some(refused) = limit.strip_prefix('!') {
+                let trial = refused.parse().ok().filter(|trial| INTEGERS.contains(trial));
+                integer = integer.without([self.known(trial)?]);
                 continue;
             }
-            let bound = |text: &str| match text {
-                "" => Ok(None),
-                digits => digits.parse().map(Some),
-            };
-            match limit.split_once("..").map(|(least, most)| (bound(least), bound(most))) {
-                Some((Ok(least), Ok(most))) => (integer.least, integer.most) = (least, most),
-                _ => return Err(self.expected("limits such as 1..100 or !0")),
+            match range(limit) {
+                Some((least, most)) => (integer.least, integer.most) = (least, most),
+                None => return Err(self.expected("limits such as 1..100 or !0")),
             }
         }
-        self.rest = rest;
         Ok(integer)
+    }
+
+    /// A list from its element on, and its length.
+    fn list_of(&mut self, end: &str, order: Order) -> Result<Shape, ShapeError> {
+        let element = Box::new(self.shape()?);
+        self.need(end)?;
+        let length = match self.within_parentheses()?.map(range) {
+            None => Length::default(),
+            Some(Some((least, most))) => {
+                let short = |length: i128| u32::try_from(length).ok();
+                let length = Length {
+                    least: least.and_then(short).unwrap_or(0),
+                    most: most.and_then(short),
+                };
+                length
+            }
+            Some(None) => return Err(self.expected("a length such as 1..100")),
+        };
+        Ok(Shape::List(List { element, length, order }))
     }
 
     fn members(&mut self) -> Result<Shape, ShapeError> {
         let mut fields = Vec::new();
-        let mut closed = false;
+        let mut manner = Manner::default();
         while !self.take("}") {
-            if self.take("!") {
-                closed = true;
-                self.need("}")?;
-                break;
+            let mark = ["!", "*", "#"].into_iter().find(|mark| self.take(mark));
+            match mark {
+                Some("!") => manner.unknown = Unknown::Refused,
+                Some("*") => manner.unknown = Unknown::Kept,
+                Some(_) => manner.by_name = true,
+                None => fields.push(self.member()?),
             }
-            let name = self.name()?;
-            let mut aliases = Vec::new();
-            while self.take("|") {
-                aliases.push(self.name()?);
-            }
-            let optional = self.take("?");
-            self.need(":")?;
-            let shape = self.shape()?;
-            let default = if self.take("=") { Some(self.json()?) } else { None };
-            fields.push(Field { name, aliases, optional, default, shape });
             if !self.take(",") {
                 self.need("}")?;
                 break;
             }
         }
-        Ok(Shape::Struct { fields, closed })
+        Ok(Shape::Struct { fields, manner })
+    }
+
+    fn member(&mut self) -> Result<Field, ShapeError> {
+        let name = self.name()?;
+        let mut aliases = Vec::new();
+        while self.take("|") {
+            aliases.push(self.name()?);
+        }
+        let optional = self.take("?");
+        self.need(":")?;
+        let unfingerprinted = self.take(UNFINGERPRINTED);
+        let shape = self.shape()?;
+        let default = match self.take("=") {
+            false => Absent::Unknown,
+            true => match Absent::WORDS.into_iter().find(|(word, _)| self.take(word)) {
+                Some((_, absent)) => absent,
+                None => Absent::Is(self.json()?),
+            },
+        };
+        Ok(Field { name, aliases, optional, default, unfingerprinted, shape })
     }
 
     /// A value, up to where it ends.
@@ -246,4 +319,14 @@ impl Parser<'_> {
         }
         Ok(items)
     }
+}
+
+/// `1..100`, of which each side may be left out.
+fn range(text: &str) -> Option<(Option<i128>, Option<i128>)> {
+    let bound = |text: &str| match text {
+        "" => Some(None),
+        digits => digits.parse().ok().map(Some),
+    };
+    let (least, most) = text.split_once("..")?;
+    Some((bound(least)?, bound(most)?))
 }

@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 use super::answer::Answers;
 use super::hints::Refused;
 use super::question::Question;
-use crate::compat::{Field, Shape};
+use crate::compat::{Absent, Field, Shape};
 
 pub(super) struct Elements<'a, 'c> {
     pub(super) answers: &'a mut Answers<'c>,
     pub(super) left: usize,
+    pub(super) like_first: Option<String>,
     pub(super) shapes: Vec<Shape>,
     pub(super) inputs: Vec<Value>,
 }
@@ -27,7 +28,13 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, '_> {
     ) -> Result<Option<T::Value>, Refused> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
-        let step = self.inputs.len().to_string();
+        let step = match &self.like_first {
+            Some(first) => {
+                self.answers.ask_again(first);
+                "0".to_owned()
+            }
+            None => self.inputs.len().to_string(),
+        };
         let (value, shape, input) =
             Question::inner(self.answers, step, |question| seed.deserialize(question));
         self.shapes.push(shape);
@@ -77,7 +84,8 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
             name,
             aliases: Vec::new(),
             optional: false,
-            default: None,
+            default: Absent::Unknown,
+            unfingerprinted: false,
             shape,
         });
         value

@@ -8,11 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::explore::format_of;
 use super::forms::{Asking, Form};
 use super::hints::Hint;
 use super::talk::kinds;
-use crate::compat::StrFormat;
+use crate::compat::{StrFormat, TEXTS};
 
 /// Integers of which each width takes one that no narrower one takes.
 pub(super) fn integers() -> impl Iterator<Item = Value> {
@@ -42,20 +41,23 @@ impl Asking<'_, '_> {
     where
         T: Serialize + DeserializeOwned,
     {
-        let Some(here) = self.refusals::<T>(&text.into()) else { return StrFormat::Own };
-        let mut taken: Vec<(StrFormat, usize)> = Vec::new();
-        for (format, _, example) in StrFormat::ALL {
-            let refusals = self.refusals::<T>(&example.into());
-            taken.extend(refusals.map(|refusals| (format, refusals)));
+        let Some(here) = self.refusals::<T>(&text.into()) else { return StrFormat::OWN };
+        let mut taken: Vec<(usize, bool, usize)> = Vec::new();
+        for (nth, (_, example)) in TEXTS.into_iter().enumerate() {
+            let Some(refusals) = self.refusals::<T>(&example.into()) else { continue };
+            let echo = self.echo::<T>(&example.into());
+            taken.push((nth, echo.is_some_and(|echo| echo.json != example), refusals));
         }
-        let formats = |is_of_it: &dyn Fn(usize) -> bool| -> Vec<StrFormat> {
-            let of_it = taken.iter().filter(|(_, refusals)| is_of_it(*refusals));
-            of_it.map(|(format, _)| *format).collect()
+        let format = |is_of_it: &dyn Fn(usize) -> bool| {
+            let of_it = taken.iter().filter(|(.., refusals)| is_of_it(*refusals));
+            StrFormat::of(of_it.map(|(nth, is_changed, _)| (*nth, *is_changed)))
         };
-        match format_of(&formats(&|refusals| refusals == here)) {
-            // It may take what alternatives before it take first.
-            StrFormat::Own => format_of(&formats(&|refusals| refusals <= here)),
-            format => format,
+        // It may take what alternatives before it take first.
+        let (of_it, up_to_it) =
+            (format(&|refusals| refusals == here), format(&|refusals| refusals <= here));
+        match (of_it.is_known(), up_to_it.is_known()) {
+            (false, true) => up_to_it,
+            _ => of_it,
         }
     }
 

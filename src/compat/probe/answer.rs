@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::asked::{Asked, Forced, Frame, Key, Leaf, LeafKind, STEP, Ways};
+use super::asked::{Asked, Forced, Frame, Key, Leaf, LeafKind, STEP, Ways, is_inside};
 use super::explore::{Fact, LeafId, Owner};
 use super::hints::{Hint, Refused};
 use super::question::Question;
@@ -42,6 +42,8 @@ pub(super) struct Answers<'c> {
     pub(super) orders: BTreeMap<Key, Vec<usize>>,
     pub(super) forced: Option<(Key, Forced)>,
     pub(super) was_forced: bool,
+    /// Whether there is a value, so that what is refused beside what is tried is refused by a rule.
+    pub(super) has_value: bool,
 
     // Of one attempt.
     pub(super) log: Vec<Asked>,
@@ -81,6 +83,7 @@ impl<'c> Answers<'c> {
             orders: BTreeMap::new(),
             forced: None,
             was_forced: false,
+            has_value: false,
             log: Vec::new(),
             failed: Vec::new(),
             why: None,
@@ -141,9 +144,11 @@ impl<'c> Answers<'c> {
         let sample = value.ok().and_then(|_| read(&input));
         if sample.is_none() && self.failed.is_empty() {
             let (path, start, end) = (String::new(), 0, self.log.len());
-            self.failed.push(Frame { path, start, end });
+            let id = self.id_of(&(path.clone(), 0));
+            self.failed.push(Frame { path, id, start, end });
         }
-        Attempt { shape, is_taken, built: sample.map(|sample| (input, sample)) }
+        let built = sample.map(|sample| (input.clone(), sample));
+        Attempt { shape, is_taken, input, built }
     }
 
     /// Remembers what the types of this attempt look like, and tells where they are in its value.
@@ -162,6 +167,20 @@ impl<'c> Answers<'c> {
 
     pub(super) fn here(&self) -> String {
         self.path.join(&STEP.to_string())
+    }
+
+    /// What the rule of this place refuses, if it has one.
+    pub(super) fn rule_here(&self) -> Option<Vec<Value>> {
+        let rules = &self.catalogue.rules;
+        if rules.is_empty() {
+            return None;
+        }
+        rules.get(&self.id_of(&(self.here(), 0))).cloned()
+    }
+
+    /// Whatever was asked within a place is asked for once more, as if it had not been.
+    pub(super) fn ask_again(&mut self, place: &str) {
+        self.asked_at.retain(|path, _| path != place && !is_inside(path, place));
     }
 
     /// The place around this one.

@@ -5,9 +5,6 @@ use serde_json::Value;
 use super::explore::LeafId;
 use crate::compat::Integer;
 
-/// What a type is offered in place of the outermost integer.
-pub(super) const INTEGERS: [i128; 9] = [1, 0, 2, 10, 100, 1000, 2000, -1, 50];
-
 /// No type has a member or a variant of that name.
 pub(super) const UNKNOWN: &str = "$atomic_phases::private::Unknown";
 
@@ -57,6 +54,7 @@ pub(super) enum Ways {
 /// A place at which the type refused what it had been answered, and what had been asked for it.
 pub(super) struct Frame {
     pub(super) path: String,
+    pub(super) id: LeafId,
     pub(super) start: usize,
     pub(super) end: usize,
 }
@@ -71,7 +69,10 @@ pub(super) struct Leaf {
 #[derive(Clone, Copy)]
 pub(super) enum LeafKind {
     Text,
+    Char,
     Integer(Integer),
+    Float(u8),
+    List,
     Any,
     Enum,
 }
@@ -79,7 +80,10 @@ pub(super) enum LeafKind {
 /// An answer that is tried out.
 #[derive(Clone)]
 pub(super) enum Forced {
+    /// One of the texts, characters or floats, by its place in their list.
     Candidate(usize),
+    /// So many elements, all of them like the first.
+    Length(usize),
     Given(Value),
     Integer(i128),
     UnknownVariant,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::explore::{Fact, LeafId};
 use super::talk::Talked;
-use crate::compat::{Shape, Types, Variant};
+use crate::compat::{List, Shape, Types, Variant};
 
 /// The named types that were met so far, by what tells them apart: two types may have one name.
 #[derive(Default)]
@@ -13,6 +13,8 @@ pub(in crate::compat) struct Catalogue {
     pub(super) types: Vec<NamedType>,
     /// What was tried out, place by place.
     pub(super) facts: BTreeMap<LeafId, Fact>,
+    /// Values that the rules of places refuse, which no rule of one of their parts does.
+    pub(super) rules: BTreeMap<LeafId, Vec<serde_json::Value>>,
     /// What places take that are asked as a whole.
     pub(super) talked: BTreeMap<LeafId, Talked>,
     /// How many types were probed, so that places of no named type are told apart.
@@ -161,7 +163,8 @@ fn assume_optional(shape: &mut Shape) {
 fn names_in(shape: &Shape, names: &mut Vec<String>) {
     match shape {
         Shape::Named(name) => names.push(name.clone()),
-        Shape::Option(inner) | Shape::List(inner) => names_in(inner, names),
+        Shape::Option(inner) | Shape::Rule { of: inner, .. } => names_in(inner, names),
+        Shape::List(List { element, .. }) => names_in(element, names),
         Shape::Tuple(elements) => elements.iter().for_each(|shape| names_in(shape, names)),
         Shape::Union { written, read } => {
             written.iter().chain(read).for_each(|shape| names_in(shape, names));

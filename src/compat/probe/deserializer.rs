@@ -6,11 +6,11 @@ use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
 
 use super::access::{Chosen, Entries};
-use super::asked::{LeafKind, UNKNOWN, Ways, is_inside};
+use super::asked::{Forced, LeafKind, UNKNOWN, Ways, is_inside};
 use super::explore::Fact;
 use super::hints::Refused;
 use super::question::Question;
-use crate::compat::{OTHER, Shape, Variant};
+use crate::compat::{List, OTHER, Shape, Variant};
 
 impl<'de> Deserializer<'de> for Question<'_, '_> {
     type Error = Refused;
@@ -76,9 +76,7 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
     }
 
     fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
-        *self.shape = Shape::Char;
-        *self.input = "a".into();
-        visitor.visit_char('a')
+        self.letter(visitor)
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
@@ -136,9 +134,21 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
         let Self { answers, shape, input } = self;
         let first = answers.inside("0");
         let is_empty = answers.is_recursive() || answers.blocked.contains(&first);
-        let length = usize::from(!is_empty && answers.chooses_some());
-        let (value, shapes, elements) = Self::elements(answers, length, visitor);
-        *shape = Shape::List(Box::new(shapes.into_iter().next().unwrap_or(Shape::Opaque)));
+        let mut length = usize::from(!is_empty && answers.chooses_some());
+        let (mut like_first, mut seen) = (None, None);
+        if !is_empty {
+            let key = answers.key();
+            seen = answers.leaf(&key, LeafKind::List);
+            if let Some(Forced::Length(forced)) = answers.forced(&key) {
+                (length, like_first) = (forced, Some(first));
+            }
+        }
+        let (value, shapes, elements) = Self::elements_like(answers, length, like_first, visitor);
+        let element = shapes.into_iter().next().unwrap_or(Shape::Opaque);
+        *shape = Shape::List(match seen {
+            Some(Fact::List(length, order)) => List { length, order, ..List::of(element) },
+            _ => List::of(element),
+        });
         *input = elements;
         value
     }

@@ -1,17 +1,24 @@
-//! Which strings and integers a place takes: each candidate is put there, with all other answers as they are.
+//! Which strings, numbers and lists a place takes: each candidate is put there, with all other answers as they are.
 //!
-//! What counts is whether the type refuses it at that place; what a type says of several members together
-//! is not tried out.
+//! What counts is whether the type refuses it at that place. Where it takes it there, and refuses what is around it, that
+//! has a rule of several parts: what it refuses is remembered.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::answer::Answers;
-use super::asked::{Forced, INTEGERS, Leaf, LeafKind, widest};
+use super::asked::{Forced, Leaf, LeafKind, is_inside, widest};
 use super::forms::Forms;
+use super::hints::Refused;
+use super::refine::at;
 use super::search::Attempt;
-use crate::compat::{Integer, Shape, StrFormat};
+use crate::compat::{
+    FLOATS, Float, INTEGERS, Integer, LETTERS, Length, Letter, Order, Shape, StrFormat, TEXTS,
+};
+
+/// So many values that a rule refuses are remembered of one place.
+const MOST_REFUSED: usize = 4;
 
 /// Where a question belongs to: the innermost named type, and the way from there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,11 +37,14 @@ pub(super) enum Owner {
 }
 
 /// What was found out about a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fact {
     Text(StrFormat),
+    Char(Letter),
     /// `None`: it refuses all that were tried.
     Integer(Option<Integer>),
+    Float(Float),
+    List(Length, Order),
     /// What it looks like that is asked as a whole, and a value of each of its forms.
     Whole {
         shape: Shape,
@@ -44,6 +54,19 @@ pub(super) enum Fact {
     Open(bool),
 }
 
+/// What came of a candidate.
+struct Tried {
+    is_taken: bool,
+    /// What was put there, and what is written of it, where there is a value of the type.
+    kept: Option<(Value, Value)>,
+}
+
+impl Tried {
+    fn is_changed(&self) -> bool {
+        self.kept.as_ref().is_some_and(|(given, written)| given != written)
+    }
+}
+
 impl Answers<'_> {
     pub(super) fn explore<T: Serialize + DeserializeOwned>(&mut self) {
         for leaf in std::mem::take(&mut self.leaves) {
@@ -51,11 +74,21 @@ impl Answers<'_> {
                 continue;
             }
             let fact = match leaf.kind {
-                LeafKind::Text => Fact::Text(self.format::<T>(&leaf)),
+                LeafKind::Text => match self.format::<T>(&leaf) {
+                    Some(format) => Fact::Text(format),
+                    None => continue,
+                },
+                LeafKind::Char => {
+                    Fact::Char(Letter::default().without(self.refused::<T>(&leaf, LETTERS.len())))
+                }
+                LeafKind::Float(bits) => {
+                    Fact::Float(Float::of(bits).without(self.refused::<T>(&leaf, FLOATS.len())))
+                }
                 LeafKind::Integer(integer) => {
                     let takes = |number| self.takes::<T>(&leaf, Forced::Integer(number));
                     Fact::Integer(limits(integer, takes))
                 }
+                LeafKind::List => Fact::List(self.length::<T>(&leaf), self.order::<T>(&leaf)),
                 LeafKind::Any => match self.forms::<T>(&leaf) {
                     Some(Forms { shape, values }) => Fact::Whole { shape, values },
                     // As long as there is no value of the type around it.
@@ -73,9 +106,38 @@ impl Answers<'_> {
         leaf: &Leaf,
         forced: Forced,
     ) -> bool {
-        let is_taken = self.with_forced::<T>(leaf, forced).is_taken;
+        self.tried::<T>(leaf, forced).is_taken
+    }
+
+    fn tried<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf, forced: Forced) -> Tried {
+        let attempt = self.with_forced::<T>(leaf, forced);
         let refused_here = self.failed.first().is_some_and(|frame| frame.path == leaf.key.0);
-        self.was_forced && (is_taken || !refused_here)
+        let is_taken = self.was_forced && (attempt.is_taken || !refused_here);
+        if is_taken && !attempt.is_taken {
+            self.note_rule(leaf, &attempt.input);
+        }
+        let path = self.path_of(&leaf.key.0);
+        let kept = attempt.built.and_then(|(input, sample)| {
+            let written: Value = serde_json::from_str(&sample).ok()?;
+            Some((at(&input, &path)?.clone(), at(&written, &path)?.clone()))
+        });
+        Tried { is_taken, kept }
+    }
+
+    /// Remembers what is refused around a place that took what was tried there.
+    fn note_rule(&mut self, leaf: &Leaf, input: &Value) {
+        let is_of_one = !matches!(leaf.kind, LeafKind::Any | LeafKind::Enum);
+        let Some(frame) = self.failed.first() else { return };
+        let is_rule = self.has_value && is_of_one && self.why == Some(Refused::Other);
+        if !is_rule || !is_inside(&leaf.key.0, &frame.path) {
+            return;
+        }
+        let (id, path) = (frame.id.clone(), self.path_of(&frame.path));
+        let Some(value @ (Value::Array(_) | Value::Object(_))) = at(input, &path) else { return };
+        let refused = self.catalogue.rules.entry(id).or_default();
+        if refused.len() < MOST_REFUSED && !refused.contains(value) {
+            refused.push(value.clone());
+        }
     }
 
     pub(super) fn with_forced<T: Serialize + DeserializeOwned>(
@@ -90,14 +152,72 @@ impl Answers<'_> {
         attempt
     }
 
-    fn format<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> StrFormat {
+    /// `None`: the place was not come to.
+    fn format<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Option<StrFormat> {
         let mut taken = Vec::new();
-        for (nth, (format, ..)) in StrFormat::ALL.iter().enumerate() {
-            if self.takes::<T>(leaf, Forced::Candidate(nth)) {
-                taken.push(*format);
+        for nth in 0..TEXTS.len() {
+            let tried = self.tried::<T>(leaf, Forced::Candidate(nth));
+            if !self.was_forced {
+                return None;
+            }
+            if tried.is_taken {
+                taken.push((nth, tried.is_changed()));
             }
         }
-        format_of(&taken)
+        Some(StrFormat::of(taken))
+    }
+
+    fn refused<T: Serialize + DeserializeOwned>(
+        &mut self,
+        leaf: &Leaf,
+        count: usize,
+    ) -> Vec<usize> {
+        (0..count).filter(|nth| !self.takes::<T>(leaf, Forced::Candidate(*nth))).collect()
+    }
+
+    fn length<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Length {
+        const MOST: usize = 101;
+        let mut takes = |length| self.takes::<T>(leaf, Forced::Length(length));
+        let Some(least) = [0, 1, 2, 3].into_iter().find(|length| takes(*length)) else {
+            return Length::default();
+        };
+        let short = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let (mut taken, mut refused) = (least, MOST);
+        if takes(MOST) {
+            return Length { least: short(least), most: None };
+        }
+        while refused - taken > 1 {
+            let middle = taken.midpoint(refused);
+            match takes(middle) {
+                true => taken = middle,
+                false => refused = middle,
+            }
+        }
+        Length { least: short(least), most: Some(short(taken)) }
+    }
+
+    /// What is there twice is written once: a set.
+    fn order<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Order {
+        let attempt = self.with_forced::<T>(leaf, Forced::Length(2));
+        let path = self.path_of(&leaf.key.0);
+        let Some((input, sample)) = attempt.built else { return Order::Kept };
+        let elements = |json: &str| {
+            let value: Value = serde_json::from_str(json).ok()?;
+            Some(at(&value, &path)?.as_array()?.clone())
+        };
+        if elements(&sample).is_none_or(|written| written.len() != 1) {
+            return Order::Kept;
+        }
+        let distinct = distinct::<T>(&input, &path);
+        let write = || {
+            let value: T = serde_json::from_str(&distinct.to_string()).ok()?;
+            serde_json::to_string(&value).ok()
+        };
+        let first = write();
+        match (0..16).all(|_| write() == first) {
+            true => Order::Set,
+            false => Order::Chance,
+        }
     }
 
     /// Values with one of each kind that a place takes, where it takes several and not all.
@@ -116,30 +236,68 @@ impl Answers<'_> {
     }
 }
 
-/// The form of strings of which these are taken.
-pub(super) fn format_of(taken: &[StrFormat]) -> StrFormat {
-    let all = StrFormat::ALL.len();
-    match taken {
-        [format] => *format,
-        [StrFormat::Any, ..] if taken.len() == all => StrFormat::Any,
-        [StrFormat::NotEmpty, ..] if taken.len() == all - 1 => StrFormat::NotEmpty,
-        _ => StrFormat::Own,
+/// The input with elements in a list that differ in one part, as many as the type takes.
+fn distinct<T: DeserializeOwned>(input: &Value, path: &[String]) -> Value {
+    let mut distinct = input.clone();
+    let Some(first) = at(input, path).and_then(|list| list.get(0)).cloned() else {
+        return distinct;
+    };
+    for element in others_of(&first) {
+        let mut with_it = distinct.clone();
+        let list = super::talk::at_mut(&mut with_it, path).and_then(Value::as_array_mut);
+        list.into_iter().for_each(|list| list.push(element.clone()));
+        if serde_json::from_str::<T>(&with_it.to_string()).is_ok() {
+            distinct = with_it;
+        }
+    }
+    distinct
+}
+
+/// Values with another number or string in the first part that is one.
+fn others_of(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Number(_) => {
+            INTEGERS.iter().filter_map(|n| i64::try_from(*n).ok()).map(Value::from).collect()
+        }
+        Value::String(_) => TEXTS.iter().map(|(_, text)| Value::from(*text)).collect(),
+        Value::Array(parts) => {
+            let of = |index: usize| {
+                others_of(&parts[index]).into_iter().map(move |part| {
+                    let mut parts = parts.clone();
+                    parts[index] = part;
+                    Value::from(parts)
+                })
+            };
+            (0..parts.len())
+                .map(|index| of(index).collect::<Vec<_>>())
+                .find(|all| !all.is_empty())
+                .unwrap_or_default()
+        }
+        Value::Object(members) => {
+            let of = |name: &String| -> Vec<Value> {
+                let others = others_of(&members[name]).into_iter().map(|part| {
+                    let mut members = members.clone();
+                    members.insert(name.clone(), part);
+                    Value::from(members)
+                });
+                others.collect()
+            };
+            members.keys().map(of).find(|all| !all.is_empty()).unwrap_or_default()
+        }
+        Value::Null | Value::Bool(_) => Vec::new(),
     }
 }
 
 /// The integers that are taken; `None` where none of those is that were tried.
 pub(super) fn limits(integer: Integer, mut takes: impl FnMut(i128) -> bool) -> Option<Integer> {
     let (least, most) = (integer.width_least(), widest(integer));
-    if takes(least) && takes(most) {
-        return Some(Integer { zero: takes(0), ..integer });
-    }
-    let inner = INTEGERS.into_iter().filter(|n| (least..=most).contains(n));
-    let taken = [most, least].into_iter().chain(inner).find(|number| takes(*number))?;
-    let mut limit = |mut refused: i128| {
-        if takes(refused) {
-            return None;
-        }
-        let mut taken = taken;
+    let mut tried: Vec<i128> =
+        INTEGERS.into_iter().chain([least, most]).filter(|n| (least..=most).contains(n)).collect();
+    tried.sort_unstable();
+    tried.dedup();
+    let (taken, refused): (Vec<i128>, Vec<i128>) = tried.into_iter().partition(|n| takes(*n));
+    let (lowest, highest) = (*taken.first()?, *taken.last()?);
+    let mut limit = |mut taken: i128, mut refused: i128| {
         while taken.abs_diff(refused) > 1 {
             let middle = taken / 2 + refused / 2 + (taken % 2 + refused % 2) / 2;
             match takes(middle) {
@@ -147,7 +305,12 @@ pub(super) fn limits(integer: Integer, mut takes: impl FnMut(i128) -> bool) -> O
                 false => refused = middle,
             }
         }
-        Some(taken)
+        taken
     };
-    Some(Integer { least: limit(least), most: limit(most), ..integer })
+    let below = refused.iter().copied().rfind(|n| *n < lowest);
+    let above = refused.iter().copied().find(|n| *n > highest);
+    let least = below.map(|refused| limit(lowest, refused));
+    let most = above.map(|refused| limit(highest, refused));
+    let within = refused.into_iter().filter(|n| (lowest..=highest).contains(n));
+    Some(integer.without(within).within(least, most))
 }

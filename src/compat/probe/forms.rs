@@ -35,7 +35,7 @@ pub(super) struct Forms {
 /// A value as its type writes it.
 pub(super) struct Echo {
     pub(super) json: Value,
-    written: Written,
+    pub(super) written: Written,
 }
 
 /// One place of a type, as far as it is known.

@@ -1,7 +1,7 @@
 //! Forms that are one, or differ in the alternatives of one member only.
 
 use super::forms::Form;
-use crate::compat::{OTHER, Shape, Variant};
+use crate::compat::{List, OTHER, Shape, Variant};
 
 /// Adds a form, unless it is known, or is another one that differs in the alternatives of one member.
 pub(super) fn add(forms: &mut Vec<Form>, (shape, value): Form) {
@@ -39,13 +39,16 @@ fn joined(one: &Shape, other: &Shape) -> Option<Shape> {
             }
             (one, other) => Some(Shape::Option(Box::new(joined(one, other)?))),
         },
-        (Shape::List(one), Shape::List(other)) => Some(Shape::List(Box::new(joined(one, other)?))),
+        (Shape::List(one), Shape::List(other)) => {
+            let element = Box::new(joined(&one.element, &other.element)?);
+            Some(Shape::List(List { element, ..one.clone() }))
+        }
         (
-            Shape::Struct { fields: one, closed },
-            Shape::Struct { fields: other, closed: other_closed },
+            Shape::Struct { fields: one, manner },
+            Shape::Struct { fields: other, manner: other_manner },
         ) => {
             let same = one.len() == other.len()
-                && closed == other_closed
+                && manner == other_manner
                 && one.iter().zip(other).all(|(one, other)| one.name == other.name);
             let mut differing = one.iter().zip(other).filter(|(one, other)| one != other);
             let (before, after) = differing.next()?;
@@ -57,7 +60,7 @@ fn joined(one: &Shape, other: &Shape) -> Option<Shape> {
             let mut fields = one.clone();
             let field = fields.iter_mut().find(|field| field.name == before.name)?;
             (field.shape, field.optional) = (shape, optional);
-            Some(Shape::Struct { fields, closed: *closed })
+            Some(Shape::Struct { fields, manner: *manner })
         }
         _ => None,
     }

@@ -8,12 +8,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::asked::UNKNOWN;
-use super::explore::{format_of, limits};
+use super::explore::limits;
 use super::forms::{Asking, Echo, Path};
 use super::refine::{at, constant};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
-use crate::compat::{Field, Integer, Shape, StrFormat, Variant};
+use crate::compat::{
+    Absent, Field, Float, Integer, Letter, List, Manner, Shape, StrFormat, TEXTS, Unknown, Variant,
+};
 
 impl Asking<'_, '_> {
     /// What is at a place of a value, told by what the type writes there and by what it takes in its place.
@@ -26,16 +28,25 @@ impl Asking<'_, '_> {
         if self.any.contains(path) {
             return Some(Shape::Any);
         }
-        if let Written::Some(inner) = written {
-            return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+        match written {
+            Written::Some(inner) => {
+                return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+            }
+            Written::Unfingerprinted(inner) => return self.shape::<T>(base, path, inner),
+            _ => {}
         }
-        // A type that holds itself, and a place with several kinds of values, would need a name for what is there.
-        let holds_itself = self.whole.as_ref().is_some_and(|whole| whole.holds_itself(path));
-        if holds_itself || !self.is_of_one_kind::<T>(base, path)? {
+        // A type that holds itself would need a name for what is there.
+        if self.whole.as_ref().is_some_and(|whole| whole.holds_itself(path)) {
             return Some(Shape::Opaque);
         }
+        let others = self.of_other_kinds::<T>(base, path)?;
+        if !others.is_empty() {
+            return self.of_several_kinds::<T>(base, path, written, others);
+        }
         Some(match written {
-            Written::None | Written::Some(_) => Shape::Option(Box::new(Shape::Opaque)),
+            Written::None | Written::Some(_) | Written::Unfingerprinted(_) => {
+                Shape::Option(Box::new(Shape::Opaque))
+            }
             Written::Leaf(_) => {
                 let value = at(base, path)?.clone();
                 self.scalar::<T>(base, &path.clone(), &value, Some(written.clone()))?
@@ -45,7 +56,7 @@ impl Asking<'_, '_> {
                     Some(first) => self.inner::<T>(base, path, "0", first)?,
                     None => Shape::Opaque,
                 };
-                Shape::List(Box::new(element))
+                Shape::List(List::of(element))
             }
             Written::Tuple(elements) => {
                 let elements = elements.iter().enumerate();
@@ -60,7 +71,7 @@ impl Asking<'_, '_> {
                     None => Shape::Opaque,
                 };
                 let key = match members.first().is_some_and(|(name, _)| name == "a") {
-                    true => Shape::Str(StrFormat::Any),
+                    true => Shape::Str(StrFormat::ANY),
                     false => Shape::Opaque,
                 };
                 Shape::Map(Box::new(key), Box::new(value))
@@ -76,15 +87,17 @@ impl Asking<'_, '_> {
         })
     }
 
-    /// Whether a part of a value can be nothing of another kind.
-    fn is_of_one_kind<T: Serialize + DeserializeOwned>(
+    /// Values of other kinds that a part of a value can be, one of each.
+    fn of_other_kinds<T: Serialize + DeserializeOwned>(
         &mut self,
         base: &Value,
         path: &[String],
-    ) -> Option<bool> {
+    ) -> Option<Vec<Value>> {
         let here = at(base, path)?;
+        let mut others: Vec<Value> = Vec::new();
         for kind in kinds() {
-            if path.is_empty() || kind.is_null() || discriminant(&kind) == discriminant(here) {
+            let is_known = |known: &Value| discriminant(known) == discriminant(&kind);
+            if path.is_empty() || kind.is_null() || is_known(here) || others.iter().any(is_known) {
                 continue;
             }
             let trial = Trial::with(base, path, kind.clone())?;
@@ -93,10 +106,42 @@ impl Asking<'_, '_> {
                     .echo::<T>(&trial.value)
                     .is_some_and(|echo| at(&echo.json, path) == Some(&kind))
             {
-                return Some(false);
+                others.push(kind);
             }
         }
-        Some(true)
+        Some(others)
+    }
+
+    /// What is there of each of its kinds, where none has parts; else it would need a name for what is there.
+    fn of_several_kinds<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+        written: &Written,
+        others: Vec<Value>,
+    ) -> Option<Shape> {
+        let here = at(base, path)?.clone();
+        let mut forms = Vec::new();
+        let all = std::iter::once((here, Some(written.clone())));
+        let mut all: Vec<_> = all.chain(others.into_iter().map(|other| (other, None))).collect();
+        // Whichever of them stands in the value that was begun with.
+        let kinds = kinds();
+        let kind_of =
+            |value: &Value| kinds.iter().position(|kind| discriminant(kind) == discriminant(value));
+        all.sort_by_key(|(value, _)| kind_of(value));
+        for (value, written) in all {
+            if value.is_array() || value.is_object() || value.is_null() {
+                return Some(Shape::Opaque);
+            }
+            let trial = Trial::with(base, path, value.clone())?;
+            let written = match written {
+                Some(written) => written,
+                None => self.echo::<T>(&trial.value)?.written.at(path)?.clone(),
+            };
+            forms.extend(self.scalar::<T>(&trial.value, path, &value, Some(written)));
+        }
+        forms.dedup();
+        Some(Shape::Union { written: forms, read: Vec::new() })
     }
 
     fn inner<T: Serialize + DeserializeOwned>(
@@ -125,17 +170,54 @@ impl Asking<'_, '_> {
             at_mut(&mut without, path)?.as_object_mut()?.remove(name);
             let optional = self.is_optional::<T>(base, &without, path, name);
             let default = if optional { self.default::<T>(&without, path, name) } else { None };
+            let default = default.unwrap_or_default();
+            let unfingerprinted = matches!(written, Written::Unfingerprinted(_));
             let (name, aliases) = (name.clone(), Vec::new());
-            fields.push(Field { name, aliases, optional, default, shape });
+            fields.push(Field { name, aliases, optional, default, unfingerprinted, shape });
         }
-        let mut closed = true;
+        let manner = Manner {
+            unknown: self.unknown_members::<T>(base, path)?,
+            by_name: self.is_by_name::<T>(base, path, &fields)?,
+        };
+        Some(Shape::Struct { fields, manner })
+    }
+
+    /// What becomes of a member that the type does not know, of each kind.
+    fn unknown_members<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+    ) -> Option<Unknown> {
+        let (mut is_taken, mut is_kept) = (false, true);
         for unknown in kinds() {
             let mut with_unknown = base.clone();
             let object = at_mut(&mut with_unknown, path)?.as_object_mut()?;
-            object.insert(UNKNOWN.to_owned(), unknown);
-            closed &= !self.takes::<T>(&with_unknown);
+            object.insert(UNKNOWN.to_owned(), unknown.clone());
+            is_taken |= self.takes::<T>(&with_unknown);
+            is_kept = is_kept
+                && self.echo::<T>(&with_unknown).is_some_and(|echo| {
+                    at(&echo.json, path).and_then(|object| object.get(UNKNOWN)) == Some(&unknown)
+                });
         }
-        Some(Shape::Struct { fields, closed })
+        Some(match (is_taken, is_kept) {
+            (_, true) => Unknown::Kept,
+            (true, false) => Unknown::PassedOver,
+            (false, false) => Unknown::Refused,
+        })
+    }
+
+    /// Whether an array of its members is not read.
+    fn is_by_name<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+        fields: &[Field],
+    ) -> Option<bool> {
+        let object = at(base, path)?.as_object()?;
+        let parts: Vec<Value> =
+            fields.iter().filter_map(|field| object.get(&field.name)).cloned().collect();
+        let array = Trial::with(base, path, Value::from(parts))?;
+        Some(!self.takes::<T>(&array.value))
     }
 
     /// Whether the alternative that takes the value takes it without a member, too: another one may.
@@ -158,10 +240,16 @@ impl Asking<'_, '_> {
         without: &Value,
         path: &[String],
         name: &str,
-    ) -> Option<Value> {
+    ) -> Option<Absent> {
         let first = self.echo::<T>(without)?.json;
         let again = self.echo::<T>(without)?.json;
-        constant(at(&first, path)?.get(name)?, at(&again, path)?.get(name)?)
+        Some(match (at(&first, path)?.get(name), at(&again, path)?.get(name)) {
+            (Some(first), Some(again)) if first != again => Absent::ByChance,
+            (Some(first), Some(again)) => {
+                constant(first, again).map(Absent::Is).unwrap_or_default()
+            }
+            _ => Absent::LeftOut,
+        })
     }
 
     /// `written` where the type writes what it reads.
@@ -183,8 +271,8 @@ impl Asking<'_, '_> {
                 Shape::Enum(vec![Variant { name: name.clone(), content: None }])
             }
             (Value::String(name), written) => {
-                if let Some(Written::Leaf(Shape::Char)) = written {
-                    return Some(Shape::Char);
+                if let Some(Written::Leaf(Shape::Char(_))) = written {
+                    return Some(Shape::Char(Letter::default()));
                 }
                 if self.answers.variants_at::<T>(self.leaf, base, path).is_some() {
                     return Some(Shape::Enum(vec![Variant { name: name.clone(), content: None }]));
@@ -200,19 +288,23 @@ impl Asking<'_, '_> {
                 if path.is_empty() {
                     return Some(Shape::Str(self.format_of_alternative::<T>(name)));
                 }
-                let is_taken = |(format, _, example): &(StrFormat, &str, &str)| {
-                    let trial = Trial::with(base, path, (*example).into())?;
-                    self.takes::<T>(&trial.value).then_some(*format)
-                };
-                Shape::Str(format_of(
-                    &StrFormat::ALL.iter().filter_map(is_taken).collect::<Vec<_>>(),
-                ))
+                let mut taken = Vec::new();
+                for (nth, (_, text)) in TEXTS.into_iter().enumerate() {
+                    let trial = Trial::with(base, path, text.into())?;
+                    if !self.takes::<T>(&trial.value) {
+                        continue;
+                    }
+                    let echo = self.echo::<T>(&trial.value);
+                    let written = echo.and_then(|echo| at(&echo.json, path).cloned());
+                    taken.push((nth, written.is_some_and(|written| written != *text)));
+                }
+                Shape::Str(StrFormat::of(taken))
             }
             (Value::Number(_), Some(Written::Leaf(Shape::Int(integer)))) => {
                 self.limited::<T>(base, path, integer)
             }
             (Value::Number(_), Some(Written::Leaf(shape @ Shape::Float(_)))) => shape,
-            (Value::Number(number), _) if number.is_f64() => Shape::Float(64),
+            (Value::Number(number), _) if number.is_f64() => Shape::Float(Float::of(64)),
             (Value::Number(_), _) => self.limited::<T>(base, path, Integer::of(true, 128)),
             (Value::Array(_) | Value::Object(_), _) => return None,
         })

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 
 use super::access::{Elements, Members};
 use super::answer::Answers;
-use super::asked::{Forced, Frame, INTEGERS, LeafKind, Ways, widest};
+use super::asked::{Forced, Frame, LeafKind, Ways, widest};
 use super::explore::Fact;
 use super::given::Given;
 use super::hints::{self, Refused};
-use crate::compat::{Integer, Shape, StrFormat};
+use crate::compat::{FLOATS, Float, INTEGERS, Integer, LETTERS, Letter, Manner, Shape, TEXTS};
 
 /// Types that are nested deeper are not gone into.
 const MAX_DEPTH: usize = 64;
@@ -59,12 +59,17 @@ impl<'a, 'c> Question<'a, 'c> {
                 answers.why = None;
             }
             Err(why) => {
+                answers.within.truncate(depth);
                 answers.why.get_or_insert(*why);
                 let (path, end) = (answers.here(), answers.log.len());
-                answers.failed.push(Frame { path, start, end });
+                let id = answers.id_of(&(path.clone(), 0));
+                answers.failed.push(Frame { path, id, start, end });
             }
         }
         answers.within.truncate(depth);
+        if let Some(refused) = answers.rule_here() {
+            shape = Shape::Rule { of: Box::new(shape), refused };
+        }
         (result, shape, input)
     }
 
@@ -114,16 +119,37 @@ impl<'a, 'c> Question<'a, 'c> {
         bits: u8,
         visitor: V,
     ) -> Result<V::Value, Refused> {
-        *self.shape = Shape::Float(bits);
         let key = self.answers.key();
+        *self.shape = match self.answers.leaf(&key, LeafKind::Float(bits)) {
+            Some(Fact::Float(float)) => Shape::Float(float),
+            _ => Shape::Float(Float::of(bits)),
+        };
         let candidates = if self.answers.least {
             [-0.5, 0.0, 1.0, 0.5, 100.0]
         } else {
             [0.5, 1.0, 0.0, -0.5, 100.0]
         };
-        let number = candidates[self.answers.choose(key, candidates.len(), Ways::All)];
+        let number = match self.answers.forced(&key) {
+            Some(Forced::Candidate(nth)) => FLOATS[nth].1,
+            _ => candidates[self.answers.choose(key, candidates.len(), Ways::All)],
+        };
         *self.input = number.into();
         visitor.visit_f64(number)
+    }
+
+    pub(super) fn letter<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let key = self.answers.key();
+        *self.shape = match self.answers.leaf(&key, LeafKind::Char) {
+            Some(Fact::Char(letter)) => Shape::Char(letter),
+            _ => Shape::Char(Letter::default()),
+        };
+        let nth = match self.answers.forced(&key) {
+            Some(Forced::Candidate(nth)) => nth,
+            _ => self.answers.choose(key, LETTERS.len(), Ways::All),
+        };
+        let letter = LETTERS[nth].1;
+        *self.input = letter.to_string().into();
+        visitor.visit_char(letter)
     }
 
     pub(super) fn string<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
@@ -131,15 +157,15 @@ impl<'a, 'c> Question<'a, 'c> {
         let key = answers.key();
         *shape = match answers.leaf(&key, LeafKind::Text) {
             Some(Fact::Text(format)) => Shape::Str(format),
-            _ => Shape::Str(StrFormat::Own),
+            _ => Shape::Opaque,
         };
         let nth = match answers.forced(&key) {
             Some(Forced::Candidate(nth)) => nth,
-            _ => answers.choose(key, StrFormat::ALL.len() + answers.words.len(), Ways::All),
+            _ => answers.choose(key, TEXTS.len() + answers.words.len(), Ways::All),
         };
-        let example = match StrFormat::ALL.get(nth) {
-            Some((_, _, example)) => example,
-            None => answers.words[nth - StrFormat::ALL.len()].as_str(),
+        let example = match TEXTS.get(nth) {
+            Some((_, text)) => text,
+            None => answers.words[nth - TEXTS.len()].as_str(),
         };
         *input = example.into();
         visitor.visit_str(example)
@@ -150,8 +176,18 @@ impl<'a, 'c> Question<'a, 'c> {
         length: usize,
         visitor: V,
     ) -> (Result<V::Value, Refused>, Vec<Shape>, Value) {
-        let mut elements =
-            Elements { answers, left: length, shapes: Vec::new(), inputs: Vec::new() };
+        Self::elements_like(answers, length, None, visitor)
+    }
+
+    /// `like_first`: all of them are asked for as the first is, at this place.
+    pub(super) fn elements_like<'de, V: Visitor<'de>>(
+        answers: &mut Answers<'_>,
+        length: usize,
+        like_first: Option<String>,
+        visitor: V,
+    ) -> (Result<V::Value, Refused>, Vec<Shape>, Value) {
+        let (shapes, inputs) = (Vec::new(), Vec::new());
+        let mut elements = Elements { answers, left: length, like_first, shapes, inputs };
         let value = visitor.visit_seq(&mut elements);
         let Elements { shapes, inputs, .. } = elements;
         (value, shapes, Value::from(inputs))
@@ -171,7 +207,7 @@ impl<'a, 'c> Question<'a, 'c> {
             members.answers.left_out.insert(member);
         }
         let Members { fields, inputs, .. } = members;
-        (value, Shape::Struct { fields, closed: false }, Value::Object(inputs))
+        (value, Shape::Struct { fields, manner: Manner::default() }, Value::Object(inputs))
     }
 
     /// Of a type that takes what comes and does not tell its members: one that is flattened, tagged or

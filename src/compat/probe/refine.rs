@@ -6,8 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::asked::UNKNOWN;
+use super::written::Written;
 use super::{Built, Catalogue, Place};
-use crate::compat::{Field, Shape};
+use crate::compat::{Absent, Field, Manner, Shape, Unknown};
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
@@ -19,11 +20,11 @@ pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue,
             None => Some(&mut named.shape),
             Some(name) => variant_content(&mut named.shape, name),
         };
-        if let Some(Shape::Struct { fields, closed }) = shape
+        if let Some(Shape::Struct { fields, manner }) = shape
             && !members.is_empty()
             && named.refined.insert(*variant)
         {
-            Members::<T>::of(pass, path).refine(fields, closed, members);
+            Members::<T>::of(pass, path).refine(fields, manner, members);
         }
     }
 }
@@ -45,17 +46,17 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         Self { pass, path, of: std::marker::PhantomData }
     }
 
-    fn refine(&self, fields: &mut [Field], closed: &mut bool, declared: &[&str]) {
-        *closed = self
-            .changed(|members| {
-                members.insert(UNKNOWN.to_owned(), Value::Null);
-            })
-            .is_none();
+    fn refine(&self, fields: &mut [Field], manner: &mut Manner, declared: &[&str]) {
+        let with_unknown = self.changed(|members| {
+            members.insert(UNKNOWN.to_owned(), Value::Null);
+        });
+        manner.unknown = match with_unknown {
+            Some(_) => Unknown::PassedOver,
+            None => Unknown::Refused,
+        };
+        let asked: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
         for field in fields.iter_mut() {
-            let without = || self.changed(|members| drop(members.remove(&field.name)));
-            let first = without();
-            field.optional = first.is_some();
-            field.default = first.and_then(|first| self.default(&field.name, &first, &without()?));
+            field.optional = self.without(&field.name).is_some();
         }
         let absent = declared.iter().filter(|name| !fields.iter().any(|f| f.name == ***name));
         let absent: Vec<&str> = absent.copied().collect();
@@ -85,15 +86,45 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
             }
             field.aliases.sort_unstable();
         }
+        let value: Option<T> = serde_json::from_str(&self.pass.input.to_string()).ok();
+        let written = value.as_ref().and_then(Written::of);
+        let object = written.as_ref().and_then(|written| written.at(self.path));
+        let left_out: Vec<&str> =
+            object.map(|it| it.unfingerprinted().collect()).unwrap_or_default();
+        for (asked, field) in asked.iter().zip(fields) {
+            field.default = self.absent(asked, &field.name).unwrap_or_default();
+            field.unfingerprinted = left_out.contains(&field.name.as_str());
+        }
     }
 
-    /// What a member is that is not there, by what the type writes twice.
-    fn default(&self, name: &str, first: &str, again: &str) -> Option<Value> {
-        let of = |written: &str| {
+    fn without(&self, name: &str) -> Option<String> {
+        self.changed(|members| drop(members.remove(name)))
+    }
+
+    /// What a member is that is not there, by what the type writes twice: `asked` is the name under which it was read.
+    fn absent(&self, asked: &str, name: &str) -> Option<Absent> {
+        let of = |written: &str| -> Option<Option<Value>> {
             let written: Value = serde_json::from_str(written).ok()?;
-            at(&written, self.path)?.get(name).cloned()
+            Some(at(&written, self.path)?.as_object()?.get(name).cloned())
         };
-        constant(&of(first)?, &of(again)?)
+        let is_written_at_times = of(&self.pass.sample)?.is_some();
+        let (first, again) = (of(&self.without(asked)?)?, of(&self.without(asked)?)?);
+        Some(match (first, again) {
+            (Some(first), Some(again)) if first != again => Absent::ByChance,
+            (Some(first), Some(again)) => {
+                constant(&first, &again).map(Absent::Is).unwrap_or_default()
+            }
+            (None, None) if is_written_at_times => {
+                let with_null = self.changed(|members| {
+                    members.insert(asked.to_owned(), Value::Null);
+                });
+                match with_null.map(|written| of(&written)) {
+                    Some(Some(Some(_))) => Absent::Apart,
+                    _ => Absent::LeftOut,
+                }
+            }
+            _ => Absent::Unknown,
+        })
     }
 
     /// What the type writes after it has read the changed input, if it reads that.

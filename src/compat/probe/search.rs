@@ -24,6 +24,8 @@ pub(super) struct Attempt {
     pub(super) shape: Shape,
     /// Whether the type took what it was given, be it as JSON or not.
     pub(super) is_taken: bool,
+    /// What the type was given.
+    pub(super) input: serde_json::Value,
     /// What the type was given, and the value as it writes it.
     pub(super) built: Option<(serde_json::Value, String)>,
 }
@@ -126,7 +128,7 @@ impl Answers<'_> {
     /// Tries out what the places of the last attempt take, and remembers what was seen of the types. Says
     /// whether there is a value.
     fn record<T: Serialize + DeserializeOwned>(&mut self) -> (Pass, bool) {
-        self.attempt::<T>();
+        self.has_value = self.attempt::<T>().built.is_some();
         self.explore::<T>();
         let Attempt { shape, built, .. } = self.attempt::<T>();
         let places = self.keep();

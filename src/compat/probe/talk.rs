@@ -10,16 +10,19 @@ use serde_json::{Map, Value, json};
 
 use super::alternatives::integers;
 use super::answer::Answers;
-use super::asked::{Forced, INTEGERS, Leaf, LeafKind, UNKNOWN};
+use super::asked::{Forced, Leaf, LeafKind, UNKNOWN};
 use super::hints::Hint;
 use super::refine::at;
-use crate::compat::StrFormat;
+use crate::compat::{INTEGERS, TEXTS};
 
 /// So many values are tried at one place at most.
 const MOST_VALUES: usize = 600;
 
 /// And so many where one member of it is filled.
 const MOST_OF_MEMBER: usize = 80;
+
+/// Of the texts that are tried those that tell kinds apart; the others are of the same forms.
+const MOST_TEXTS: usize = 12;
 
 /// What a place takes.
 #[derive(Clone, Debug)]
@@ -56,7 +59,7 @@ pub(super) fn at_mut<'v>(value: &'v mut Value, path: &[String]) -> Option<&'v mu
 /// A value of each kind.
 pub(super) fn kinds() -> Vec<Value> {
     let plain = json!([null, true, 0, 1, 0.5, [], {}]);
-    let texts = StrFormat::ALL.iter().map(|(_, _, example)| Value::from(*example));
+    let texts = TEXTS.iter().take(MOST_TEXTS).map(|(_, text)| Value::from(*text));
     plain.as_array().into_iter().flatten().cloned().chain(texts).collect()
 }
 
@@ -197,7 +200,7 @@ fn next(trial: &Trial, hint: &Hint) -> Vec<Trial> {
         }
         Hint::Other => match at(&trial.value, cursor) {
             Some(Value::String(_)) => {
-                let texts = StrFormat::ALL.iter().map(|(_, _, example)| Value::from(*example));
+                let texts = TEXTS.iter().map(|(_, text)| Value::from(*text));
                 texts.filter_map(instead).collect()
             }
             Some(Value::Number(_)) => {

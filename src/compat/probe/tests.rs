@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::fingerprint::Unfingerprinted;
 
 #[derive(Serialize, Deserialize)]
 struct Point {
@@ -88,9 +89,45 @@ fn types_that_validate_are_given_what_they_take() {
     assert_eq!(shape::<std::num::NonZeroI8>(), "i8(!0)");
     assert_eq!(shape::<Percent>(), "u8(1..100)");
     assert_eq!(shape::<Vec<Percent>>(), "[u8(1..100)]");
-    assert_eq!(shape::<std::time::Duration>(), "{secs: u64, nanos: u32, !}");
+    assert_eq!(
+        shape::<std::time::Duration>(),
+        r#"{secs: u64, nanos: u32, !} but [{"nanos":4294967295,"secs":18446744073709551615}]"#,
+        "which is too long by the two together"
+    );
     assert_eq!(shape::<std::net::IpAddr>(), "str(ip)");
     assert_eq!(shape::<Vec<Id>>(), "[str(uuid)]");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    id: u8,
+    #[serde(alias = "when")]
+    at: Unfingerprinted<Option<u8>>,
+    by: Vec<SeenBy>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum SeenBy {
+    Node { trace: Unfingerprinted<String> },
+}
+
+#[derive(Serialize, Deserialize)]
+struct SeenFlat {
+    #[serde(flatten)]
+    seen: Seen,
+}
+
+#[test]
+fn a_member_that_is_left_out_of_the_fingerprint_is_marked() {
+    assert_eq!(
+        shape::<Seen>(),
+        "{id: u8, at|when?: unfingerprinted u8?, by: [SeenBy]} \
+         SeenBy = enum {Node: {trace: unfingerprinted str}}"
+    );
+    assert_eq!(
+        shape::<SeenFlat>(),
+        "{id: u8, at?: unfingerprinted u8?, by: [enum {Node: {trace: unfingerprinted str}}], #}"
+    );
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,7 +163,7 @@ struct Closed {
 fn a_struct_is_seen_with_its_optional_and_renamed_members() {
     assert_eq!(
         shape::<Ride>(),
-        "{user_id: i64, origin: Point, note?: str?, tip?: u8?, seats?: u8 = 0, type: Kind, m|a|z: bool} \
+        "{user_id: i64, origin: Point, note?: str? = left out, tip?: u8?, seats?: u8 = 0, type: Kind, m|a|z: bool} \
          Kind = enum {Short, Long: u16, Shared: {with: [Point], by?: u8?}, Pair: (u8, u8)} \
          Point = {lat: f64, lon: f64}"
     );
@@ -311,7 +348,7 @@ enum State {
 
 #[test]
 fn an_enum_that_takes_unknown_variants_says_so() {
-    assert_eq!(shape::<State>(), "enum {Open, Closed, Unknown, \"*\"}");
+    assert_eq!(shape::<State>(), "enum {Open, Closed, Unknown, *}");
     assert_eq!(shape::<Card>(), "enum {Debit, Credit}");
 }
 

@@ -14,6 +14,8 @@ pub(super) enum Written {
     Leaf(Shape),
     None,
     Some(Box<Written>),
+    /// What is no part of the fingerprint.
+    Unfingerprinted(Box<Written>),
     List(Vec<Written>),
     Tuple(Vec<Written>),
     /// A map with any keys.
@@ -31,7 +33,7 @@ impl Written {
     /// What stands at a place.
     pub(super) fn at(&self, path: &[String]) -> Option<&Self> {
         let here = match self {
-            Self::Some(inner) => return inner.at(path),
+            Self::Some(inner) | Self::Unfingerprinted(inner) => return inner.at(path),
             here => here,
         };
         let Some((step, rest)) = path.split_first() else { return Some(here) };
@@ -46,6 +48,16 @@ impl Written {
             _ => None,
         };
         inner?.at(rest)
+    }
+
+    /// The members of this object that are no part of the fingerprint.
+    pub(super) fn unfingerprinted(&self) -> impl Iterator<Item = &str> {
+        let members = match self {
+            Self::Struct(_, members) => members.as_slice(),
+            _ => &[],
+        };
+        let is_out = |(_, member): &&(String, Self)| matches!(member, Self::Unfingerprinted(_));
+        members.iter().filter(is_out).map(|(name, _)| name.as_str())
     }
 
     /// Whether a place is inside of an object that is of the type of one around it: of the same name, or, where

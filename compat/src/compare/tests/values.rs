@@ -35,6 +35,27 @@ fn a_stored_output_is_read_by_what_the_phase_returns_now() {
 }
 
 #[test]
+fn an_output_strands_rows_that_come_to_a_phase_which_asks_for_it() {
+    use Lint::*;
+    let change = |asked_by: Option<&[&str]>, new: &str, written: &str| {
+        let by = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let old = output(local("created"), "u32", &["1"]);
+        let new = output(local("created"), new, &[written]);
+        let mut found = lints(with(0, old), with(0, Locked { asked_by: asked_by.map(by), ..new }));
+        found.retain(|(lint, _)| *lint != OutputNotRollbackable);
+        found
+    };
+    let text = |asked_by| change(asked_by, "str", "\"a\"");
+    assert_eq!(text(None), one(OutputUnreadable, "created paid noted"), "not known");
+    assert_eq!(text(Some(&["answered"])), one(OutputUnreadable, "created paid noted"));
+    assert_eq!(text(Some(&["paid"])), one(OutputUnreadable, "created"));
+    assert_eq!(text(Some(&[])), one(OutputUnasked, ""));
+    let rounded = |asked_by| change(asked_by, "f32", "0.5");
+    assert_eq!(rounded(Some(&["noted"])), one(NumberRounded, "created paid"));
+    assert_eq!(rounded(Some(&[])), one(OutputUnasked, ""));
+}
+
+#[test]
 fn stored_parameters_are_read_by_the_type_of_today() {
     use Lint::*;
     let request = |shape: &str, json: &str, fingerprint: &str| Lock {
@@ -107,7 +128,7 @@ fn a_type_that_is_narrowed_is_told_without_a_sample() {
         ("a: str(uuid)", "a: str"),
         ("a: enum {A}", "a: enum {A, B}"),
         ("a: u8", "a: u8?"),
-        ("a: enum {A, B}", "a: enum {A, \"*\"}"),
+        ("a: enum {A, B}", "a: enum {A, *}"),
         ("a: str(own)", "a: str(uuid)"),
     ] {
         let fine = of_member(narrow, wide);
@@ -205,11 +226,15 @@ fn a_staged_job_is_read_by_the_handler_of_today() {
     let none = lock(ride());
     assert_eq!(lints(&none, &mail), [Lint::JobAdded]);
     assert_eq!(Lint::JobRemoved.level(), Level::Deny);
+    let another = Lock { definition: "rides.mail".into(), ..mail.clone() };
+    let findings = compare(&locks([mail]), &locks([lock(ride()), another]));
+    assert!(!findings.iter().any(|finding| finding.lint == Lint::JobRemoved), "{findings:#?}");
 }
 
 #[test]
 fn a_job_of_a_new_version_is_read_as_those_of_the_others_are() {
-    let mail = |version, args: &str| Lock { version, ..staging(&[("mail", args, "1")]) };
+    let sample = r#"{"to":"","cc":""}"#;
+    let mail = |version, args: &str| Lock { version, ..staging(&[("mail", args, sample)]) };
     let lints = |new: &str| -> Vec<Lint> {
         let (old, new) = (mail(1, "{to: str}"), mail(2, new));
         let findings = compare(&locks([old.clone()]), &locks([old, new]));
@@ -237,4 +262,41 @@ fn a_new_version_has_to_read_the_parameters_of_each_one_before() {
         assert_eq!(of("{b|a: u8}"), [Lint::VersionAdded]);
         assert_eq!(of("{b: u8}"), [Lint::VersionAdded, Lint::VersionUnreadable]);
     }
+}
+
+#[test]
+fn g9_a_later_version_recognises_retries_of_each_one_before() {
+    let version = |version, shape: &str| {
+        let request = shape.parse().unwrap();
+        Lock { version, request, request_samples: Vec::new(), ..lock(ride()) }
+    };
+    let one = |shape: &str| version(1, shape);
+    for (first, second, lint) in [
+        ("{a: u8, note?: str?}", "{a: u8, memo?: str?}", Lint::MemberRenamed),
+        ("{a: u8, tip?: u8?}", "{a: u8}", Lint::MemberDropped),
+        ("{seats?: u8 = 1}", "{seats?: u8 = 2}", Lint::DefaultChanged),
+        ("{tags: set<str>}", "{tags: [str]}", Lint::RetryDiffers),
+        ("{a: u8}", "{b: u8}", Lint::VersionUnreadable),
+    ] {
+        let both = locks([one(first), version(2, second)]);
+        let told = |old: &Locks| -> Vec<Lint> {
+            compare(old, &both).into_iter().map(|finding| finding.lint).collect()
+        };
+        assert!(told(&locks([one(first)])).contains(&lint), "{first} beside {second}");
+        let recognising = locks([one(first), version(2, first)]);
+        assert!(told(&recognising).contains(&lint), "the second does not recognise it any more");
+        assert!(!told(&both).contains(&lint), "it was so before");
+    }
+}
+
+#[test]
+fn a_type_of_more_alternatives_than_are_compared_is_told() {
+    let many: Vec<String> = (0..30_000).map(|nth| format!("V{nth}")).collect();
+    let shape = format!("enum {{{}}}", many.join(", "));
+    let added = compare(
+        &Locks::new(),
+        &locks([lock(with(0, output(local("created"), &shape, &["\"V0\""])))]),
+    );
+    let told = added.iter().find(|finding| finding.lint == Lint::NotProbed).unwrap();
+    assert!(told.change.starts_with("some of the alternatives of its output"), "{}", told.change);
 }

@@ -7,7 +7,8 @@ use serde::ser::{
 
 use super::Written;
 use crate::compat::probe::hints::Refused;
-use crate::compat::{Integer, Shape, StrFormat};
+use crate::compat::{Float, Integer, Letter, Shape, StrFormat};
+use crate::fingerprint::UNFINGERPRINTED;
 
 type Made = fn(&'static str, Vec<(String, Written)>) -> Written;
 
@@ -90,19 +91,19 @@ impl Serializer for Spy {
     }
 
     fn serialize_f32(self, _: f32) -> Result<Written, Refused> {
-        leaf(Shape::Float(32))
+        leaf(Shape::Float(Float::of(32)))
     }
 
     fn serialize_f64(self, _: f64) -> Result<Written, Refused> {
-        leaf(Shape::Float(64))
+        leaf(Shape::Float(Float::of(64)))
     }
 
     fn serialize_char(self, _: char) -> Result<Written, Refused> {
-        leaf(Shape::Char)
+        leaf(Shape::Char(Letter::default()))
     }
 
     fn serialize_str(self, _: &str) -> Result<Written, Refused> {
-        leaf(Shape::Str(StrFormat::Any))
+        leaf(Shape::Str(StrFormat::ANY))
     }
 
     fn serialize_bytes(self, _: &[u8]) -> Result<Written, Refused> {
@@ -136,10 +137,14 @@ impl Serializer for Spy {
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
-        _: &'static str,
+        name: &'static str,
         value: &T,
     ) -> Result<Written, Refused> {
-        value.serialize(self)
+        let inner = value.serialize(self)?;
+        Ok(match name {
+            UNFINGERPRINTED => Written::Unfingerprinted(Box::new(inner)),
+            _ => inner,
+        })
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(

@@ -1,0 +1,110 @@
+//! [`Field`]: a member of an object, and what it is where it is absent.
+
+use std::fmt::{self, Write};
+
+use serde_json::Value;
+
+use super::Shape;
+
+/// A member of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in JSON.
+    pub name: String,
+    /// Names under which it is read, too.
+    pub aliases: Vec<String>,
+    /// Whether it may be absent.
+    pub optional: bool,
+    /// What it is then.
+    pub default: Absent,
+    /// Whether it is no part of what makes two requests the same: an `Unfingerprinted`.
+    pub unfingerprinted: bool,
+    /// Its value.
+    pub shape: Shape,
+}
+
+/// What a member is that is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Absent {
+    /// `null`, where it may be that; else not known.
+    #[default]
+    Unknown,
+    /// This.
+    Is(Value),
+    /// Another value each time: by chance, or by the clock.
+    ByChance,
+    /// What is not written where it is that.
+    LeftOut,
+    /// Something else than `null`, and it is not written where it is that.
+    Apart,
+}
+
+/// Before the value of a member that is no part of the fingerprint.
+pub(super) const UNFINGERPRINTED: &str = "unfingerprinted ";
+
+impl Absent {
+    /// Those that have no value.
+    pub(super) const WORDS: [(&'static str, Self); 3] =
+        [("by chance", Self::ByChance), ("left out", Self::LeftOut), ("apart", Self::Apart)];
+
+    /// Whether a type writes the object without the member.
+    pub(crate) fn is_left_out(&self) -> bool {
+        matches!(self, Self::LeftOut | Self::Apart)
+    }
+}
+
+/// What becomes of members that a type does not know, and how it is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// What becomes of them.
+    pub unknown: Unknown,
+    /// Whether it is read from an object only, and not from an array of its members.
+    pub by_name: bool,
+}
+
+/// What becomes of members that a type does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unknown {
+    /// They are passed over.
+    #[default]
+    PassedOver,
+    /// They are refused.
+    Refused,
+    /// They are kept, and written again.
+    Kept,
+}
+
+impl Manner {
+    pub(super) fn marks(self) -> impl Iterator<Item = &'static str> {
+        let unknown = match self.unknown {
+            Unknown::PassedOver => None,
+            Unknown::Refused => Some("!"),
+            Unknown::Kept => Some("*"),
+        };
+        unknown.into_iter().chain(self.by_name.then_some("#"))
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        super::name(f, &self.name)?;
+        for alias in &self.aliases {
+            f.write_char('|')?;
+            super::name(f, alias)?;
+        }
+        f.write_str(if self.optional { "?: " } else { ": " })?;
+        if self.unfingerprinted {
+            f.write_str(UNFINGERPRINTED)?;
+        }
+        write!(f, "{}", self.shape)?;
+        match &self.default {
+            Absent::Unknown => Ok(()),
+            Absent::Is(default) => write!(f, " = {default}"),
+            word => {
+                let words = Absent::WORDS;
+                let known = words.iter().find(|(_, absent)| absent == word);
+                write!(f, " = {}", known.map_or("", |(word, _)| word))
+            }
+        }
+    }
+}
