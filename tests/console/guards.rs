@@ -53,6 +53,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
         get("requests", "read"),
         get("jobs", "read"),
         get("audit", "audit"),
+        get("definitions", "read"),
         get("pauses", "read"),
         get(&format!("requests/{id}"), "read"),
         post("requests/find".into(), &[("scope", "tenant-1"), ("key", "k")], "read", 303),
@@ -203,7 +204,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             checked += 1;
         }
     }
-    assert_eq!(checked, 30 * 18);
+    assert_eq!(checked, 31 * 18);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 
