@@ -45,7 +45,7 @@ const DOORS: [(&str, Permissions); 24] = [
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 11;
+const READS: usize = 13;
 
 const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
