@@ -314,7 +314,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         // Refused as of another site, if it is a form.
         pages.push(desk.send(asked(&desk, route)).await);
     }
-    assert_eq!(pages.len(), 5 + 2 * 30);
+    assert_eq!(pages.len(), 5 + 2 * 31);
     for page in &pages {
         let header =
             |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());

@@ -185,7 +185,7 @@ async fn g14_the_page_of_definitions_tells_which_builds_are_waited_for_and_which
     page.has("api-1")
         .has("9f2c1d")
         .has(">none<")
-        .has("<code>pay</code> (idempotent)")
+        .has("<bdi>pay</bdi></code> (idempotent)")
         .has_not(">gone<");
     // The number leads to those that are stranded, and to no others.
     let to =
