@@ -17,6 +17,7 @@ use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::store::Store;
+use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
     Scope, Sqlite, Tx, atomic_phases,
@@ -72,6 +73,19 @@ impl<Db: Store> CallPilot {
     async fn answered(&self, tx: &mut Tx<'_, Db>, called: &Called) -> PhaseResult<Reply> {
         let _ = (self, tx);
         Ok(Reply::json(200, called)?)
+    }
+}
+
+/// Of a build that is gone.
+#[derive(Serialize, Deserialize)]
+struct Leave;
+
+#[atomic_phases(name = "pilots.leave", version = 2)]
+impl<Db: Store> Leave {
+    #[phase]
+    async fn left(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::text(200, ""))
     }
 }
 
@@ -158,6 +172,14 @@ fn asks_and_acts(run: &Run) {
     );
     let (_, told) = run.told(&["list", "--state", "unknown"]);
     assert!(told.contains("pilots.call v1  unknown  called    no answer  1"), "{told}");
+    // Without code nothing is stranded, and no process runs.
+    let (code, told) = run.told(&["definitions"]);
+    assert!(
+        code == 0 && told.contains("pilots.call v1  noted called answered  0"),
+        "{code} {told}"
+    );
+    let (code, told) = run.told(&["nodes"]);
+    assert_eq!((code, told.lines().count()), (0, 1), "the head alone: {told}");
     let (_, told) = run.told(&["list", "--scope", "tenant-2", "-o", "json"]);
     assert_eq!(told, "[]\n");
     let (_, told) = run.told(&["list", "--limit", "2", "-o", "jsonl"]);
@@ -282,6 +304,12 @@ async fn a_service_is_asked_with_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
     let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let before = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    let before = Engine::builder(before).register::<Leave>().build().unwrap();
+    let (of, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new("leave").unwrap());
+    before.call(&of, &key, Leave).accept().await.unwrap();
+    let node = WorkerConfig::default().node("api-1", "9f2c1d");
+    Announcer::new(&engine, node).run_once().await.unwrap();
     let api = Api::new(engine, |head| {
         let token = head.headers.get("authorization")?.to_str().ok()?;
         let may = match token {
@@ -315,6 +343,20 @@ async fn a_service_is_asked_with_a_token() {
             run.told(&["reveal", &finished, "--what", "parameters", "--reason", "ticket 7"]);
         assert_eq!(code, 0, "{told}");
         assert!(told.contains("9007199254740993"), "{told}");
+        let (code, told) = run.told(&["nodes"]);
+        assert_eq!((code, told.lines().count()), (0, 2), "{told}");
+        assert!(
+            told.contains("api-1") && told.contains("9f2c1d") && !told.contains("gone"),
+            "{told}"
+        );
+        let (code, told) = run.told(&["definitions", "-o", "jsonl"]);
+        assert_eq!((code, told.lines().count()), (6, 2), "a request is stranded: {told}");
+        assert!(told.contains(r#""nodes":1"#) && told.contains(r#""stranded":1"#), "{told}");
+        let (_, told) = run.told(&["definitions"]);
+        assert!(
+            told.contains("pilots.leave v2  left ") && told.contains("noted called answered"),
+            "{told}"
+        );
         let pause =
             ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
         assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));

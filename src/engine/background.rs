@@ -57,6 +57,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         self.core.registry.get(definition, version).is_some()
     }
 
+    /// The definitions that are registered, as a process tells operators.
+    pub(crate) fn announced(&self) -> String {
+        serde_json::to_string(&self.core.definitions()).unwrap_or_default()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.core.settings
     }

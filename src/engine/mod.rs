@@ -49,6 +49,7 @@ pub use self::erase::{EraseError, ErasedScope};
 pub use self::jobs::ListedJob;
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
+pub(crate) use self::progress::Stands;
 pub use self::progress::StrandedBecause;
 pub(crate) use self::resolve::Terms;
 pub use self::resolve::{Resolution, ResolveError, Resolved};

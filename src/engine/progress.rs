@@ -15,8 +15,7 @@ use atomic_phases_compat::{
 use super::resolution::not_executed;
 use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
-use crate::phase::Outputs;
-use crate::store::KeyRow;
+use crate::store::{KeyRow, Status};
 
 /// Why this process does not go on with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -180,20 +179,71 @@ fn class(kind: ListedKind) -> Class {
     }
 }
 
+/// Where a row stands, and under what it was run last.
+#[derive(Clone, Copy)]
+pub(crate) struct Stands<'a> {
+    pub(crate) recovery_point: &'a str,
+    pub(crate) phases: &'a str,
+    pub(crate) open_intent: Option<&'a str>,
+    pub(crate) resolution: Option<&'a str>,
+    pub(crate) attempts: u32,
+    /// Its outcome is unknown, and a worker is to ask for it.
+    pub(crate) is_to_be_asked: bool,
+}
+
+impl<'a> From<&'a KeyRow> for Stands<'a> {
+    fn from(row: &'a KeyRow) -> Self {
+        Self {
+            recovery_point: &row.recovery_point,
+            phases: &row.phases,
+            open_intent: row.open_intent.as_deref(),
+            resolution: row.resolution.as_deref(),
+            attempts: row.attempts,
+            is_to_be_asked: row.status == Status::Unknown && row.for_workers,
+        }
+    }
+}
+
+impl Stands<'_> {
+    /// Whether a worker is to ask for its outcome, and this definition has no function that does.
+    pub(crate) fn is_unasked(&self, definition: &Definition) -> bool {
+        let asks = |phase: &Phase| {
+            phase.reconciles && self.open_intent.is_some_and(|name| phase.is_called(name))
+        };
+        self.is_to_be_asked && !definition.phases.iter().any(asks)
+    }
+
+    /// The phases that are committed, by the list that it was run under: its outputs have their names, or names
+    /// that they had before. `None`: the list has no phase of its recovery point, or is of an unknown form.
+    pub(crate) fn committed(&self, definition: &Definition) -> Option<Vec<String>> {
+        let listed = PhaseList::parse(self.phases)?.phases;
+        let point = self.recovery_point;
+        if point == STARTED {
+            return Some(Vec::new());
+        }
+        let is_point = |name: &str| {
+            let both = |phase: &Phase| phase.is_called(name) && phase.is_called(point);
+            name == point || definition.phases.iter().any(both)
+        };
+        let last = listed.iter().position(|phase| is_point(&phase.name))?;
+        Some(listed.into_iter().take(last + 1).map(|phase| phase.name).collect())
+    }
+}
+
 /// Compares what the row was run under with `definition`. The rule is that of the lock files
 /// (`atomic_phases_compat`): what is said of a change is what happens to its rows. `keys`: what this process
-/// makes derived keys with, which is in no lock file.
-pub(crate) fn progress(
+/// makes derived keys with, which is in no lock file. `committed`: the names of the phases that have an output.
+pub(crate) fn progress<'n>(
     definition: &Definition,
     keys: &DerivedKeys,
-    row: &KeyRow,
-    outputs: &Outputs,
+    row: &Stands<'_>,
+    committed: impl Iterator<Item = &'n str> + Clone,
 ) -> Result<(Progress, Option<OpenCall>), StrandedBecause> {
-    let done = done(definition, &row.recovery_point, outputs)?;
-    let written = PhaseList::parse(&row.phases).ok_or(StrandedBecause::NewerForm)?;
+    let done = done(definition, row.recovery_point, committed)?;
+    let written = PhaseList::parse(row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let is_denied = |phase| row.resolution.as_deref() == Some(&not_executed(phase, row.attempts));
+    let is_denied = |phase| row.resolution == Some(&not_executed(phase, row.attempts));
     let call = match row.attempts {
         // Never run, so nothing was called.
         0 => CallState::NotMade,
@@ -202,7 +252,7 @@ pub(crate) fn progress(
         _ if definition.phases.get(done).is_some_and(is_denied) => CallState::NotMade,
         _ => CallState::MayHaveBeenMade,
     };
-    let name = row.open_intent.as_deref().unwrap_or(&next.name);
+    let name = row.open_intent.unwrap_or(&next.name);
     let called = Written { name, class: class(next.kind), provider_key: &next.key_name };
     let resumed = after_call(called, call, definition.phases.get(done..).unwrap_or_default())?;
     let open = match called.class.may_have_been_called(call) {
@@ -222,16 +272,16 @@ pub(crate) fn progress(
 
 /// How many phases are done. Phases that were renamed (`was`) or added behind its recovery point do
 /// not touch a row; anything else leaves it to a node that knows it (G14).
-fn done(
+fn done<'n>(
     definition: &Definition,
     recovery_point: &str,
-    outputs: &Outputs,
+    committed: impl Iterator<Item = &'n str> + Clone,
 ) -> Result<usize, StrandedBecause> {
     let phases = definition.phases;
     if recovery_point != STARTED && !phases.iter().any(|phase| phase.is_called(recovery_point)) {
         return Err(StrandedBecause::UnknownRecoveryPoint);
     }
-    let done = phases_done(outputs.phases(), phases)?;
+    let done = phases_done(committed, phases)?;
     let stands_there = match done.checked_sub(1).and_then(|last| phases.get(last)) {
         None => recovery_point == STARTED,
         Some(last) => last.is_called(recovery_point),
@@ -246,7 +296,6 @@ fn done(
 mod tests {
     use super::*;
     use crate::definition::{EffectClass, Isolation, PhaseKind};
-    use crate::store::Status;
     use std::time::Duration;
 
     const fn phase(name: &'static str, was: &'static [&'static str], kind: PhaseKind) -> Phase {
@@ -270,20 +319,12 @@ mod tests {
         phase(name, was, PhaseKind::Foreign(EffectClass::AtMostOnce))
     }
 
-    fn outputs(stored: &[&str]) -> Outputs {
-        let mut outputs = Outputs::default();
-        for name in stored {
-            outputs.push(name, serde_json::value::to_raw_value(&()).unwrap());
-        }
-        outputs
-    }
-
     fn done_of(
         phases: &'static [Phase],
         point: &str,
         stored: &[&str],
     ) -> Result<usize, StrandedBecause> {
-        done(&Definition { name: "d", version: 1, phases }, point, &outputs(stored))
+        done(&Definition { name: "d", version: 1, phases }, point, stored.iter().copied())
     }
 
     #[test]
@@ -335,7 +376,7 @@ mod tests {
         phases: &'static [Phase],
     ) -> Result<(Progress, Option<OpenCall>), StrandedBecause> {
         let definition = Definition { name: "d", version: 1, phases };
-        progress(&definition, keys, row, &outputs(&["a"]))
+        progress(&definition, keys, &row.into(), ["a"].into_iter())
     }
 
     #[test]
@@ -530,7 +571,7 @@ mod tests {
                             }),
                         };
                         let keys = DerivedKeys::plain();
-                        let decided = progress(&now, &keys, &row, &outputs(&names));
+                        let decided = progress(&now, &keys, &(&row).into(), names.iter().copied());
                         let decided = decided.map(|(progress, _)| progress);
                         prop_assert_eq!(decided, expected, "{:?} {:?}", row.phases, call);
                     }

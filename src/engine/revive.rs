@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 
 use super::Core;
 use super::outcome::{CallError, unreadable};
-use super::progress::{OpenCall, Progress, StrandedBecause, progress};
+use super::progress::{OpenCall, Progress, Stands, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::undecodable::Undecodable;
 use crate::definition::{Definition, Phase, PhaseList, Phases};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
+use crate::store::nodes::NodeDefinition;
 use crate::store::{KeyRow, Status, Store};
 
 /// What this process can make of a row's stored values.
@@ -125,8 +126,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 false => Err(StrandedBecause::UnknownRecoveryPoint),
             });
         };
-        let (progress, call) = match progress(&entry.definition, &self.derived_keys, row, &outputs)
-        {
+        let (keys, stands) = (&self.derived_keys, Stands::from(row));
+        let (progress, call) = match progress(&entry.definition, keys, &stands, outputs.phases()) {
             Ok(known) => known,
             Err(because) => return Ok(Err(because)),
         };
@@ -181,24 +182,33 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         }
     }
 
-    /// As far as it is seen without the stored values: of the definition, the phases that the row was run
-    /// under, and its recovery point.
+    /// The same of an unfinished row, as far as it is seen without the stored values: of the definition, of the
+    /// phases that the row was run under, and of where it stands.
     pub(crate) fn stranded_by_place(
         &self,
         (definition, version): (&str, u32),
-        phases: &str,
-        recovery_point: &str,
+        row: &Stands<'_>,
     ) -> Option<StrandedBecause> {
         if self.has_no_code() {
             return None;
         }
-        match self.registry.find(definition, version) {
-            Err(because) => Some(because),
-            Ok(_) if PhaseList::parse(phases).is_none() => Some(StrandedBecause::NewerForm),
-            Ok(entry) if !entry.definition.stands_at(recovery_point) => {
-                Some(StrandedBecause::UnknownRecoveryPoint)
+        let definition = match self.registry.find(definition, version) {
+            Ok(entry) => &entry.definition,
+            Err(because) => return Some(because),
+        };
+        let Some(committed) = row.committed(definition) else {
+            return Some(match PhaseList::parse(row.phases) {
+                None => StrandedBecause::NewerForm,
+                Some(_) => StrandedBecause::UnknownRecoveryPoint,
+            });
+        };
+        let committed = committed.iter().map(String::as_str);
+        match progress(definition, &self.derived_keys, row, committed) {
+            Ok((Progress::Continues, _)) => {
+                row.is_unasked(definition).then_some(StrandedBecause::NotAskedHere)
             }
-            Ok(_) => None,
+            Ok((Progress::CallMayHaveBeenMade, _)) => Some(StrandedBecause::CallMayHaveBeenMade),
+            Err(because) => Some(because),
         }
     }
 
@@ -226,10 +236,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         names
     }
 
-    /// `name@version` of each definition that is registered.
-    pub(crate) fn known_definitions(&self) -> Vec<String> {
-        let entries = self.registry.entries().map(|entry| entry.definition);
-        entries.map(|known| format!("{}@{}", known.name, known.version)).collect()
+    /// The definitions that are registered, with their phases as they stand with the rows that are run here.
+    pub(crate) fn definitions(&self) -> Vec<NodeDefinition> {
+        let of = |entry: &Entry<S, A>| NodeDefinition {
+            name: entry.definition.name.to_owned(),
+            version: entry.definition.version,
+            phases: entry.phases.to_string(),
+        };
+        self.registry.entries().map(of).collect()
     }
 
     /// The row's definition, or one without a name and phases.

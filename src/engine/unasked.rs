@@ -35,7 +35,6 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
             reason: None,
             older_ms: None,
             waiting_ms: None,
-            not_of: None,
         };
         loop {
             let found = self.store().list_requests(&list).await?;

@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::why::HeldBy;
 use crate::definition::{Definition, PhaseKind, STARTED};
-use crate::engine::{Core, StrandedBecause, left_of_window};
-use crate::store::Store;
+use crate::engine::{Core, Stands, StrandedBecause, left_of_window};
 use crate::store::census::{Census, CensusGroup, JobCensus};
+use crate::store::{Status, Store};
 
 /// The definition of rows that no definition of this process has the name of: what stands in a row may be any text.
 pub(crate) const OTHER: &str = "other";
@@ -32,24 +32,13 @@ pub(crate) struct Tally {
 }
 
 /// What holds the requests of a group, as [`why`](super::Ops::why) says it of each; `None`: a holder runs them.
-fn held_by(
-    group: &CensusGroup,
-    definition: Option<&Definition>,
-    stranded: Option<StrandedBecause>,
-) -> Option<HeldBy> {
-    let has_function = |intent: &String| {
-        definition.is_none_or(|definition| {
-            definition.phases.iter().any(|phase| phase.is_called(intent) && phase.reconciles)
-        })
-    };
-    let is_for_workers = group.is_due.is_some();
+fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<HeldBy> {
     Some(match (group.status.as_str(), &group.open_intent) {
         ("dead_letter", None) => HeldBy::DeadLetter,
         ("dead_letter", Some(_)) => HeldBy::DeadLetterUnknown,
         ("in_progress", _) if group.is_held => return None,
         _ if stranded.is_some() => HeldBy::Stranded(stranded?),
-        ("unknown", Some(intent)) if is_for_workers && has_function(intent) => HeldBy::UnknownAsked,
-        ("unknown", Some(_)) if is_for_workers => HeldBy::Stranded(StrandedBecause::NotAskedHere),
+        ("unknown", Some(_)) if group.is_due.is_some() => HeldBy::UnknownAsked,
         ("unknown", _) => HeldBy::UnknownUnasked,
         ("in_progress", _) => HeldBy::EndedLease,
         ("failed_retryable", _) if group.is_paused => HeldBy::Paused,
@@ -66,14 +55,26 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let mut tally = Tally { jobs: census.jobs, ..Tally::default() };
         for group in &census.groups {
             let known = self.known_definition(&group.definition, group.version);
-            let place = (group.definition.as_str(), group.version);
-            let stranded = self.stranded_by_place(place, &group.phases, &group.recovery_point);
+            let stranded = self.strands(group);
             let name = self.known_name(&group.definition).unwrap_or(OTHER);
             let window_end = known.as_ref().and_then(|known| self.window_end(group, known));
-            let held_by = held_by(group, known.as_ref(), stranded);
+            let held_by = held_by(group, stranded);
             tally.add(group, name, held_by, window_end);
         }
         tally
+    }
+
+    /// Why this process goes on with none of the group's requests, as far as it is seen without their values.
+    pub(crate) fn strands(&self, group: &CensusGroup) -> Option<StrandedBecause> {
+        let stands = Stands {
+            recovery_point: &group.recovery_point,
+            phases: &group.phases,
+            open_intent: group.open_intent.as_deref(),
+            resolution: group.resolution.as_deref(),
+            attempts: group.attempts,
+            is_to_be_asked: group.status == Status::Unknown.as_str() && group.is_due.is_some(),
+        };
+        self.stranded_by_place((&group.definition, group.version), &stands)
     }
 
     /// When the next call of the group's first request may not be repeated any more, if it has one.

@@ -19,7 +19,7 @@ use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
 const PAGE: u32 = 50;
 
 /// The largest page.
-const MAX_PAGE: u32 = 1000;
+pub(super) const MAX_PAGE: u32 = 1000;
 
 /// Where a request stands, as an operator sees it: its status, and what its times make of that by the
 /// database's clock.
@@ -127,7 +127,8 @@ impl Filter {
         self
     }
 
-    /// Unfinished, and of a definition or a version that is not registered here.
+    /// Unfinished, and not to be gone on with by this build, as far as that is seen without the stored values: of
+    /// another definition, version or phase list ([`Summary::stranded`](super::Summary::stranded)).
     pub fn stranded(mut self) -> Self {
         self.stranded = true;
         self
@@ -232,6 +233,11 @@ impl Filter {
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
+    /// Whether the build judges each row that was found: not a database.
+    pub(super) fn is_judged(&self) -> bool {
+        self.stranded
+    }
+
     pub(super) fn rows(&self) -> Result<u32, OpsError> {
         // PostgreSQL's texts have no such character, and so nothing that is stored has.
         let definition = self.definition.as_ref().map(|(name, _)| name);
@@ -268,13 +274,7 @@ impl Filter {
     }
 
     /// The search from this place on.
-    pub(super) fn search(
-        &self,
-        at: WalkPlace,
-        limit: u32,
-        limits: &Limits,
-        known: &[String],
-    ) -> ListRequests {
+    pub(super) fn search(&self, at: WalkPlace, limit: u32, limits: &Limits) -> ListRequests {
         let walk = self.walks()[at.index];
         let mut states = self.states.clone();
         // What waits was met on the walk before; what is in both indexes is told once.
@@ -302,7 +302,6 @@ impl Filter {
             reason: self.reason.clone(),
             older_ms: self.older_than.map(millis),
             waiting_ms: self.waiting_for.map(millis),
-            not_of: self.stranded.then(|| known.to_vec()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod filter;
 mod in_bulk;
 mod jobs;
+mod node;
 mod pause;
 mod request;
 mod reveal;
@@ -27,6 +28,7 @@ pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
 pub(crate) use self::in_bulk::Turn;
 pub use self::jobs::{JobView, Place};
+pub use self::node::{DefinitionView, NodeView};
 pub use self::pause::{ForeignPhase, PauseView};
 pub use self::request::{
     Details, Event, Happened, PhaseStands, PhaseView, PhaseViewKind, RowVersion, Summary,
@@ -39,9 +41,9 @@ pub use crate::store::operators::OperatorStore;
 use self::request::{happened, listed, phases};
 use self::why::{Facts, why};
 use crate::definition::Definition;
-use crate::engine::{Core, Engine, PAUSED, StrandedBecause};
+use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::operators::{FoundRequest, ListedRequest, RequestAt};
+use crate::store::operators::{FoundRequest, ListedRequest, MOST_LOOKED_AT, RequestAt};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -97,7 +99,7 @@ pub struct Counts {
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
-    /// Unfinished requests of a definition or a version that is not registered here.
+    /// Unfinished requests that this build cannot go on with: [`Filter::stranded`].
     pub stranded: Count,
     /// Staged jobs that gave up.
     pub dead_jobs: Count,
@@ -136,22 +138,39 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     pub async fn list(&self, filter: Filter) -> Result<Page<Summary>, OpsError> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
-        let (limits, known) = (self.actor.limits(), self.core.known_definitions());
+        let limits = self.actor.limits();
         let mut page = Page { rows: Vec::new(), next: None, looked_to: None };
-        let mut at = Some(filter.place()?);
+        let (mut at, mut looked) = (Some(filter.place()?), 0);
         while let Some(place) = at.take() {
             let left = limit - page.rows.len() as u32;
-            let search = filter.search(place, left, limits, &known);
+            let asked = if filter.is_judged() { filter::MAX_PAGE } else { left };
+            let search = filter.search(place, asked, limits);
             let found = self.core.store.list_requests(&search).await?;
-            let last = found.rows.last().map(|row| row.place(search.walk));
-            let is_full = found.rows.len() as u32 >= left;
-            page.rows.extend(found.rows.iter().map(|row| Summary::of(row, self.stranded(row))));
-            let goes_on = if is_full { last } else { found.looked_to };
-            if let Some(behind) = goes_on {
-                page.looked_to = (!is_full).then_some(behind.time);
-                page.next = Some(filter.cursor(filter::WalkPlace { place: behind, ..place }));
-            } else {
-                at = filter.next_walk(place);
+            looked += found.rows.len() as u32;
+            let is_all = (found.rows.len() as u32) < asked;
+            let mut behind =
+                found.rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
+            for row in &found.rows {
+                let stranded = self.stranded(row);
+                if stranded.is_none() && filter.is_judged() {
+                    continue;
+                }
+                page.rows.push(Summary::of(row, stranded));
+                if page.rows.len() as u32 == limit {
+                    behind = Some(row.place(search.walk));
+                    break;
+                }
+            }
+            let is_full = page.rows.len() as u32 == limit;
+            let is_far = looked >= MOST_LOOKED_AT || found.looked_to.is_some();
+            let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
+            match behind.or(found.looked_to) {
+                Some(behind) if is_full || is_far => {
+                    page.looked_to = (!is_full).then_some(behind.time);
+                    page.next = Some(filter.cursor(on(behind)));
+                }
+                Some(behind) => at = Some(on(behind)),
+                None => at = filter.next_walk(place),
             }
         }
         Ok(page)
@@ -163,8 +182,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
         self.needs(Permissions::READ)?;
-        let known = self.core.known_definitions();
-        let counted = self.core.store.count_waiting(self.actor.limits(), &known).await?;
+        let counted = self.core.store.count_waiting(self.actor.limits()).await?;
+        let groups = self.core.store.unfinished(self.actor.limits(), PAUSED).await?;
+        let stranded = groups.iter().filter(|group| self.core.strands(group).is_some());
         let count = |number, or_more| Count { number, or_more };
         let (waiting, due) = (counted.waiting_is_more, counted.due_is_more);
         Ok(Counts {
@@ -174,7 +194,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             due: count(counted.due, due),
             stranded: match self.core.has_no_code() {
                 true => Count::default(),
-                false => count(counted.stranded, waiting || due),
+                false => count(stranded.map(|group| group.rows).sum(), waiting || due),
             },
             dead_jobs: count(counted.dead_jobs, counted.dead_jobs_are_more),
         })
@@ -322,8 +342,15 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
 
     /// Of an unfinished row, as far as it is seen without its values.
     fn stranded(&self, row: &ListedRequest) -> Option<StrandedBecause> {
-        let definition = (row.definition.as_str(), row.version);
-        self.core.stranded_by_place(definition, &row.phases, &row.recovery_point)
+        let stands = Stands {
+            recovery_point: &row.recovery_point,
+            phases: &row.phases,
+            open_intent: row.open_intent.as_deref(),
+            resolution: row.resolution.as_deref(),
+            attempts: row.attempts,
+            is_to_be_asked: row.status == Status::Unknown.as_str() && row.run_after.is_some(),
+        };
+        self.core.stranded_by_place((&row.definition, row.version), &stands)
     }
 
     async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {

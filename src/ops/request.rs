@@ -140,6 +140,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
         reason: row.reason.clone(),
         lease_token: row.lease_token,
         attempts: row.attempts,
+        resolution: row.resolution.clone(),
         locked_until: ends(row.lease_left),
         run_after: row.for_workers.then_some(*now + row.back_off_left),
         waiting_since: row.waiting_since,
@@ -185,7 +186,7 @@ pub struct PhaseView {
 }
 
 /// Where a phase works, and what its provider promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PhaseViewKind {
     /// In the database.
@@ -204,6 +205,16 @@ impl PhaseViewKind {
             Self::Local => "local",
             Self::Idempotent => "idempotent",
             Self::AtMostOnce => "at_most_once",
+        }
+    }
+}
+
+impl From<ListedKind> for PhaseViewKind {
+    fn from(kind: ListedKind) -> Self {
+        match kind {
+            ListedKind::Local => Self::Local,
+            ListedKind::Idempotent => Self::Idempotent,
+            ListedKind::AtMostOnce => Self::AtMostOnce,
         }
     }
 }
@@ -307,11 +318,7 @@ pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<Phase
     };
     let views = listed.into_iter().enumerate().map(|(index, phase)| PhaseView {
         stands: stands(index, &phase.name),
-        kind: match phase.kind {
-            ListedKind::Local => PhaseViewKind::Local,
-            ListedKind::Idempotent => PhaseViewKind::Idempotent,
-            ListedKind::AtMostOnce => PhaseViewKind::AtMostOnce,
-        },
+        kind: phase.kind.into(),
         name: phase.name,
     });
     views.collect()

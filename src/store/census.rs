@@ -18,7 +18,7 @@ pub struct CensusLease {
 
 /// Unfinished requests that stand alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CensusGroup {
+pub struct CensusGroup {
     pub(crate) definition: String,
     pub(crate) version: u32,
     /// The phases that they were last run under.
@@ -26,6 +26,9 @@ pub(crate) struct CensusGroup {
     pub(crate) status: String,
     pub(crate) recovery_point: String,
     pub(crate) open_intent: Option<String>,
+    pub(crate) resolution: Option<String>,
+    /// The number of the last, where it matters to the resolution; otherwise whether there was one.
+    pub(crate) attempts: u32,
     /// Whether the phase that they met was paused.
     pub(crate) is_paused: bool,
     /// Whether their lease lasts.
@@ -33,23 +36,30 @@ pub(crate) struct CensusGroup {
     /// Whether a worker may look at them now; `None` where none does.
     pub(crate) is_due: Option<bool>,
     pub(crate) rows: u32,
+    /// How many of them wait for a reconcile function or an operator.
+    pub(crate) waiting: u32,
     /// Since when the first of them waits; of what no operator is waited for, since when it is due.
     pub(crate) oldest: DateTime<Utc>,
     /// When the first of their recovery points was committed.
     pub(crate) advanced_at: DateTime<Utc>,
+    /// When the first of them was accepted.
+    pub(crate) created_at: DateTime<Utc>,
 }
 
 /// The columns of a [`CensusGroup`], in the order in which each store selects them.
 pub(super) type GroupColumns = (
     (String, i32, String),
-    (String, String, Option<String>),
-    (i64, i64, Option<i64>),
-    (i64, DateTime<Utc>, DateTime<Utc>),
+    (String, String, Option<String>, Option<String>),
+    (i64, i64, i64, Option<i64>),
+    (i64, i64, DateTime<Utc>, DateTime<Utc>, DateTime<Utc>),
 );
 
 pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
-    let ((definition, version, phases), (status, recovery_point, open_intent), stands, found) = row;
-    let ((is_paused, is_held, is_due), (rows, oldest, advanced_at)) = (stands, found);
+    let ((definition, version, phases), names, stands, found) = row;
+    let (status, recovery_point, open_intent, resolution) = names;
+    let (attempts, is_paused, is_held, is_due) = stands;
+    let (rows, waiting, oldest, advanced_at, created_at) = found;
+    let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
     CensusGroup {
         definition,
         version: version.cast_unsigned(),
@@ -57,18 +67,22 @@ pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
         status,
         recovery_point,
         open_intent,
+        resolution,
+        attempts: number(attempts),
         is_paused: is_paused != 0,
         is_held: is_held != 0,
         is_due: is_due.map(|due| due != 0),
-        rows: u32::try_from(rows).unwrap_or(u32::MAX),
+        rows: number(rows),
+        waiting: number(waiting),
         oldest,
         advanced_at,
+        created_at,
     }
 }
 
 /// Staged jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JobCensus {
+pub struct JobCensus {
     /// Those that are to be delivered.
     pub(crate) staged: u32,
     /// Since when the first of them is due.
@@ -94,7 +108,7 @@ impl JobCensus {
 
 /// How much is unfinished, by how it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub(crate) struct Census {
     pub(crate) groups: Vec<CensusGroup>,
     pub(crate) jobs: JobCensus,
 }
@@ -103,17 +117,17 @@ pub struct Census {
 /// the first.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) mod sql {
-    /// Behind the columns of the row, and what is asked of them.
-    pub(in crate::store) const WAITING: &str = ", waiting_since AS since, waiting_since FROM \
+    /// Behind the columns of the row, what is asked of them, and whether the operator may see it.
+    pub(in crate::store) const WAITING: &str = " AS is_counted, waiting_since AS since, waiting_since FROM \
         atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT 10000) AS waiting \
         UNION ALL SELECT * FROM (SELECT ";
-    pub(in crate::store) const DUE: &str = ", run_after AS since, waiting_since FROM atomic_phases_keys \
+    pub(in crate::store) const DUE: &str = " AS is_counted, run_after AS since, waiting_since FROM atomic_phases_keys \
         WHERE run_after IS NOT NULL ORDER BY run_after LIMIT 10000) AS due WHERE waiting_since IS NULL) AS stands \
-        GROUP BY definition, definition_version, phases, status, recovery_point, open_intent, is_paused, \
-        is_held, is_due";
+        WHERE is_counted GROUP BY definition, definition_version, phases, status, recovery_point, open_intent, \
+        resolution, attempts, is_paused, is_held, is_due";
     pub(in crate::store) const GROUPED: &str = "SELECT definition, definition_version, phases, status, \
-        recovery_point, open_intent, is_paused, is_held, is_due, count(*), min(since), min(advanced_at) FROM \
-        (SELECT * FROM (SELECT ";
+        recovery_point, open_intent, resolution, attempts, is_paused, is_held, is_due, count(*), \
+        count(waiting_since), min(since), min(advanced_at), min(created_at) FROM (SELECT * FROM (SELECT ";
     pub(in crate::store) const STAGED: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM \
         atomic_phases_staged_jobs WHERE run_after IS NOT NULL ORDER BY run_after LIMIT 10000) AS staged), \
         (SELECT min(run_after) FROM atomic_phases_staged_jobs WHERE run_after <= ";

@@ -24,6 +24,7 @@ pub(crate) mod memory;
 mod migrations;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+pub(crate) mod nodes;
 pub(crate) mod operators;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod patience;

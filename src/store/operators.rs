@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use super::audit::{AuditEntry, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
-use super::census::{Census, CensusLease};
+use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
+use super::nodes::{NodeEntry, NodeRow};
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -138,8 +139,6 @@ pub struct ListRequests {
     pub(crate) older_ms: Option<i64>,
     /// Waiting for a reconcile function or an operator for so long, in milliseconds.
     pub(crate) waiting_ms: Option<i64>,
-    /// Of none of these definitions (`name@version`).
-    pub(crate) not_of: Option<Vec<String>>,
 }
 
 /// What a search found.
@@ -167,6 +166,7 @@ pub struct ListedRequest {
     pub(crate) reason: Option<String>,
     pub(crate) lease_token: i64,
     pub(crate) attempts: u32,
+    pub(crate) resolution: Option<String>,
     pub(crate) locked_until: Option<DateTime<Utc>>,
     pub(crate) run_after: Option<DateTime<Utc>>,
     pub(crate) waiting_since: Option<DateTime<Utc>>,
@@ -179,7 +179,7 @@ pub(super) type ListedRow = (
     (Uuid, String, String),
     (String, i32, String),
     (String, String, String, Option<String>, Option<String>),
-    (i64, i32),
+    (i64, i32, Option<String>),
     (Option<DateTime<Utc>>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
     (DateTime<Utc>, DateTime<Utc>),
 );
@@ -187,7 +187,8 @@ pub(super) type ListedRow = (
 pub(super) fn listed_request(row: ListedRow) -> ListedRequest {
     let ((request_id, scope, key), (definition, version, phases), stands, counts, due, times) = row;
     let (state, status, recovery_point, open_intent, reason) = stands;
-    let ((lease_token, attempts), (locked_until, run_after, waiting_since)) = (counts, due);
+    let (lease_token, attempts, resolution) = counts;
+    let (locked_until, run_after, waiting_since) = due;
     let (created_at, expires_at) = times;
     ListedRequest {
         request_id,
@@ -203,6 +204,7 @@ pub(super) fn listed_request(row: ListedRow) -> ListedRequest {
         reason,
         lease_token,
         attempts: attempts.max(0).cast_unsigned(),
+        resolution,
         locked_until,
         run_after,
         waiting_since,
@@ -245,7 +247,6 @@ pub struct WaitingCounts {
     pub(crate) dead_letters: u32,
     pub(crate) oldest_waiting: Option<DateTime<Utc>>,
     pub(crate) due: u32,
-    pub(crate) stranded: u32,
     pub(crate) dead_jobs: u32,
     /// Whether one of the indexes has more than was looked at.
     pub(crate) waiting_is_more: bool,
@@ -338,12 +339,11 @@ pub trait OperatorStore: Store {
         limits: &Limits,
     ) -> impl Future<Output = Result<Option<FoundRequest>, StoreError>> + Send;
 
-    /// How much waits. `known`: the definitions of this build (`name@version`).
+    /// How much waits.
     #[doc(hidden)]
     fn count_waiting(
         &self,
         limits: &Limits,
-        known: &[String],
     ) -> impl Future<Output = Result<WaitingCounts, StoreError>> + Send;
 
     /// Acquires or renews the right to take the census. `false`: another process has it.
@@ -353,9 +353,18 @@ pub trait OperatorStore: Store {
         lease: CensusLease,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// How much is unfinished, by how it stands. `paused`: the reason of a row that met a pause.
+    /// What is unfinished and does not run, by how it stands; ten thousand rows of each index at most. `paused`: the
+    /// reason of a row that met a pause.
     #[doc(hidden)]
-    fn census(&self, paused: &str) -> impl Future<Output = Result<Census, StoreError>> + Send;
+    fn unfinished(
+        &self,
+        limits: &Limits,
+        paused: &str,
+    ) -> impl Future<Output = Result<Vec<CensusGroup>, StoreError>> + Send;
+
+    /// How many jobs are staged.
+    #[doc(hidden)]
+    fn job_census(&self) -> impl Future<Output = Result<JobCensus, StoreError>> + Send;
 
     /// The staged jobs of a request, in order, a hundred at most.
     #[doc(hidden)]
@@ -394,6 +403,18 @@ pub trait OperatorStore: Store {
         &self,
         found: &FoundRequest,
     ) -> impl Future<Output = Result<StoredEvents, StoreError>> + Send;
+
+    /// Writes that the process is there; its first time is when it started.
+    #[doc(hidden)]
+    fn announce(&self, node: &NodeEntry) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Writes that it is there no more.
+    #[doc(hidden)]
+    fn depart(&self, node: Uuid) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The processes, a thousand at most, those that were seen last first.
+    #[doc(hidden)]
+    fn nodes(&self) -> impl Future<Output = Result<Vec<NodeRow>, StoreError>> + Send;
 
     /// Pauses a phase, or ends its pause, and writes the audit row, in one transaction. `false`: there was no
     /// pause to be ended, and nothing was written.

@@ -10,8 +10,8 @@ use crate::chance;
 use crate::engine::{Core, Engine, PAUSED};
 use crate::observe::gauges;
 use crate::store::StoreError;
-use crate::store::census::CensusLease;
-use crate::store::operators::OperatorStore;
+use crate::store::census::{Census as Counted, CensusLease};
+use crate::store::operators::{Limits, OperatorStore};
 
 /// Counts what waits, is due or is stranded, and tells it as gauges: see `docs/metrics.md`.
 ///
@@ -65,7 +65,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
         if !self.claim(self.config.census_every.saturating_mul(3)).await? {
             return Ok(false);
         }
-        let census = self.core.store.census(PAUSED).await?;
+        let store = &self.core.store;
+        let groups = store.unfinished(&Limits::default(), PAUSED).await?;
+        let census = Counted { groups, jobs: store.job_census().await? };
         gauges::counted(&self.definitions, &self.core.tally(&census));
         self.is_told = true;
         Ok(true)

@@ -22,6 +22,7 @@ pub struct WorkerConfig {
     pub(crate) delivery: Duration,
     pub(crate) max_deliveries: u32,
     pub(crate) sink: Option<Arc<dyn DynSink>>,
+    pub(crate) node: (String, String),
 }
 
 impl Default for WorkerConfig {
@@ -38,6 +39,7 @@ impl Default for WorkerConfig {
             delivery: Duration::from_secs(60),
             max_deliveries: 20,
             sink: None,
+            node: <(String, String)>::default(),
         }
     }
 }
@@ -122,6 +124,14 @@ impl WorkerConfig {
     /// [`delivery`](Self::delivery), counts as well.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = max_deliveries;
+        self
+    }
+
+    /// What operators are told that this process is called and runs, `("api-2", "9f2c1d")` say: a host or a pod, and a
+    /// version or a commit. A hundred characters of each. Unless it is said, they see an id.
+    pub fn node(mut self, name: impl Into<String>, build: impl Into<String>) -> Self {
+        let bounded = |text: String| text.chars().filter(|c| !c.is_control()).take(100).collect();
+        self.node = (bounded(name.into()), bounded(build.into()));
         self
     }
 

@@ -6,10 +6,12 @@
 //! * [`Reaper`] deletes finished keys past their expiry;
 //! * [`BulkRunner`] does what operators have asked for of many requests at once;
 //! * [`Census`] counts what waits, for the gauges.
+//! * [`Announcer`] tells operators that this process is there.
 //!
 //! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
+mod announcer;
 mod backlog;
 mod bulk_runner;
 mod census;
@@ -42,6 +44,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::sync::watch;
 
+pub use self::announcer::Announcer;
 pub use self::bulk_runner::BulkRunner;
 pub use self::census::Census;
 pub use self::completer::{Completer, Sweep};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{BulkRunner, Census, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
+use super::{Announcer, BulkRunner, Census, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
 use crate::setting::SettingError;
@@ -24,9 +24,9 @@ pub struct Workers {
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs completer, reconciler, reaper and the runner of bulk acts on this node, and, where `config` has a
-    /// sink, the enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one
-    /// that does makes every node's requests end (G17).
+    /// Runs completer, reconciler, reaper, the runner of bulk acts and the announcer on this node; where `config` has
+    /// a sink, the enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one that
+    /// does makes every node's requests end (G17).
     ///
     /// A worker that panics is started again, after a second and longer each time.
     ///
@@ -48,6 +48,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
             supervise("bulk runner", &stop, {
                 let (engine, config) = (engine.clone(), config.clone());
                 move |stopped| BulkRunner::new(&engine, config.clone()).run(stopped)
+            }),
+            supervise("announcer", &stop, {
+                let (engine, config) = (engine.clone(), config.clone());
+                move |stopped| Announcer::new(&engine, config.clone()).run(stopped)
             }),
             supervise("reaper", &stop, {
                 let config = config.clone();

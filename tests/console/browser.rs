@@ -39,6 +39,7 @@ async fn addresses(engine: &TestEngine<Sqlite>, desk: &Desk) -> Vec<String> {
         "waiting",
         "requests?state=unknown",
         "jobs",
+        "definitions",
         "pauses",
         "bulk",
         "audit",

@@ -53,6 +53,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
         get("requests", "read"),
         get("jobs", "read"),
         get("audit", "audit"),
+        get("definitions", "read"),
         get("pauses", "read"),
         get(&format!("requests/{id}"), "read"),
         post("requests/find".into(), &[("scope", "tenant-1"), ("key", "k")], "read", 303),
@@ -203,7 +204,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             checked += 1;
         }
     }
-    assert_eq!(checked, 30 * 18);
+    assert_eq!(checked, 31 * 18);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 
@@ -313,7 +314,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         // Refused as of another site, if it is a form.
         pages.push(desk.send(asked(&desk, route)).await);
     }
-    assert_eq!(pages.len(), 5 + 2 * 30);
+    assert_eq!(pages.len(), 5 + 2 * 31);
     for page in &pages {
         let header =
             |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());

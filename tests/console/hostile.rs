@@ -3,6 +3,7 @@
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::OperatorStore;
+use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{Reply, Scope};
 use serde_json::value::RawValue;
 
@@ -82,7 +83,10 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
         seen += 1;
         page
     };
-    for path in ["overview", "waiting", "requests", "jobs", "audit"] {
+    // What a process says of itself.
+    let node = WorkerConfig::default().node(HOSTILE, HOSTILE);
+    Announcer::new(&engine, node).run_once().await.unwrap();
+    for path in ["overview", "waiting", "requests", "jobs", "definitions", "audit"] {
         check(desk.get(path).await.is(200));
     }
     let page = check(desk.request(id).await);
@@ -94,7 +98,9 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
             "UPDATE atomic_phases_keys SET {column} = '{text}' WHERE idempotency_key = 'k'"
         ))
         .await;
-        for path in ["overview", "waiting", "requests", "requests?stranded=1", "audit"] {
+        for path in
+            ["overview", "waiting", "requests", "requests?stranded=1", "definitions", "audit"]
+        {
             check(desk.get(path).await.is(200));
         }
         check(desk.request(id).await).has("⟦U+202E⟧");
@@ -113,7 +119,9 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
         "request",
         "before",
     ] {
-        for path in ["requests", "waiting", "jobs", "audit", &format!("requests/{id}")] {
+        for path in
+            ["requests", "waiting", "jobs", "definitions", "audit", &format!("requests/{id}")]
+        {
             check(desk.get(&format!("{path}?{field}={encoded}")).await);
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use atomic_phases::ops::OperatorStore;
+use atomic_phases::worker::{Announcer, WorkerConfig};
 
 use super::cast::*;
 use super::desk::Desk;
@@ -10,6 +11,7 @@ use super::html::{forms, links, tags};
 use crate::support::*;
 
 on_every_store! {
+    g14_the_page_of_definitions_tells_which_builds_are_waited_for_and_which_run,
     no_link_and_no_form_of_any_page_leads_nowhere,
     a_page_shows_what_waits_and_what_ends_it,
     a_request_is_found_by_a_filter_and_by_its_key,
@@ -162,6 +164,36 @@ async fn a_page_shows_what_waits_and_what_ends_it<S: TestDb + OperatorStore>(db:
     desk.get("a/b/c").await.is(404).has("href=\"../../overview\"");
 }
 
+async fn g14_the_page_of_definitions_tells_which_builds_are_waited_for_and_which_run<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    let empty = desk.get("definitions").await.is(200);
+    empty.has("no request is unfinished").has("None was seen for a day");
+    back_off(&engine, "here").await;
+    back_off(&engine, "before").await;
+    engine
+        .store()
+        .sql("UPDATE atomic_phases_keys SET phases = 'booked pay=i answered' WHERE idempotency_key = 'before'")
+        .await;
+    let node = WorkerConfig::default().node("api-1", "9f2c1d");
+    Announcer::new(&engine, node).run_once().await.unwrap();
+    let page = desk.get("definitions").await.is(200);
+    page.has("api-1")
+        .has("9f2c1d")
+        .has(">none<")
+        .has("<bdi>pay</bdi></code> (idempotent)")
+        .has_not(">gone<");
+    // The number leads to those that are stranded, and to no others.
+    let to =
+        links(&page.url, &page.text).into_iter().find(|to| to.as_str().ends_with("stranded=1"));
+    let listed = desk.send(desk.ask(reqwest::Method::GET, to.unwrap())).await.is(200);
+    assert_eq!(listed.text.matches("class=\"request\"").count(), 1, "{}", listed.text);
+}
+
 async fn a_request_is_found_by_a_filter_and_by_its_key<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     cast(&engine).await;
@@ -217,6 +249,7 @@ async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + O
         "waiting",
         "requests",
         "jobs",
+        "definitions",
         "pauses",
         "bulk",
         "audit",

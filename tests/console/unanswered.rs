@@ -13,7 +13,7 @@ use crate::support::db::{pg, url_of};
 use crate::support::proxy::Proxy;
 use crate::support::*;
 
-const PAGES: [&str; 5] = ["overview", "waiting", "requests", "jobs", "audit"];
+const PAGES: [&str; 6] = ["overview", "waiting", "requests", "jobs", "definitions", "audit"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_says_that_the_database_is_gone() {

@@ -20,6 +20,7 @@ on_every_store! {
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
     a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
+    g14_stranded_requests_are_found_behind_thousands_that_are_not,
 }
 
 async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore>(db: S) {
@@ -125,8 +126,21 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
     assert_eq!(found(Filter::new().waiting_for(hour)).await, ["unknown-2"]);
     assert_eq!(all(&engine, Filter::waiting()).await[0].request_id, names[1].0, "the oldest first");
 
-    // Of definitions that this build does not have, and unfinished.
+    // Unfinished, and of a phase list or of definitions that this build does not have.
     assert!(found(Filter::new().stranded()).await.is_empty());
+    set(&engine, "accepted", "phases = 'booked pay=i answered'").await;
+    assert!(found(Filter::new().stranded()).await.is_empty(), "it has called nothing");
+    set(&engine, "backing-off", "phases = 'booked pay=i answered'").await;
+    assert_eq!(found(Filter::new().stranded()).await, ["backing-off"]);
+    assert_eq!(admin(&engine).counts().await.unwrap().stranded.number, 1);
+    // As somebody said about the last attempt, it called nothing.
+    set(&engine, "backing-off", "resolution = 'not_executed charged 1'").await;
+    assert!(found(Filter::new().stranded()).await.is_empty());
+    assert_eq!(admin(&engine).counts().await.unwrap().stranded.number, 0);
+    set(&engine, "backing-off", "resolution = 'not_executed charged 0'").await;
+    assert_eq!(found(Filter::new().stranded()).await, ["backing-off"]);
+    assert_eq!(admin(&engine).counts().await.unwrap().stranded.number, 1);
+    set(&engine, "backing-off", "resolution = 'not_executed charged 1'").await;
     for name in ["unknown-1", "due", "finished"] {
         set(&engine, name, "definition_version = 9").await;
     }
@@ -295,4 +309,65 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
         next = Some(cursor);
     }
     assert_eq!((pages, found.len()), (3, 1));
+}
+
+async fn g14_stranded_requests_are_found_behind_thousands_that_are_not<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // A copy of its rows in SQL takes minutes.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    back_off(&engine, "needle").await;
+    let (id, numbers, later) = match is_postgres::<S>() {
+        true => (
+            "gen_random_uuid()",
+            "generate_series(1, 25000) AS s(n)",
+            "t.run_after + n * interval '1 second'",
+        ),
+        false => (
+            "randomblob(16)",
+            "(WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 25000) \
+             SELECT n FROM c) AS numbers",
+            "t.run_after + n * 1000",
+        ),
+    };
+    // One in eight thousand has been written by another build.
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         run_after, advanced_at, created_at, expires_at, params, outputs) \
+         SELECT t.scope, 'k-' || n, {id}, definition, definition_version, \
+         CASE WHEN n % 8000 = 0 THEN 'booked pay=i answered' ELSE t.phases END, fingerprint, status, \
+         recovery_point, 1, 1, {later}, advanced_at, created_at, expires_at, params, outputs \
+         FROM atomic_phases_keys AS t, {numbers}"
+    ))
+    .await;
+    let ops = admin(&engine);
+    let (mut next, mut found, mut pages) = (None, Vec::new(), 0);
+    loop {
+        let filter = Filter::new().stranded().page(2);
+        let filter = match next.take() {
+            Some(cursor) => filter.after(cursor),
+            None => filter,
+        };
+        let page = ops.list(filter).await.unwrap();
+        assert!(page.rows.len() == 2 || page.looked_to.is_some() || page.next.is_none());
+        found.extend(page.rows.into_iter().map(|row| row.request_id));
+        pages += 1;
+        let Some(cursor) = page.next else { break };
+        next = Some(cursor);
+    }
+    let ids: BTreeSet<Uuid> = found.iter().copied().collect();
+    assert_eq!((found.len(), ids.len()), (3, 3), "each once");
+    assert!((3..=5).contains(&pages), "{pages} pages, each of which looks at ten thousand rows");
+    let stranded = ops.counts().await.unwrap().stranded;
+    assert_eq!(
+        (stranded.number, stranded.or_more),
+        (1, true),
+        "of the ten thousand that are counted"
+    );
 }

@@ -17,6 +17,7 @@ mod events;
 mod list;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod nodes;
 mod pauses;
 mod permissions;
 mod redaction;

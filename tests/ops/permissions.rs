@@ -18,7 +18,7 @@ on_every_store! {
 }
 
 /// Each door of the layer, and what it needs.
-const DOORS: [(&str, Permissions); 22] = [
+const DOORS: [(&str, Permissions); 24] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
@@ -27,6 +27,8 @@ const DOORS: [(&str, Permissions); 22] = [
     ("dead_jobs", Permissions::READ),
     ("audit", Permissions::AUDIT),
     ("pauses", Permissions::READ),
+    ("nodes", Permissions::READ),
+    ("definitions", Permissions::READ),
     ("plan_bulk", Permissions::READ),
     ("bulks", Permissions::READ),
     ("bulk", Permissions::READ),
@@ -43,7 +45,7 @@ const DOORS: [(&str, Permissions); 22] = [
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 11;
+const READS: usize = 13;
 
 const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
@@ -62,6 +64,8 @@ async fn open<S: TestDb + OperatorStore>(
         "dead_jobs" => ops.dead_jobs(None, 10).await.map(drop),
         "audit" => ops.audit(None, None, 10).await.map(drop),
         "pauses" => ops.pauses().await.map(drop),
+        "nodes" => ops.nodes().await.map(drop),
+        "definitions" => ops.definitions().await.map(drop),
         "pause" => ops.pause("book", "charged", None, "reason").await.map(drop),
         "unpause" => ops.unpause("book", "charged", "reason").await.map(drop),
         "plan_bulk" => ops.plan_bulk(BulkAct::Retry, &one).await.map(drop),
@@ -133,7 +137,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             checked += 1;
         }
     }
-    assert_eq!(checked, 22 * 12);
+    assert_eq!(checked, 24 * 12);
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",
@@ -156,8 +160,18 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         let ops = engine.ops(Actor::new("eve", Permissions::admin(), scopes.clone()).unwrap());
         for (door, _) in DOORS {
             let opened = open(&ops, door, at).await;
-            let is_empty = ["list", "counts", "dead_jobs", "audit", "pauses", "plan_bulk", "bulks"]
-                .contains(&door);
+            let is_empty = [
+                "list",
+                "counts",
+                "dead_jobs",
+                "audit",
+                "pauses",
+                "nodes",
+                "definitions",
+                "plan_bulk",
+                "bulks",
+            ]
+            .contains(&door);
             match opened {
                 Ok(()) => assert!(is_empty, "{door}"),
                 Err(OpsError::NoSuchRequest | OpsError::NoSuchJob | OpsError::NoSuchBulk) => {}

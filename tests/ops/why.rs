@@ -104,7 +104,8 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
         ("definition_version = 9", StrandedBecause::UnknownVersion, true),
         ("recovery_point = 'gone'", StrandedBecause::UnknownRecoveryPoint, true),
         ("phases = 'booked=x'", StrandedBecause::NewerForm, true),
-        ("phases = 'booked pay=i answered'", StrandedBecause::ProviderKeyChanged, false),
+        ("phases = 'booked pay=i answered'", StrandedBecause::ProviderKeyChanged, true),
+        ("params = outputs", StrandedBecause::ParametersUndecodable, false),
     ];
     for (number, (change, because, is_seen_in_a_list)) in ways.into_iter().enumerate() {
         let name = format!("k-{number}");
@@ -138,7 +139,7 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
         let why = ops.why(found.request_id).await.unwrap();
         assert_eq!(why.held_by, HeldBy::Lease, "{why:?}");
     }
-    assert_eq!(app.provider.effects(), 5, "one for each, and nothing was run by looking");
+    assert_eq!(app.provider.effects(), 6, "one for each, and nothing was run by looking");
 }
 
 async fn details_tell_the_phases_and_what_happened<S: TestDb + OperatorStore>(db: S) {

@@ -1,7 +1,7 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
-use atomic_phases::worker::{BulkRunner, Census, WorkerConfig};
+use atomic_phases::worker::{Announcer, BulkRunner, Census, WorkerConfig};
 use atomic_phases::{Postgres, Scope};
 
 use crate::recorded::{self, alone};
@@ -167,6 +167,18 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     let plan = plan_of(&db, jobs).await;
     for index in ["staged_jobs_due", "staged_jobs_dead"] {
         is_bounded(&plan, index);
+    }
+    sent("");
+    Announcer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+    let announced = sent("INSERT INTO atomic_phases_nodes");
+    assert_eq!(announced.len(), 1, "a process says that it is there in one statement");
+    sent("");
+    ops.definitions().await.unwrap();
+    let unfinished = sent("AS is_counted");
+    assert_eq!(unfinished.len(), 1);
+    let plan = plan_of(&db, &unfinished[0]).await;
+    for index in ["keys_waiting", "keys_due"] {
+        is_bounded_to(20_000, &plan, index);
     }
     sent("");
     let id = ops.list(Filter::new().page(1)).await.unwrap().rows[0].request_id;

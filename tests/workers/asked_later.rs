@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::StrandedBecause;
+use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::store::Status;
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
@@ -71,6 +72,18 @@ async fn g14_what_this_build_cannot_ask_about_is_left_and_reported<S: TestDb>(db
     let because: Vec<_> = report.stranded.iter().map(|found| found.because).collect();
     assert_eq!(because, [StrandedBecause::NotAskedHere]);
     assert!(asked.check().await.unwrap().stranded.is_empty());
+    // Operators of each build are told the same, of one request and of all.
+    let actor = || Actor::new("ada", Permissions::READ, Scopes::All).unwrap();
+    for (build, stranded) in [(&asked.ops(actor()), 0), (&unasked.ops(actor()), 1)] {
+        let listed = build.list(Filter::new().stranded()).await.unwrap().rows;
+        let definitions = build.definitions().await.unwrap();
+        let counted = build.counts().await.unwrap().stranded.number;
+        assert_eq!(
+            (listed.len(), definitions[0].stranded, counted),
+            (stranded as usize, stranded, stranded)
+        );
+        assert!(listed.iter().all(|row| row.stranded == Some(StrandedBecause::NotAskedHere)));
+    }
 }
 
 async fn g17_a_build_with_the_reconcile_function_asks_about_what_one_before_it_left<S: TestDb>(

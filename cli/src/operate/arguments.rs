@@ -160,6 +160,10 @@ pub(crate) enum Commands {
         #[command(flatten)]
         because: Because,
     },
+    /// Tell which phase lists requests wait for and how many processes run each; 6 where some are stranded
+    Definitions,
+    /// List the processes that run workers, and when each was seen last
+    Nodes,
     /// List the foreign phases that are paused
     Pauses,
     /// Staged jobs that gave up

@@ -70,6 +70,8 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
             true => act::on_each(&api, act::Act::Erase, ids, because),
             false => Err(Failure::usage("an erasure cannot be undone: say --yes")),
         },
+        Commands::Definitions => read::definitions(&api, *format),
+        Commands::Nodes => read::nodes(&api, *format),
         Commands::Pauses => read::pauses(&api, *format),
         Commands::Pause { definition, phase, length, because } => {
             act::pause(&api, (definition, phase), length.as_deref(), because)

@@ -241,6 +241,49 @@ pub(crate) const JOBS: [Column; 6] = [
     ("WHY", |job| text(&job["reason"])),
 ];
 
+const DEFINITIONS: [Column; 7] = [
+    ("DEFINITION", definition),
+    ("PHASES", |row| {
+        let name = |phase: &Value| text(&phase["name"]);
+        let phases = row["phases"].as_array().map(|all| all.iter().map(name).collect::<Vec<_>>());
+        phases.unwrap_or_default().join(" ")
+    }),
+    ("NODES", |row| text(&row["nodes"])),
+    ("REQUESTS", |row| text(&row["requests"])),
+    ("WAITING", |row| text(&row["waiting"])),
+    ("STRANDED", |row| text(&row["stranded"])),
+    ("OLDEST", |row| time(&row["oldest"])),
+];
+
+/// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
+pub(crate) fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/definitions")?.json;
+    let Value::Array(rows) = told["rows"].take() else { return Ok(End::Fine) };
+    print(&rows, &DEFINITIONS, format);
+    let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
+    Ok(if rows.iter().any(is_stranded) { End::Found } else { End::Fine })
+}
+
+const NODES: [Column; 6] = [
+    ("NODE", |node| text(if node["name"].is_null() { &node["id"] } else { &node["name"] })),
+    ("BUILD", |node| text(&node["build"])),
+    ("DEFINITIONS", |node| {
+        let all = node["definitions"].as_array().map(|all| all.iter().map(definition));
+        all.map(|all| all.collect::<Vec<_>>().join(", ")).unwrap_or_default()
+    }),
+    ("STARTED", |node| time(&node["started_at"])),
+    ("SEEN", |node| time(&node["seen_at"])),
+    ("", |node| if node["gone"] == true { "gone".to_owned() } else { String::new() }),
+];
+
+pub(crate) fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/nodes")?.json;
+    if let Value::Array(rows) = told["rows"].take() {
+        print(&rows, &NODES, format);
+    }
+    Ok(End::Fine)
+}
+
 const PAUSES: [Column; 6] = [
     ("DEFINITION", |row| text(&row["definition"])),
     ("PHASE", |row| text(&row["phase"])),

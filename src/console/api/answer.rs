@@ -103,6 +103,14 @@ pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
             ops.discard_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
             done(Resolved::Applied)
         }
+        Route::Definitions => {
+            let all = ops.definitions().await?;
+            json!({ "rows": all.iter().map(views::definition).collect::<Vec<_>>() })
+        }
+        Route::Nodes => {
+            let rows: Vec<Value> = ops.nodes().await?.iter().map(views::node).collect();
+            json!({ "rows": rows })
+        }
         Route::Pauses => {
             let rows: Vec<Value> = ops.pauses().await?.iter().map(views::pause).collect();
             json!({ "rows": rows })

@@ -18,6 +18,8 @@ pub(crate) enum Route {
     Job,
     RetryJob,
     DiscardJob,
+    Definitions,
+    Nodes,
     Pauses,
     Pause,
     Unpause,
@@ -31,7 +33,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Overview,
         Self::List,
         Self::Search,
@@ -46,6 +48,8 @@ impl Route {
         Self::Job,
         Self::RetryJob,
         Self::DiscardJob,
+        Self::Definitions,
+        Self::Nodes,
         Self::Pauses,
         Self::Pause,
         Self::Unpause,
@@ -74,6 +78,8 @@ impl Route {
             Self::Job => "/jobs/{id}",
             Self::RetryJob => "/jobs/{id}/retry",
             Self::DiscardJob => "/jobs/{id}/discard",
+            Self::Definitions => "/definitions",
+            Self::Nodes => "/nodes",
             Self::Pauses => "/pauses",
             Self::Pause => "/pauses/begin",
             Self::Unpause => "/pauses/end",
@@ -113,6 +119,8 @@ impl Route {
             | Self::Why
             | Self::Jobs
             | Self::Job
+            | Self::Definitions
+            | Self::Nodes
             | Self::Pauses
             | Self::PlanBulk
             | Self::Bulks

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::http::reply_as_json;
 use crate::ops::{
-    AuditRecord, BulkDetails, BulkPlan, BulkView, Count, Counts, Details, Event, Happened, JobView,
-    Page, PauseView, PhaseView, Revealed, Summary, Why,
+    AuditRecord, BulkDetails, BulkPlan, BulkView, Count, Counts, DefinitionView, Details, Event,
+    Happened, JobView, NodeView, Page, PauseView, PhaseView, PhaseViewKind, Revealed, Summary, Why,
 };
 
 fn time(time: DateTime<Utc>) -> String {
@@ -107,6 +107,35 @@ fn happened(happened: &Happened) -> Value {
         "attempt": attempt,
         "phase": phase,
         "act": act,
+    })
+}
+
+pub(super) fn definition(one: &DefinitionView) -> Value {
+    let phase =
+        |(name, kind): &(String, PhaseViewKind)| json!({ "name": name, "kind": kind.as_str() });
+    json!({
+        "definition": one.definition.0,
+        "definition_version": one.definition.1,
+        "phases": one.phases.iter().map(phase).collect::<Vec<_>>(),
+        "nodes": one.nodes,
+        "requests": one.requests,
+        "waiting": one.waiting,
+        "stranded": one.stranded,
+        "or_more": one.or_more,
+        "oldest": some_time(one.oldest),
+    })
+}
+
+pub(super) fn node(node: &NodeView) -> Value {
+    let definition = |(name, version): &(String, u32)| json!({ "definition": name, "definition_version": version });
+    json!({
+        "id": node.id.to_string(),
+        "name": node.name,
+        "build": node.build,
+        "definitions": node.definitions.iter().map(definition).collect::<Vec<_>>(),
+        "started_at": time(node.started_at),
+        "seen_at": time(node.seen_at),
+        "gone": node.is_gone,
     })
 }
 

@@ -19,17 +19,19 @@ pub(super) enum Section {
     Waiting,
     Requests,
     Jobs,
+    Definitions,
     Pauses,
     Bulk,
     Audit,
     None,
 }
 
-const SECTIONS: [(Section, &str, &str, Permissions); 7] = [
+const SECTIONS: [(Section, &str, &str, Permissions); 8] = [
     (Section::Overview, "overview", "Overview", Permissions::READ),
     (Section::Waiting, "waiting", "Waiting", Permissions::READ),
     (Section::Requests, "requests", "Requests", Permissions::READ),
     (Section::Jobs, "jobs", "Jobs", Permissions::READ),
+    (Section::Definitions, "definitions", "Definitions", Permissions::READ),
     (Section::Pauses, "pauses", "Pauses", Permissions::READ),
     (Section::Bulk, "bulk", "Bulk", Permissions::READ),
     (Section::Audit, "audit", "Audit", Permissions::AUDIT),

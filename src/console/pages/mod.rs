@@ -9,6 +9,7 @@ mod audit;
 mod bulk;
 mod bulk_act;
 mod chart;
+mod definitions;
 mod fields;
 mod frame;
 mod guard;
@@ -136,6 +137,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
             .route("/jobs", get(jobs::page::<S, A>))
             .route("/jobs/plan", back().post(jobs::plan::<S, A>))
             .route("/jobs/act", back().post(jobs::act::<S, A>))
+            .route("/definitions", get(definitions::page::<S, A>))
             .route("/pauses", get(pauses::page::<S, A>))
             .route("/pauses/plan", back().post(pauses::plan::<S, A>))
             .route("/pauses/act", back().post(pauses::act::<S, A>))

@@ -76,7 +76,7 @@ fn tiles(frame: &Frame, counts: &Counts) -> Markup {
             "Stranded",
             counts.stranded,
             "requests?stranded=1",
-            html! { "not of this build" },
+            html! { "not for this build" },
         ),
         (
             "due",

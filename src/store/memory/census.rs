@@ -13,20 +13,32 @@ pub(super) fn by_standing(
     now: DateTime<Utc>,
     paused: &str,
 ) -> Vec<CensusGroup> {
-    let mut groups: BTreeMap<_, (i64, DateTime<Utc>, DateTime<Utc>)> = BTreeMap::new();
+    type Counted = (i64, i64, DateTime<Utc>, DateTime<Utc>, DateTime<Utc>);
+    let mut groups: BTreeMap<_, Counted> = BTreeMap::new();
     for key in keys {
         let Some(since) = key.waiting_since.or(key.run_after) else { continue };
         let definition = (key.definition.clone(), key.definition_version, key.phases.clone());
-        let names = (key.status.clone(), key.recovery_point.clone(), key.open_intent.clone());
+        let names = (
+            key.status.clone(),
+            key.recovery_point.clone(),
+            key.open_intent.clone(),
+            key.resolution.clone(),
+        );
+        // Which attempt was the last matters only behind a word about it.
+        let is_said = key.resolution.is_some();
+        let attempts = i64::from(if is_said { key.attempts } else { key.attempts.min(1) });
         let is_paused = key.reason.as_deref() == Some(paused);
         let is_held = key.locked_until.is_some_and(|until| until.0 > now);
         let is_due = key.run_after.map(|due| i64::from(due.0 <= now));
-        let stands = (i64::from(is_paused), i64::from(is_held), is_due);
+        let stands = (attempts, i64::from(is_paused), i64::from(is_held), is_due);
         let found = groups.entry((definition, names, stands));
-        let (rows, oldest, advanced) = found.or_insert((0, since.0, key.advanced_at.0));
+        let first = (0, 0, since.0, key.advanced_at.0, key.created_at.0);
+        let (rows, waiting, oldest, advanced, created) = found.or_insert(first);
         *rows += 1;
+        *waiting += i64::from(key.waiting_since.is_some());
         *oldest = since.0.min(*oldest);
         *advanced = key.advanced_at.0.min(*advanced);
+        *created = key.created_at.0.min(*created);
     }
     let columns = |((definition, names, stands), found)| -> GroupColumns {
         (definition, names, stands, found)

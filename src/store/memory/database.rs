@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::store::census::CensusLease;
 
 use super::record::{AuditRecord, BulkRecord, JobRecord, KeyRecord, PauseRecord, Place, Record};
+use crate::store::nodes::NodeRow;
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
 ///
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     started: (DateTime<Utc>, Instant),
     /// How far it was set forward since then, in microseconds.
     ahead: AtomicI64,
+    /// The processes that run workers: of no matter to any transaction.
+    pub(super) nodes: Mutex<Vec<NodeRow>>,
 }
 
 #[derive(Default)]
@@ -213,7 +216,12 @@ impl Database {
     #[must_use]
     pub fn starting_at(time: DateTime<Utc>) -> Self {
         let started = (time, Instant::now());
-        Self(Arc::new(Shared { state: Mutex::default(), started, ahead: AtomicI64::new(0) }))
+        Self(Arc::new(Shared {
+            state: Mutex::default(),
+            started,
+            ahead: AtomicI64::new(0),
+            nodes: Mutex::default(),
+        }))
     }
 
     /// Its clock.

@@ -15,8 +15,9 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
-use crate::store::census::{Census, CensusLease};
+use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
+use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
@@ -44,7 +45,7 @@ fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
             key.open_intent.clone(),
             key.reason.clone(),
         ),
-        (key.lease_token, key.attempts),
+        (key.lease_token, key.attempts, key.resolution.clone()),
         (time(key.locked_until), time(key.run_after), time(key.waiting_since)),
         (key.created_at.0, key.expires_at.0),
     ))
@@ -74,7 +75,6 @@ fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) ->
     });
     let passed =
         |since: DateTime<Utc>, millis: i64| since + chrono::Duration::milliseconds(millis) <= now;
-    let known = format!("{}@{}", row.definition, row.version);
     list.limits.allow(&row.scope)
         && among(&list.states, &row.state)
         && is(&list.scope, &row.scope)
@@ -86,7 +86,6 @@ fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) ->
         && list
             .waiting_ms
             .is_none_or(|millis| row.waiting_since.is_some_and(|since| passed(since, millis)))
-        && list.not_of.as_ref().is_none_or(|all| !all.contains(&known))
 }
 
 fn operated(job: &JobRecord) -> OperatedJob {
@@ -214,6 +213,13 @@ impl Memory {
     }
 }
 
+impl Memory {
+    fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeRow>)) {
+        let nodes = &self.database().0.nodes;
+        change(&mut nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+}
+
 impl OperatorStore for Memory {
     async fn list_requests(
         &self,
@@ -262,11 +268,7 @@ impl OperatorStore for Memory {
         Ok(StoredEvents::of(columns.0, columns.1))
     }
 
-    async fn count_waiting(
-        &self,
-        limits: &Limits,
-        known: &[String],
-    ) -> Result<WaitingCounts, StoreError> {
+    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
         let mut waiting: Vec<_> = keys.iter().filter(|key| key.waiting_since.is_some()).collect();
         waiting.sort_by_key(|key| key.waiting_since);
@@ -277,9 +279,6 @@ impl OperatorStore for Memory {
         waiting.truncate(MOST + 1);
         due.truncate(MOST + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
-        let stranded = |key: &&&KeyRecord| {
-            !known.contains(&format!("{}@{}", key.definition, key.definition_version))
-        };
         let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let of = |status: &str| {
             count(waiting.iter().filter(allowed).filter(|key| key.status == status).count())
@@ -296,10 +295,6 @@ impl OperatorStore for Memory {
                 .map(|since| since.0)
                 .min(),
             due: count(working().filter(is_due).count()),
-            stranded: count(
-                waiting.iter().filter(allowed).filter(stranded).count()
-                    + working().filter(stranded).count(),
-            ),
             dead_jobs: count(
                 dead.iter().take(MOST + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
@@ -313,9 +308,18 @@ impl OperatorStore for Memory {
         Ok(self.database().claim_census(lease))
     }
 
-    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
-        let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
-        Ok(Census { groups: by_standing(&keys, now, paused), jobs: of_jobs(&jobs, now) })
+    async fn unfinished(
+        &self,
+        limits: &Limits,
+        paused: &str,
+    ) -> Result<Vec<CensusGroup>, StoreError> {
+        let mut keys = self.keys().await?;
+        keys.retain(|key| limits.allow(&key.scope));
+        Ok(by_standing(&keys, self.database().now(), paused))
+    }
+
+    async fn job_census(&self) -> Result<JobCensus, StoreError> {
+        Ok(of_jobs(&self.jobs().await?, self.database().now()))
     }
 
     async fn jobs_of(
@@ -360,6 +364,31 @@ impl OperatorStore for Memory {
         let settled =
             self.ask("settle a job", move |session| settle_job(session, at, fate, audit).boxed());
         settled.await
+    }
+
+    async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
+        let now = self.database().now();
+        self.change_nodes(|nodes| {
+            nodes.retain(|node| now - node.seen_at < chrono::Duration::days(1));
+            let started_at = nodes.iter().find(|node| node.entry.id == entry.id);
+            let started_at = started_at.map_or(now, |node| node.started_at);
+            nodes.retain(|node| node.entry.id != entry.id);
+            nodes.push(NodeRow { entry: entry.clone(), started_at, seen_at: now, now });
+        });
+        Ok(())
+    }
+
+    async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
+        self.change_nodes(|nodes| nodes.retain(|node| node.entry.id != id));
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        let now = self.database().now();
+        let mut nodes = Vec::new();
+        self.change_nodes(|all| nodes.clone_from(all));
+        nodes.sort_by_key(|node| std::cmp::Reverse(node.seen_at));
+        Ok(nodes.into_iter().map(|node| NodeRow { now, ..node }).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

@@ -4,45 +4,58 @@ use chrono::DateTime;
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt, Nullable, Text};
 
+use super::ops_statements::Allowed;
 use super::statements::{CLOCK, NOW};
 use crate::store::census::GroupColumns;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
+use crate::store::operators::Limits;
 use crate::store::statement::statement;
 
 type GroupSql = (
     (Text, BigInt, Text),
-    (Text, Text, Nullable<Text>),
-    (BigInt, BigInt, Nullable<BigInt>),
-    (BigInt, BigInt, BigInt),
+    (Text, Text, Nullable<Text>, Nullable<Text>),
+    (BigInt, BigInt, BigInt, Nullable<BigInt>),
+    (BigInt, BigInt, BigInt, BigInt, BigInt),
 );
 
 pub(super) type Grouped = (
     (String, i64, String),
-    (String, String, Option<String>),
-    (i64, i64, Option<i64>),
-    (i64, i64, i64),
+    (String, String, Option<String>, Option<String>),
+    (i64, i64, i64, Option<i64>),
+    (i64, i64, i64, i64, i64),
 );
 
 /// A row with a value that no row of ours has was written by hand, and is passed over.
 pub(super) fn group(row: Grouped) -> Option<GroupColumns> {
-    let ((definition, version, phases), names, stands, (rows, oldest, advanced_at)) = row;
+    let ((definition, version, phases), names, stands, found) = row;
+    let (rows, waiting, oldest, advanced_at, created_at) = found;
     let time = DateTime::from_timestamp_millis;
     let definition = (definition, i32::try_from(version).ok()?, phases);
-    Some((definition, names, stands, (rows, time(oldest)?, time(advanced_at)?)))
+    let times = (time(oldest)?, time(advanced_at)?, time(created_at)?);
+    Some((definition, names, stands, (rows, waiting, times.0, times.1, times.2)))
 }
 
-/// Of a row: behind it follows the time, and then what it is paused for.
-const ROW: &str = "definition, definition_version, phases, status, recovery_point, open_intent, advanced_at, \
+/// Of a row: behind it follows the time, and then what it is paused for. By these columns it is told whether a
+/// build could go on with it; which attempt was the last matters only behind a word about it.
+const ROW: &str = "definition, definition_version, phases, status, recovery_point, open_intent, resolution, \
+    CASE WHEN resolution IS NULL AND attempts > 1 THEN 1 ELSE attempts END AS attempts, advanced_at, created_at, \
     coalesce(locked_until > ";
 const HELD: &str = ", 0) AS is_held, run_after <= ";
 const DUE_NOW: &str = " AS is_due, coalesce(reason = ";
-const PAUSED: &str = ", 0) AS is_paused";
+const PAUSED: &str = ", 0) AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups for Db, rows GroupSql, { paused: String, again: String },
-    [GROUPED], [ROW], [CLOCK], [HELD], [CLOCK], [DUE_NOW], paused, [PAUSED], [WAITING],
-    [ROW], [CLOCK], [HELD], [CLOCK], [DUE_NOW], again, [PAUSED], [DUE]
+    Groups for Db, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
+    [GROUPED], [ROW], [CLOCK], [HELD], [CLOCK], [DUE_NOW], paused, [PAUSED], {waiting}, [WAITING],
+    [ROW], [CLOCK], [HELD], [CLOCK], [DUE_NOW], again, [PAUSED], {due}, [DUE]
+}
+
+impl Groups {
+    pub(super) fn of(limits: &Limits, paused: &str) -> Self {
+        let (paused, again) = (paused.to_owned(), paused.to_owned());
+        Self { paused, waiting: Allowed::by(limits), again, due: Allowed::by(limits) }
+    }
 }
 
 statement! {
@@ -50,6 +63,8 @@ statement! {
     Jobs for Db, rows (BigInt, Nullable<BigInt>, BigInt), {},
     [STAGED], [CLOCK], [DEAD]
 }
+
+pub(super) type JobsRow = (i64, Option<i64>, i64);
 
 statement! {
     /// The right to take it, where nobody else has it.

@@ -20,6 +20,7 @@ mod killer;
 mod literal;
 mod ops;
 mod ops_bulk;
+mod ops_nodes;
 mod ops_statements;
 mod pool;
 mod rows;

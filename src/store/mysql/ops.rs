@@ -9,6 +9,7 @@ use super::Mysql;
 use super::census as census_sql;
 use super::literal::Bound;
 use super::ops_bulk as bulk_sql;
+use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
 use super::store::ask;
@@ -18,8 +19,9 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
-use crate::store::census::{Census, CensusLease, JobCensus, census_group};
+use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -102,20 +104,16 @@ impl OperatorStore for Mysql {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(
-        &self,
-        limits: &Limits,
-        known: &[String],
-    ) -> Result<WaitingCounts, StoreError> {
-        type Counted = ((i64, i64, i64, Option<i64>, i64), (i64, i64, i64), (i64, i64));
+    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+        type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
         let rows = ask!(self.operators, "count what waits", |conn| {
-            ops::Count::new(limits, known).load::<Counted>(conn)
+            ops::Count::new(limits).load::<Counted>(conn)
         })?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
         };
-        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
-        let (due_looked, due, due_stranded) = due;
+        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
+        let (due_looked, due) = due;
         let most = i64::from(MOST_LOOKED_AT);
         let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(WaitingCounts {
@@ -123,7 +121,6 @@ impl OperatorStore for Mysql {
             dead_letters: number(dead_letters),
             oldest_waiting: oldest_waiting.and_then(DateTime::from_timestamp_millis),
             due: number(due),
-            stranded: number(stranded + due_stranded),
             dead_jobs: number(jobs.1),
             waiting_is_more: looked > most,
             due_is_more: due_looked > most,
@@ -141,17 +138,22 @@ impl OperatorStore for Mysql {
         Ok(claimed == 1)
     }
 
-    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
-        let groups = ask!(self.operators, "take the census", |conn| {
-            let groups = census_sql::Groups { paused: paused.to_owned(), again: paused.to_owned() };
-            groups.load::<census_sql::Grouped>(conn)
+    async fn unfinished(
+        &self,
+        limits: &Limits,
+        paused: &str,
+    ) -> Result<Vec<CensusGroup>, StoreError> {
+        let groups = ask!(self.operators, "count unfinished requests", |conn| {
+            census_sql::Groups::of(limits, paused).load::<census_sql::Grouped>(conn)
         })?;
-        let jobs = ask!(self.operators, "take the census of jobs", |conn| {
-            census_sql::Jobs {}.load::<(i64, Option<i64>, i64)>(conn)
+        Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
+    }
+
+    async fn job_census(&self) -> Result<JobCensus, StoreError> {
+        let jobs = ask!(self.operators, "count staged jobs", |conn| {
+            census_sql::Jobs {}.load::<census_sql::JobsRow>(conn)
         })?;
-        let groups = groups.into_iter().filter_map(census_sql::group).map(census_group).collect();
-        let jobs = jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default();
-        Ok(Census { groups, jobs })
+        Ok(jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default())
     }
 
     async fn jobs_of(
@@ -207,6 +209,24 @@ impl OperatorStore for Mysql {
                 self.settled(&discard, &audit).await
             }
         }
+    }
+
+    async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
+        ask!(self.pool, "forget processes", |conn| node_sql::Forget {}.execute(conn))?;
+        let announce = node_sql::Announce::new(entry);
+        ask!(self.pool, "announce the process", |conn| announce.execute(conn)).map(drop)
+    }
+
+    async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
+        let depart = node_sql::Depart { id: id.as_bytes().to_vec() };
+        ask!(self.pool, "take the process away", |conn| depart.execute(conn)).map(drop)
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        let rows = ask!(self.operators, "read the processes", |conn| {
+            node_sql::Nodes {}.load::<node_sql::NodeMy>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(node_sql::node).map(node).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

@@ -129,7 +129,7 @@ type ListedSql = (
     (Binary, Text, Text),
     (Text, BigInt, Text),
     (Text, Text, Text, Nullable<Text>, Nullable<Text>),
-    (BigInt, BigInt),
+    (BigInt, BigInt, Nullable<Text>),
     (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
     (BigInt, BigInt),
 );
@@ -138,7 +138,7 @@ pub(super) type ListedMy = (
     (Vec<u8>, String, String),
     (String, i64, String),
     (String, String, String, Option<String>, Option<String>),
-    (i64, i64),
+    (i64, i64, Option<String>),
     (Option<i64>, Option<i64>, Option<i64>),
     (i64, i64),
 );
@@ -151,7 +151,7 @@ pub(super) fn listed(row: ListedMy) -> Option<ListedRow> {
         (Uuid::from_slice(&id).ok()?, scope, key),
         (definition, i32::try_from(version).ok()?, phases),
         stands,
-        (counts.0, i32::try_from(counts.1).ok()?),
+        (counts.0, i32::try_from(counts.1).ok()?, counts.2),
         (due.0.and_then(time), due.1.and_then(time), due.2.and_then(time)),
         (time(times.0)?, time(times.1)?),
     ))
@@ -164,10 +164,10 @@ statement! {
         walked: Walked, allowed: Allowed, states: Option<String>, scope: Option<String>,
         definition: Option<String>, version: Option<i64>, phase: Option<String>,
         reason: Option<String>, older_ms: Option<i64>, waiting_ms: Option<i64>,
-        not_of: Option<String>, order: InOrder, limit: i64,
+        order: InOrder, limit: i64,
     },
     "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status, recovery_point, open_intent, reason, lease_token, attempts, locked_until, \
+     status, recovery_point, open_intent, reason, lease_token, attempts, resolution, locked_until, \
      run_after, waiting_since, created_at, expires_at FROM (SELECT looked.*, ", [STATE], " FROM (", {walked},
     ") AS looked) AS k WHERE ", {allowed}, " AND (", states,
     " IS NULL OR FIND_IN_SET(HEX(state), ", states, ") > 0) AND coalesce(scope = ", scope,
@@ -176,8 +176,7 @@ statement! {
     " IN (recovery_point, coalesce(open_intent, recovery_point)), true) AND (", reason,
     " IS NULL OR instr(coalesce(reason, ''), ", reason, ") > 0) AND coalesce(created_at <= ", [CLOCK], " - ",
     older_ms, ", true) AND (", waiting_ms, " IS NULL OR coalesce(waiting_since <= ", [CLOCK], " - ",
-    waiting_ms, ", false)) AND (", not_of,
-    " IS NULL OR FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ", not_of, ") = 0)", {order}, " LIMIT ", limit
+    waiting_ms, ", false))", {order}, " LIMIT ", limit
 }
 
 impl List {
@@ -193,7 +192,6 @@ impl List {
             reason: list.reason.clone(),
             older_ms: list.older_ms,
             waiting_ms: list.waiting_ms,
-            not_of: texts(list.not_of.as_ref()),
             order: InOrder(Walked::of(list)),
             limit: list.limit.into(),
         }
@@ -271,29 +269,23 @@ const OF_THOSE: &str = "COUNT(CASE WHEN allowed AND ";
 
 statement! {
     /// How much waits, among the first of each index.
-    Count for Db, rows (
-        (BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt), (BigInt, BigInt, BigInt), (BigInt, BigInt)
-    ),
-    { waiting: Allowed, due: Allowed, jobs: Allowed, known: String },
+    Count for Db, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
+    { waiting: Allowed, due: Allowed, jobs: Allowed },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown' THEN 1 END), ", [OF_THOSE],
-    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed THEN waiting_since END), ", [OF_THOSE],
-    "FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ", known,
-    ") = 0 THEN 1 END) FROM (SELECT status, waiting_since, definition, definition_version, ", {waiting},
+    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed THEN waiting_since END) \
+     FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL AND run_after <= ", [CLOCK],
-    " THEN 1 END), ", [OF_THOSE],
-    "waiting_since IS NULL AND FIND_IN_SET(HEX(CONCAT(definition, '@', definition_version)), ",
-    known, ") = 0 THEN 1 END) FROM (SELECT run_after, waiting_since, definition, definition_version, ", {due},
+    " THEN 1 END) FROM (SELECT run_after, waiting_since, ", {due},
     " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
     ") AS due, (SELECT count(*), COUNT(CASE WHEN allowed THEN 1 END) FROM (SELECT ", {jobs},
     " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
 }
 
 impl Count {
-    pub(super) fn new(limits: &Limits, known: &[String]) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         let allowed = || Allowed::by(limits);
-        let known = texts(Some(&known.to_vec())).unwrap_or_default();
-        Self { waiting: allowed(), due: allowed(), jobs: allowed(), known }
+        Self { waiting: allowed(), due: allowed(), jobs: allowed() }
     }
 }
 

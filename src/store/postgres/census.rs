@@ -5,26 +5,37 @@ use diesel::pg::Pg;
 use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz};
 use uuid::Uuid;
 
+use super::ops_statements::Allowed;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
+use crate::store::operators::Limits;
 use crate::store::statement::statement;
 
 type GroupSql = (
     (Text, Integer, Text),
-    (Text, Text, Nullable<Text>),
-    (BigInt, BigInt, Nullable<BigInt>),
-    (BigInt, Timestamptz, Timestamptz),
+    (Text, Text, Nullable<Text>, Nullable<Text>),
+    (BigInt, BigInt, BigInt, Nullable<BigInt>),
+    (BigInt, BigInt, Timestamptz, Timestamptz, Timestamptz),
 );
 
-/// Of a row: behind it follows what it is paused for.
+/// Of a row: behind it follows what it is paused for. By these columns it is told whether a build could go on
+/// with it; which attempt was the last matters only behind a word about it.
 const ROW: &str = "definition, definition_version, phases, status::text AS status, recovery_point, \
-    open_intent, advanced_at, coalesce(locked_until > clock_timestamp(), false)::int::bigint AS is_held, \
+    open_intent, resolution, \
+    (CASE WHEN resolution IS NULL AND attempts > 1 THEN 1 ELSE attempts END)::bigint AS attempts, \
+    advanced_at, created_at, coalesce(locked_until > clock_timestamp(), false)::int::bigint AS is_held, \
     (run_after <= clock_timestamp())::int::bigint AS is_due, coalesce(reason = ";
-const PAUSED: &str = ", false)::int::bigint AS is_paused";
+const PAUSED: &str = ", false)::int::bigint AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups<'a> for Pg, rows GroupSql, { paused: &'a str, again: &'a str },
-    [GROUPED], [ROW], paused, [PAUSED], [WAITING], [ROW], again, [PAUSED], [DUE]
+    Groups<'a> for Pg, rows GroupSql, { paused: &'a str, waiting: Allowed<'a>, again: &'a str, due: Allowed<'a> },
+    [GROUPED], [ROW], paused, [PAUSED], {waiting}, [WAITING], [ROW], again, [PAUSED], {due}, [DUE]
+}
+
+impl<'a> Groups<'a> {
+    pub(super) fn of(limits: &'a Limits, paused: &'a str) -> Self {
+        Self { paused, waiting: Allowed::by(limits), again: paused, due: Allowed::by(limits) }
+    }
 }
 
 statement! {

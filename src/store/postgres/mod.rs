@@ -13,6 +13,7 @@ mod group;
 mod group_statements;
 mod ops;
 mod ops_bulk;
+mod ops_nodes;
 mod ops_statements;
 #[cfg(test)]
 mod own_transaction;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use futures_util::future::{join3, join4, join5};
+use futures_util::future::{join3, join4};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::census as census_sql;
 use super::connection::Lent;
 use super::ops_bulk as bulk_sql;
+use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::session::Settings;
@@ -26,8 +27,9 @@ use crate::store::bulk::{
     BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
     bulk_row,
 };
-use crate::store::census::{Census, CensusLease, GroupColumns, JobCensus, census_group};
+use crate::store::census::{CensusGroup, CensusLease, GroupColumns, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
@@ -211,21 +213,16 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(
-        &self,
-        limits: &Limits,
-        known: &[String],
-    ) -> Result<WaitingCounts, StoreError> {
-        let known = known.to_vec();
-        type Counted = ((i64, i64, i64, Option<DateTime<Utc>>, i64), (i64, i64, i64), (i64, i64));
+    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+        type Counted = ((i64, i64, i64, Option<DateTime<Utc>>), (i64, i64), (i64, i64));
         let rows = search!(self, "count what waits", |conn| {
-            ops::Count::new(limits, &known).load::<Counted>(&mut conn)
+            ops::Count::new(limits).load::<Counted>(&mut conn)
         })?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
         };
-        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
-        let (due_looked, due, due_stranded) = due;
+        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
+        let (due_looked, due) = due;
         let most = i64::from(crate::store::operators::MOST_LOOKED_AT);
         let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(WaitingCounts {
@@ -233,7 +230,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             dead_letters: number(dead_letters),
             oldest_waiting,
             due: number(due),
-            stranded: number(stranded + due_stranded),
             dead_jobs: number(jobs.1),
             waiting_is_more: looked > most,
             due_is_more: due_looked > most,
@@ -262,28 +258,22 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(turn.lent.settle("claim the census", answer).await? == 1)
     }
 
-    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
-        let turn = self.turn().await?;
-        let conn = turn.lent.shared()?;
-        let answer = answered(async {
-            let (begun, set, groups, jobs, committed) = join5(
-                ops::BeginReadOnly {}.execute(&mut &*conn),
-                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
-                census_sql::Groups { paused, again: paused }.load::<GroupColumns>(&mut &*conn),
-                census_sql::Jobs {}.load::<census_sql::JobsRow>(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let counted = (groups?, jobs?);
-            committed.map(|_| counted)
-        });
-        let answer = answer.await;
-        let (groups, jobs) = turn.lent.settle("take the census", answer).await?;
-        Ok(Census {
-            groups: groups.into_iter().map(census_group).collect(),
-            jobs: jobs.into_iter().next().map(JobCensus::from).unwrap_or_default(),
-        })
+    async fn unfinished(
+        &self,
+        limits: &Limits,
+        paused: &str,
+    ) -> Result<Vec<CensusGroup>, StoreError> {
+        let groups = search!(self, "count unfinished requests", |conn| {
+            census_sql::Groups::of(limits, paused).load::<GroupColumns>(&mut conn)
+        })?;
+        Ok(groups.into_iter().map(census_group).collect())
+    }
+
+    async fn job_census(&self) -> Result<JobCensus, StoreError> {
+        let jobs = search!(self, "count staged jobs", |conn| {
+            census_sql::Jobs {}.load::<census_sql::JobsRow>(&mut conn)
+        })?;
+        Ok(jobs.into_iter().next().map(JobCensus::from).unwrap_or_default())
     }
 
     async fn jobs_of(
@@ -336,6 +326,27 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             }
         };
         Ok(settled? == 1)
+    }
+
+    async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
+        let announced = ask_within!(LOCKED_WAIT, self, "announce the process", |conn| {
+            node_sql::Announce::new(entry).execute(&mut conn)
+        });
+        announced.map(drop)
+    }
+
+    async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
+        let departed = ask_within!(LOCKED_WAIT, self, "take the process away", |conn| {
+            node_sql::Depart { id }.execute(&mut conn)
+        });
+        departed.map(drop)
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        let rows = search!(self, "read the processes", |conn| {
+            node_sql::Nodes {}.load::<NodeColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(node).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

@@ -99,7 +99,7 @@ type ListedSql = (
     (SqlUuid, Text, Text),
     (Text, Integer, Text),
     (Text, Text, Text, Nullable<Text>, Nullable<Text>),
-    (BigInt, Integer),
+    (BigInt, Integer, Nullable<Text>),
     (Nullable<Timestamptz>, Nullable<Timestamptz>, Nullable<Timestamptz>),
     (Timestamptz, Timestamptz),
 );
@@ -112,10 +112,10 @@ statement! {
         walked: Walked, allowed: Allowed<'a>, states: Option<Vec<String>>, scope: Option<&'a str>,
         definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
         reason: Option<&'a str>, older_ms: Option<i64>, waiting_ms: Option<i64>,
-        not_of: Option<Vec<String>>, order: InOrder, limit: i64,
+        order: InOrder, limit: i64,
     },
     "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status::text, recovery_point, open_intent, reason, lease_token, attempts, locked_until, \
+     status::text, recovery_point, open_intent, reason, lease_token, attempts, resolution, locked_until, \
      run_after, waiting_since, created_at, expires_at FROM (SELECT *, ", [STATE], " FROM (", {walked},
     ") AS looked) AS k WHERE ", {allowed}, " AND coalesce(state = ANY(", states,
     "), true) AND coalesce(scope = ", scope, ", true) AND coalesce(definition = ", definition,
@@ -125,9 +125,7 @@ statement! {
     ", '')) > 0 AND coalesce(created_at <= clock_timestamp() - ", older_ms,
     " * interval '1 millisecond', true) \
      AND coalesce(coalesce(waiting_since, 'infinity') <= clock_timestamp() - ", waiting_ms,
-    " * interval '1 millisecond', true) \
-     AND coalesce(NOT (definition || '@' || definition_version = ANY(", not_of, ")), true)", {order},
-    " LIMIT ", limit
+    " * interval '1 millisecond', true)", {order}, " LIMIT ", limit
 }
 
 impl<'a> List<'a> {
@@ -143,7 +141,6 @@ impl<'a> List<'a> {
             reason: list.reason.as_deref(),
             older_ms: list.older_ms,
             waiting_ms: list.waiting_ms,
-            not_of: list.not_of.clone(),
             order: InOrder(list.walk),
             limit: list.limit.into(),
         }
@@ -194,35 +191,24 @@ const OF_THOSE: &str = "count(*) FILTER (WHERE allowed AND ";
 statement! {
     /// How much waits, among the first of each index.
     Count<'a> for Pg, rows (
-        (BigInt, BigInt, BigInt, Nullable<Timestamptz>, BigInt), (BigInt, BigInt, BigInt), (BigInt, BigInt)
+        (BigInt, BigInt, BigInt, Nullable<Timestamptz>), (BigInt, BigInt), (BigInt, BigInt)
     ),
-    {
-        waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a>, known: Vec<String>,
-        known_again: Vec<String>,
-    },
+    { waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a> },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown'), ", [OF_THOSE],
-    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed), ", [OF_THOSE],
-    "definition || '@' || definition_version <> ALL(", known,
-    ")) FROM (SELECT status, waiting_since, definition, definition_version, ", {waiting},
+    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed) \
+     FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL \
-     AND run_after <= clock_timestamp()), ", [OF_THOSE],
-    "waiting_since IS NULL AND definition || '@' || definition_version <> ALL(", known_again,
-    ")) FROM (SELECT run_after, waiting_since, definition, definition_version, ", {due},
+     AND run_after <= clock_timestamp()) FROM (SELECT run_after, waiting_since, ", {due},
     " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
     ") AS due, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {jobs},
     " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
 }
 
 impl<'a> Count<'a> {
-    pub(super) fn new(limits: &'a Limits, known: &[String]) -> Self {
-        Self {
-            waiting: Allowed::by(limits),
-            due: Allowed::by(limits),
-            jobs: Allowed::by(limits),
-            known: known.to_vec(),
-            known_again: known.to_vec(),
-        }
+    pub(super) fn new(limits: &'a Limits) -> Self {
+        let allowed = || Allowed::by(limits);
+        Self { waiting: allowed(), due: allowed(), jobs: allowed() }
     }
 }
 

@@ -11,6 +11,7 @@ mod census;
 mod group;
 mod ops;
 mod ops_bulk;
+mod ops_nodes;
 mod ops_statements;
 mod reader;
 mod statements;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::census as census_sql;
 use super::ops_bulk as bulk_sql;
+use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{Sqlite, sql, thread_gone};
 use crate::key::{IdempotencyKey, Scope};
@@ -18,8 +19,9 @@ use crate::store::audit::{AuditEntry, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
-use crate::store::census::{Census, CensusLease, JobCensus, census_group};
+use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
@@ -157,19 +159,15 @@ impl OperatorStore for Sqlite {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(
-        &self,
-        limits: &Limits,
-        known: &[String],
-    ) -> Result<WaitingCounts, StoreError> {
-        type Counted = ((i64, i64, i64, Option<i64>, i64), (i64, i64, i64), (i64, i64));
-        let count = ops::Count::new(limits, known);
+    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+        type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
+        let count = ops::Count::new(limits);
         let rows = self.search("count what waits", move |conn| count.load::<Counted>(conn)).await?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
         };
-        let (looked, unknown, dead_letters, oldest_waiting, stranded) = waiting;
-        let (due_looked, due, due_stranded) = due;
+        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
+        let (due_looked, due) = due;
         let most = i64::from(MOST_LOOKED_AT);
         let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(WaitingCounts {
@@ -177,7 +175,6 @@ impl OperatorStore for Sqlite {
             dead_letters: number(dead_letters),
             oldest_waiting: oldest_waiting.and_then(DateTime::from_timestamp_millis),
             due: number(due),
-            stranded: number(stranded + due_stranded),
             dead_jobs: number(jobs.1),
             waiting_is_more: looked > most,
             due_is_more: due_looked > most,
@@ -192,20 +189,22 @@ impl OperatorStore for Sqlite {
         Ok(self.run("claim the census", move |conn| claim.execute(conn)).await? == 1)
     }
 
-    async fn census(&self, paused: &str) -> Result<Census, StoreError> {
-        let (paused, again) = (paused.to_owned(), paused.to_owned());
-        let (groups, jobs) = self
-            .search("take the census", move |conn| {
-                let groups = census_sql::Groups { paused, again };
-                Ok((
-                    groups.load::<census_sql::Grouped>(conn)?,
-                    census_sql::Jobs {}.load::<(i64, Option<i64>, i64)>(conn)?,
-                ))
-            })
-            .await?;
-        let groups = groups.into_iter().filter_map(census_sql::group).map(census_group).collect();
-        let jobs = jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default();
-        Ok(Census { groups, jobs })
+    async fn unfinished(
+        &self,
+        limits: &Limits,
+        paused: &str,
+    ) -> Result<Vec<CensusGroup>, StoreError> {
+        let groups = census_sql::Groups::of(limits, paused);
+        let load = move |conn: &mut SqliteConnection| groups.load::<census_sql::Grouped>(conn);
+        let groups = self.search("count unfinished requests", load).await?;
+        Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
+    }
+
+    async fn job_census(&self) -> Result<JobCensus, StoreError> {
+        let load =
+            |conn: &mut SqliteConnection| census_sql::Jobs {}.load::<census_sql::JobsRow>(conn);
+        let jobs = self.search("count staged jobs", load).await?;
+        Ok(jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default())
     }
 
     async fn jobs_of(
@@ -269,6 +268,27 @@ impl OperatorStore for Sqlite {
             })
         });
         settled.await
+    }
+
+    async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
+        let announce = node_sql::Announce::new(entry);
+        let announced = self.run("announce the process", move |conn| {
+            node_sql::Forget {}.execute(conn)?;
+            announce.execute(conn)
+        });
+        announced.await.map(drop)
+    }
+
+    async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
+        let depart = node_sql::Depart { id: id.as_bytes().to_vec() };
+        self.run("take the process away", move |conn| depart.execute(conn)).await.map(drop)
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        let read =
+            |conn: &mut SqliteConnection| node_sql::Nodes {}.load::<node_sql::NodeLite>(conn);
+        let rows = self.search("read the processes", read).await?;
+        Ok(rows.into_iter().filter_map(node_sql::node).map(node).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

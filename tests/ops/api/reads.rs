@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use atomic_phases::ops::OperatorStore;
+use atomic_phases::worker::{Announcer, WorkerConfig};
 use serde_json::json;
 
 use super::described::fits;
@@ -33,6 +34,26 @@ async fn each_read_is_told_as_it_is_described<S: TestDb + OperatorStore>(db: S) 
     assert_eq!(
         (&overview["stranded"]["number"], &overview["dead_jobs"]["number"]),
         (&json!(1), &json!(2))
+    );
+
+    Announcer::new(&engine, WorkerConfig::default().node("api-1", "9f2c1d"))
+        .run_once()
+        .await
+        .unwrap();
+    let nodes = get(&routes, "/nodes").await.ok();
+    fits("Nodes", &nodes);
+    assert_eq!(
+        (&nodes["rows"][0]["name"], &nodes["rows"][0]["build"]),
+        (&json!("api-1"), &json!("9f2c1d"))
+    );
+    let definitions = get(&routes, "/definitions").await.ok();
+    fits("Definitions", &definitions);
+    let all = definitions["rows"].as_array().unwrap();
+    let stranded: Vec<_> = all.iter().filter(|one| one["stranded"] != 0).collect();
+    assert_eq!(stranded.len(), 1, "{all:#?}");
+    assert_eq!(
+        (&stranded[0]["definition_version"], &stranded[0]["nodes"], &stranded[0]["stranded"]),
+        (&json!(9), &json!(0), &json!(1))
     );
 
     let list = get(&routes, "/requests").await.ok();

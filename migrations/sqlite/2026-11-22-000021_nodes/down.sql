@@ -1,0 +1,1 @@
+DROP TABLE atomic_phases_nodes;

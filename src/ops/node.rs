@@ -1,0 +1,158 @@
+//! Which processes run, which definitions they can go on with, and which of those requests wait for.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::request::PhaseViewKind;
+use super::{Ops, OpsError, Permissions};
+use crate::definition::PhaseList;
+use crate::engine::PAUSED;
+use crate::store::nodes::{NodeDefinition, NodeRow};
+use crate::store::operators::OperatorStore;
+
+/// Not seen for so long, a process counts as gone: four times as long as it is silent.
+const GONE_AFTER: TimeDelta = TimeDelta::seconds(60);
+
+/// A process that runs the workers of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeView {
+    /// Of this life of it.
+    pub id: Uuid,
+    /// What it is called, and which build it runs, where the application says so
+    /// ([`WorkerConfig::node`](crate::worker::WorkerConfig::node)).
+    pub name: Option<String>,
+    /// See `name`.
+    pub build: Option<String>,
+    /// Name and version of each definition that it has.
+    pub definitions: Vec<(String, u32)>,
+    /// Since when it has been there, by the database's clock.
+    pub started_at: DateTime<Utc>,
+    /// When it was seen last.
+    pub seen_at: DateTime<Utc>,
+    /// Whether that is longer ago than a minute: it ended without a word, or cannot reach the database. It is
+    /// forgotten after a day.
+    pub is_gone: bool,
+}
+
+/// A definition with one phase list: of a process that runs, or of requests that are not finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DefinitionView {
+    /// Name and version.
+    pub definition: (String, u32),
+    /// Its phases, in order. Empty, where the list is of a form that this build does not know.
+    pub phases: Vec<(String, PhaseViewKind)>,
+    /// How many processes that are there run exactly this list.
+    pub nodes: u32,
+    /// How many unfinished requests were last run under this list, each index counted to ten thousand.
+    pub requests: u32,
+    /// How many of them wait for a reconcile function or an operator.
+    pub waiting: u32,
+    /// How many of them this build cannot go on with ([`Filter::stranded`](super::Filter::stranded)).
+    pub stranded: u32,
+    /// Whether there may be more of all three.
+    pub or_more: bool,
+    /// When the first of them was accepted.
+    pub oldest: Option<DateTime<Utc>>,
+}
+
+impl From<NodeRow> for NodeView {
+    fn from(row: NodeRow) -> Self {
+        let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let definitions = of_node(&row).into_iter().map(|one| (one.name, one.version)).collect();
+        Self {
+            id: row.entry.id,
+            name: said(&row.entry.name),
+            build: said(&row.entry.build),
+            definitions,
+            started_at: row.started_at,
+            seen_at: row.seen_at,
+            is_gone: is_gone(&row),
+        }
+    }
+}
+
+fn is_gone(row: &NodeRow) -> bool {
+    row.now - row.seen_at > GONE_AFTER
+}
+
+/// None of a process whose build tells them in another form.
+fn of_node(row: &NodeRow) -> Vec<NodeDefinition> {
+    serde_json::from_str(&row.entry.definitions).unwrap_or_default()
+}
+
+type Phases = Vec<(String, PhaseViewKind)>;
+
+/// Name, version, and the names and kinds of the phases. Of an unknown form, the text.
+type Listed = (String, u32, Phases, Option<String>);
+
+fn listed(definition: &str, version: u32, text: &str) -> Listed {
+    let list = PhaseList::parse(text);
+    let unknown = list.is_none().then(|| text.to_owned());
+    let phases = list.map(|list| list.phases).unwrap_or_default();
+    let phases = phases.into_iter().map(|phase| (phase.name, phase.kind.into())).collect();
+    (definition.to_owned(), version, phases, unknown)
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+    /// The processes that run workers, those that were seen last first, a thousand at most. Needs
+    /// [`Permissions::READ`].
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let rows = self.core.store.nodes().await?;
+        Ok(rows.into_iter().map(NodeView::from).collect())
+    }
+
+    /// The definitions of the processes that run and of the requests that are not finished, each phase list by itself:
+    /// by which an operator sees that an old build may go, or that requests wait for one that is gone. Needs
+    /// [`Permissions::READ`].
+    ///
+    /// Counted are the requests that a worker looks at some time or that wait for an operator; one that a client
+    /// began a moment ago is not among them.
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn definitions(&self) -> Result<Vec<DefinitionView>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let limits = self.actor.limits();
+        let counted = self.core.store.count_waiting(limits).await?;
+        let or_more = counted.waiting_is_more || counted.due_is_more;
+        let mut all: BTreeMap<Listed, DefinitionView> = BTreeMap::new();
+        let mut add =
+            |definition: &str, version: u32, text: &str, count: &dyn Fn(&mut DefinitionView)| {
+                let listed = listed(definition, version, text);
+                let view = all.entry(listed.clone()).or_insert_with(|| DefinitionView {
+                    definition: (listed.0, listed.1),
+                    phases: listed.2,
+                    nodes: 0,
+                    requests: 0,
+                    waiting: 0,
+                    stranded: 0,
+                    or_more,
+                    oldest: None,
+                });
+                count(view);
+            };
+        for node in self.core.store.nodes().await?.iter().filter(|node| !is_gone(node)) {
+            for one in of_node(node) {
+                add(&one.name, one.version, &one.phases, &|view| view.nodes += 1);
+            }
+        }
+        for group in self.core.store.unfinished(limits, PAUSED).await? {
+            let is_stranded = self.core.strands(&group).is_some();
+            add(&group.definition, group.version, &group.phases, &|view| {
+                view.requests += group.rows;
+                view.waiting += group.waiting;
+                view.stranded += if is_stranded { group.rows } else { 0 };
+                view.oldest = view.oldest.into_iter().chain([group.created_at]).min();
+            });
+        }
+        Ok(all.into_values().collect())
+    }
+}

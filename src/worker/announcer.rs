@@ -1,0 +1,73 @@
+//! [`Announcer`]: tells operators that this process is there.
+
+use std::future::Future;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use crate::chance;
+use crate::engine::Engine;
+use crate::store::StoreError;
+use crate::store::nodes::NodeEntry;
+use crate::store::operators::OperatorStore;
+
+/// How often. Four times within the minute after which a process counts as gone.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// How long the end of a process waits for its last word.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Writes every quarter of a minute that this process is there, and which definitions it can go on with, for
+/// [`Ops::nodes`](crate::ops::Ops::nodes) and [`Ops::definitions`](crate::ops::Ops::definitions). Whatever becomes
+/// of a request does not depend on it.
+///
+/// [`spawn_workers`](Engine::spawn_workers) runs one; a process that only serves requests may run it by itself.
+pub struct Announcer<S: OperatorStore, A = ()> {
+    engine: Engine<S, A>,
+    config: WorkerConfig,
+    id: Uuid,
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Announcer<S, A> {
+    /// An announcer for a new life of this process. [`WorkerConfig::node`] names it.
+    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        Self { engine: engine.clone(), config, id: chance::uuid() }
+    }
+
+    /// Says so once.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the next time is as good.
+    pub async fn run_once(&mut self) -> Result<(), StoreError> {
+        self.config.check()?;
+        let (name, build) = self.config.node.clone();
+        let definitions = self.engine.announced();
+        self.engine.store().announce(&NodeEntry { id: self.id, name, build, definitions }).await
+    }
+
+    /// Says so until `shutdown` is ready, and takes it back then.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let stop = Stop::default();
+        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        let _ = tokio::time::timeout(LAST_WORD, self.engine.store().depart(self.id)).await;
+    }
+}
+
+impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Announcer<S, A> {
+    const NAME: &'static str = "announcer";
+
+    fn pace(&self) -> Duration {
+        EVERY
+    }
+
+    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+        self.run_once().await.map(|()| More::No)
+    }
+}
+
+impl<S: OperatorStore, A> std::fmt::Debug for Announcer<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Announcer").field("id", &self.id).finish_non_exhaustive()
+    }
+}
