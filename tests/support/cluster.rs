@@ -178,7 +178,7 @@ impl Cluster {
     /// Starts the server of that folder.
     pub fn start_in_place(data: &Path) {
         run(as_postgres(&binaries().join("pg_ctl"))
-            .args(["-w", "-l"])
+            .args(["-w", "-t", "300", "-l"])
             .arg(data.join("log"))
             .arg("-D")
             .arg(data)
