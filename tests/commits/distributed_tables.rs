@@ -122,8 +122,9 @@ async fn g4_a_phase_commits_with_its_table_wherever_that_is_and_on_one_node_wher
         let written = db.number(&format!("SELECT count(*) FROM {table}")).await;
         assert_eq!(written, 2 * i64::try_from(REQUESTS).unwrap(), "{place:?}");
         took.sort();
-        commits.sort_unstable();
+        let most = commits.into_iter().max();
         println!("{place:?}: a request of two commits took {:?}", took[REQUESTS / 2]);
-        assert_eq!(commits[REQUESTS / 2], of_two_phases, "{place:?}");
+        // Of the rows that are elsewhere some are on the key's node.
+        assert_eq!(most, Some(of_two_phases), "{place:?}");
     }
 }

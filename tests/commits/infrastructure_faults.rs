@@ -175,7 +175,8 @@ fn unavailable(outcome: &Result<Outcome, CallError>) {
 }
 
 async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
-    if is_memory::<S>() {
+    // Tables are distributed behind the migrations that make them.
+    if is_memory::<S>() || is_distributed::<S>() {
         return;
     }
     let app = App::default();
@@ -285,6 +286,10 @@ async fn g2_a_row_that_is_deleted_mid_flight_repeats_no_effect<S: TestDb>(db: S)
 
 /// An hour back: all that is stored lies an hour further ahead.
 async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db: S) {
+    if is_distributed::<S>() {
+        println!("nothing was shown: a distributed table computes no time of a column's");
+        return;
+    }
     let app = App::default();
     let engine = engine(&db, &app);
     let first = finished(engine.call(&scope(), &key("done"), book(20)).await);

@@ -104,7 +104,7 @@ impl std::fmt::Display for Name {
 
 impl MigrationName for Name {
     fn version(&self) -> MigrationVersion<'_> {
-        MigrationVersion::from("99991231000002")
+        MigrationVersion::from("99991231000009")
     }
 }
 

@@ -1,8 +1,8 @@
 //! The schema of the engine's own tables changes while requests run: what a migration may contain, what
 //! becomes of the rows, and what requests notice of it.
 //!
-//! There has to be a migration that the build under test does not need, or nothing of this could be shown
-//! before one is written: `tests/fixtures/migrations` is the next one.
+//! There have to be migrations that the build under test does not need, or nothing of this could be shown
+//! before one is written: `tests/fixtures/migrations` are the next ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(feature = "fault-injection")]
@@ -149,29 +149,39 @@ impl Schema for Mysql {
     }
 }
 
-/// The folders of all migrations of a store in their order, the next one too.
-fn all(folder: &str) -> Vec<PathBuf> {
+/// Where the migrations are that no build knows yet.
+const NEXT: &str = "tests/fixtures/migrations";
+
+/// The folders of a store's migrations at these places, in their order.
+fn folders(places: &[&str], folder: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let places = [root.join("migrations"), root.join("tests/fixtures/migrations")];
-    let entries = places.iter().flat_map(|place| std::fs::read_dir(place.join(folder)).unwrap());
+    let entries =
+        places.iter().flat_map(|place| std::fs::read_dir(root.join(place).join(folder)).unwrap());
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     all.retain(|path| path.is_dir());
     all.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
     all
 }
 
-/// One migration alone.
-fn only(migration: &Path) -> FileBasedMigrations {
+/// The folders of all migrations of a store in their order, the next ones too.
+fn all(folder: &str) -> Vec<PathBuf> {
+    folders(&["migrations", NEXT], folder)
+}
+
+/// These migrations alone.
+fn only(migrations: &[PathBuf]) -> FileBasedMigrations {
     let dir = support::scratch::dir();
-    let copy = dir.join(migration.file_name().unwrap());
-    std::fs::create_dir(&copy).unwrap();
-    for file in ["up.sql", "down.sql"] {
-        std::fs::copy(migration.join(file), copy.join(file)).unwrap();
+    for migration in migrations {
+        let copy = dir.join(migration.file_name().unwrap());
+        std::fs::create_dir(&copy).unwrap();
+        for file in ["up.sql", "down.sql"] {
+            std::fs::copy(migration.join(file), copy.join(file)).unwrap();
+        }
     }
     FileBasedMigrations::from_path(dir).unwrap()
 }
 
-/// The migration that no build knows yet.
+/// The migrations that no build knows yet.
 fn next(folder: &str) -> FileBasedMigrations {
-    only(all(folder).last().unwrap())
+    only(&folders(&[NEXT], folder))
 }

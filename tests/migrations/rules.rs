@@ -118,6 +118,29 @@ fn wrong(sql: &str) -> Vec<String> {
     wrong
 }
 
+/// Why a distributed table does not take it (docs/scaling.md): for most of these statements, Citus sends a worker node the
+/// whole text that the statement came in.
+fn refused_distributed(sql: &str) -> Option<&'static str> {
+    let (mut ours, mut of_others) = (Vec::new(), 0);
+    let statements = statements(sql);
+    for statement in &statements {
+        // What creates a table takes note of it.
+        refused(statement, &mut ours);
+        let words = statement.to_lowercase();
+        let table = match words.split([' ', '(']).collect::<Vec<_>>().as_slice() {
+            ["alter", "table", name, ..] => Some((*name).to_owned()),
+            ["create" | "drop", "index", ..] => {
+                let on = words.split_once(" on ").map_or("", |(_, on)| on);
+                Some(on.split([' ', '(']).next().unwrap_or_default().to_owned())
+            }
+            _ => None,
+        };
+        of_others += usize::from(table.is_some_and(|table| !ours.contains(&table)));
+    }
+    (of_others > 0 && statements.len() > 1)
+        .then_some("beside other statements, a table that is there")
+}
+
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -143,6 +166,11 @@ fn a_migration_adds_only_what_the_build_before_takes_no_notice_of_and_has_its_wa
             let mut wrong = wrong(&sql);
             if migration.file_name().unwrap() < OsStr::new(FIRST_RELEASE) {
                 wrong.retain(|wrong| !wrong.starts_with("an index on"));
+            } else if folder == "postgres" {
+                for file in ["up.sql", "down.sql"] {
+                    let sql = read(&migration.join(file));
+                    assert_eq!(refused_distributed(&sql), None, "{migration:?}/{file}");
+                }
             }
             assert_eq!(wrong, Vec::<String>::new(), "{migration:?}");
         }
@@ -233,5 +261,27 @@ fn what_the_rules_forbid_is_found() {
     ];
     for sql in bad {
         assert!(!wrong(sql).is_empty(), "{sql}");
+    }
+}
+
+/// Each was asked of Citus 12.1, where `keys` and `jobs` are distributed.
+#[test]
+fn what_a_distributed_table_refuses_of_a_migration_is_found() {
+    for fine in [
+        "-- Why.\nCREATE INDEX IF NOT EXISTS a ON keys (b);",
+        "ALTER TABLE keys ADD COLUMN a text, ADD COLUMN b integer;",
+        "CREATE TABLE a (b text); CREATE INDEX c ON a (b); ALTER TABLE a ADD COLUMN d text",
+        "DROP INDEX a",
+    ] {
+        assert_eq!(refused_distributed(fine), None, "{fine}");
+    }
+    for bad in [
+        "CREATE INDEX IF NOT EXISTS a ON keys (b); CREATE INDEX IF NOT EXISTS c ON keys (d)",
+        "CREATE INDEX IF NOT EXISTS a ON keys(b); ALTER TABLE keys ADD COLUMN c text",
+        "ALTER TABLE keys ADD COLUMN a text, ADD COLUMN b integer; ALTER TABLE jobs ADD COLUMN a text",
+        "ALTER TABLE keys DROP COLUMN a; ALTER TABLE jobs DROP COLUMN a",
+        "DROP INDEX a; DROP INDEX b",
+    ] {
+        assert!(refused_distributed(bad).is_some(), "{bad}");
     }
 }

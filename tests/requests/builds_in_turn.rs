@@ -268,8 +268,11 @@ async fn g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded<
     let app = App::default();
     let old = running::<S, Windowed>(&db, &app);
     failed(old.call(&scope(), &key("k"), Windowed { amount: 1 }).await);
-    let day = if is_postgres::<S>() { "interval '25 hours'" } else { "25 * 3600 * 1000" };
-    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = advanced_at - {day}")).await;
+    let a_day_ago = match is_postgres::<S>() {
+        true => "(SELECT clock_timestamp() - interval '25 hours')",
+        false => "advanced_at - 25 * 3600 * 1000",
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {a_day_ago}")).await;
     db.let_time_pass().await;
     let told = old.call(&scope(), &key("k"), Windowed { amount: 1 }).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");

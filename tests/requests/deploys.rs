@@ -577,23 +577,22 @@ async fn g14_a_retry_of_a_newer_version_drives_the_row_by_its_own<S: TestDb>(db:
 }
 
 /// The columns are named: a migration may add one with a default, and not at the end of the table.
-fn ten_thousand_copies() -> String {
+fn ten_thousand_copies<S: TestDb>() -> String {
     let columns = "definition, definition_version, phases, fingerprint, status, recovery_point, \
         open_intent, lease_token, locked_until, run_after, attempts, forgiven_attempts, reconciles, resolution, \
         reason, waiting_since, advanced_at, created_at, expires_at, params, context, outputs, \
         response_status, response_headers, response_body";
     format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {columns}) \
-         SELECT scope, idempotency_key || n, request_id, {columns} FROM atomic_phases_keys, \
-         (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 10100) \
-         SELECT n FROM c) AS counted"
+         SELECT scope, idempotency_key || n, request_id, {columns} FROM atomic_phases_keys, {}",
+        numbers::<S>(10_100)
     )
 }
 
 async fn check_looks_at_a_bounded_number_of_rows<S: TestDb>(db: S) {
     let app = App::default();
     failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
-    db.sql(&ten_thousand_copies()).await;
+    db.sql(&ten_thousand_copies::<S>()).await;
     let report = running::<S, Removed>(&db, &app).check().await.unwrap();
     assert!(report.truncated);
     assert_eq!(report.looked_at, 10_000);
@@ -609,11 +608,14 @@ async fn check_says_where_it_did_not_look_at_all_young_rows<S: TestDb>(db: S) {
     dies_in_its_call(&engine, "k", book(20)).await;
     let report = engine.check().await.unwrap();
     assert_eq!((report.looked_at, report.truncated), (1, false), "in no index but that of expiry");
-    db.sql(&ten_thousand_copies()).await;
+    db.sql(&ten_thousand_copies::<S>()).await;
     let report = engine.check().await.unwrap();
     assert_eq!((report.looked_at, report.truncated), (10_000, true));
     // As old as they are now, a completer would have entered them in the index of due rows.
-    let hour = if is_postgres::<S>() { "interval '1 hour'" } else { "3600000" };
-    db.sql(&format!("UPDATE atomic_phases_keys SET created_at = created_at - {hour}")).await;
+    let an_hour_ago = match is_postgres::<S>() {
+        true => "(SELECT clock_timestamp() - interval '1 hour')",
+        false => "created_at - 3600000",
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET created_at = {an_hour_ago}")).await;
     assert!(!engine.check().await.unwrap().truncated);
 }

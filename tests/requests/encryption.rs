@@ -199,6 +199,10 @@ fn sources<'a>(name: &'a str, column: &'a str, other: &'a str) -> [Option<At<'a>
 }
 
 async fn values_that_were_swapped_or_altered_are_found_out_and_have_no_effect<S: TestDb>(db: S) {
+    if is_distributed::<S>() {
+        println!("nothing was shown: no statement moves a value from one shard to another");
+        return;
+    }
     let drop_trigger = match is_postgres::<S>() {
         true => "DROP TRIGGER forward_only ON atomic_phases_keys",
         false => "DROP TRIGGER forward_only",
@@ -271,11 +275,15 @@ async fn g18_a_staged_job_is_not_delivered_with_the_arguments_of_another_of_its_
     let app = App::default();
     let engine = sealing(&db, &app, &ONE);
     finished(engine.call(&scope(), &key("k"), book(20)).await);
-    let of = |name| format!("(SELECT args FROM atomic_phases_staged_jobs WHERE name = '{name}')");
+    // A distributed table is told of which shard a statement is.
+    let here = format!("scope = '{}'", scope().as_str());
+    let of = |name| {
+        format!("(SELECT args FROM atomic_phases_staged_jobs WHERE name = '{name}' AND {here})")
+    };
     let (receipt, thanks) = (of("receipt"), of("thanks"));
     db.sql(&format!(
         "UPDATE atomic_phases_staged_jobs SET args = CASE name WHEN 'receipt' THEN {thanks} \
-         ELSE {receipt} END"
+         ELSE {receipt} END WHERE {here}"
     ))
     .await;
     let inbox = Inbox::default();

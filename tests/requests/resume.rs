@@ -338,7 +338,7 @@ async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
     let day_ago = match db.text("SELECT created_at FROM atomic_phases_keys").await.contains('-') {
-        true => "advanced_at - interval '24 hours'",
+        true => "(SELECT clock_timestamp() - interval '24 hours')",
         false => "advanced_at - 24 * 3600 * 1000",
     };
     db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {day_ago}")).await;
@@ -363,7 +363,7 @@ async fn g17_a_call_that_had_no_effect_is_made_again_after_whatever_time<S: Test
         async || engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await;
     failed(ask().await);
     let day_ago = match db.text("SELECT created_at FROM atomic_phases_keys").await.contains('-') {
-        true => "advanced_at - interval '24 hours'",
+        true => "(SELECT clock_timestamp() - interval '24 hours')",
         false => "advanced_at - 24 * 3600 * 1000",
     };
     let a_day_passes = async || {
@@ -522,6 +522,10 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
 }
 
 async fn migrations_go_up_and_down_and_up<S: TestDb>(db: S) {
+    if is_distributed::<S>() {
+        println!("nothing was shown: tables are distributed behind the migrations that make them");
+        return;
+    }
     db.migrate().await.unwrap();
     db.revert_migrations().await.unwrap();
     let gone = engine(&db, &App::default()).call(&scope(), &key("k"), book(20)).await;
@@ -1051,14 +1055,13 @@ async fn g16_requests_without_a_key_hide_no_key_from_a_quota<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(2)));
     finished(engine.call(&scope(), &key("~~last"), book(20)).await);
-    db.sql(
-        "CREATE TABLE keyless AS WITH RECURSIVE n(i) AS \
-         (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10100) \
-         SELECT k.* FROM atomic_phases_keys AS k, n; \
+    db.sql(&format!(
+        "CREATE TABLE keyless AS SELECT k.* FROM atomic_phases_keys AS k, {}; \
          UPDATE keyless SET idempotency_key = '~keyless:' || random(); \
          INSERT INTO atomic_phases_keys SELECT * FROM keyless; \
          DROP TABLE keyless",
-    )
+        numbers::<S>(10_100)
+    ))
     .await;
     finished(engine.call(&scope(), &key("first"), book(20)).await);
     let refused = engine.call(&scope(), &key("third"), book(20)).await;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 pub struct Cluster {
     dir: PathBuf,
@@ -175,10 +176,17 @@ impl Cluster {
         }
     }
 
-    /// Starts the server of that folder.
+    /// Starts the server of that folder, which was killed.
     pub fn start_in_place(data: &Path) {
+        // While the one before is about to end, it refuses to start.
+        let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
+        let before = Path::new("/proc").join(file.lines().next().unwrap().trim());
+        let began = Instant::now();
+        while before.exists() && began.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         run(as_postgres(&binaries().join("pg_ctl"))
-            .args(["-w", "-l"])
+            .args(["-w", "-t", "300", "-l"])
             .arg(data.join("log"))
             .arg("-D")
             .arg(data)

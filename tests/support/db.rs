@@ -319,6 +319,23 @@ pub fn is_postgres<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Postgres")
 }
 
+/// Whether the engine's tables are distributed there.
+pub fn is_distributed<S: TestDb>() -> bool {
+    is_postgres::<S>() && cluster::citus().is_some()
+}
+
+/// A table `numbers (n)` that counts from 1 to this, for a `FROM`.
+pub fn numbers<S: TestDb>(last: u32) -> String {
+    match is_postgres::<S>() {
+        // A distributed table is not joined with a recursive query.
+        true => format!("generate_series(1, {last}) AS numbers (n)"),
+        false => format!(
+            "(WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < {last}) \
+             SELECT n FROM counted) AS numbers"
+        ),
+    }
+}
+
 /// Every row of every table of the database, bytes as text where they are text.
 pub async fn dump<S: TestDb>(db: &S) -> String {
     let keys = [

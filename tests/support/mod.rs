@@ -37,7 +37,9 @@ pub mod scratch;
 pub mod script;
 pub mod work;
 
-pub use db::{TestDb, dump, is_memory, is_mysql, is_on_a_server, is_postgres};
+pub use db::{
+    TestDb, dump, is_distributed, is_memory, is_mysql, is_on_a_server, is_postgres, numbers,
+};
 pub use provider::Provider;
 pub use requests::*;
 

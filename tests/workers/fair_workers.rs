@@ -126,9 +126,9 @@ pub async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
     let id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };
     db.sql(&format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {COLUMNS}) \
-         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {times}) \
-         SELECT scope, '{name}-' || n, {id}, {COLUMNS} FROM atomic_phases_keys, numbers \
-         WHERE idempotency_key = '{name}'"
+         SELECT scope, '{name}-' || n, {id}, {COLUMNS} FROM atomic_phases_keys, {} \
+         WHERE idempotency_key = '{name}'",
+        numbers::<S>(times)
     ))
     .await;
 }
@@ -215,9 +215,8 @@ async fn g16_a_scope_whose_jobs_hang_delays_no_other<S: TestDb>(db: S) {
     const COLUMNS: &str = "position, idempotency_key, name, args, staged_at, run_after";
     db.sql(&format!(
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, job_id, {COLUMNS}) \
-         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {}) \
-         SELECT scope, {id}, {id}, {COLUMNS} FROM atomic_phases_staged_jobs, numbers",
-        many::<S>()
+         SELECT scope, {id}, {id}, {COLUMNS} FROM atomic_phases_staged_jobs, {}",
+        numbers::<S>(many::<S>())
     ))
     .await;
     struct Hangs(Places);

@@ -24,10 +24,14 @@ async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
             "expires_at = expires_at - 10000, \
              locked_until = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + {lease_ends_in}"
         ),
-        true => format!(
-            "expires_at = expires_at - interval '10 s', \
-             locked_until = clock_timestamp() + {lease_ends_in} * interval '1 ms'"
-        ),
+        true => {
+            let earlier = "SELECT (expires_at - interval '10 s')::text FROM atomic_phases_keys";
+            format!(
+                "expires_at = '{}', \
+             locked_until = (SELECT clock_timestamp() + {lease_ends_in} * interval '1 ms')",
+                db.text(earlier).await
+            )
+        }
     };
     db.sql(&format!("UPDATE atomic_phases_keys SET {sql}")).await;
 }
