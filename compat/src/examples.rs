@@ -1,8 +1,9 @@
 //! [`examples`]: values that a type of a [`Shape`] may have written, as JSON.
 //!
-//! Of each place in the shape every alternative is there once: each variant, the outermost integers and those that
-//! were tried, each form of strings, `null`, lists of several lengths. Whether a change narrows a type is seen by fitting them into the new shape: a verdict then
-//! has a value that shows it. What is not known of a shape is [`UNKNOWN`] in a value, and fits everywhere.
+//! Of each place in the shape every alternative is there once: each variant, the outermost integers and those
+//! that were tried, each form of strings, `null`, lists of several lengths. Whether a change narrows a type is
+//! seen by fitting them into the new shape: a verdict then has a value that shows it. What is not known of a
+//! shape is [`UNKNOWN`] in a value, and fits everywhere.
 
 use std::collections::BTreeMap;
 

@@ -134,6 +134,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     /// Whether it takes requests: until it is [shut down](Self::shutdown).
+    #[cfg(feature = "http")]
     pub(crate) fn takes_requests(&self) -> bool {
         !self.core.running.is_closing()
     }

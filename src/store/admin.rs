@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::{Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 use crate::key::{IdempotencyKey, Scope};
 
-/// The part of a [`Store`](super::Store) that operators and deploys need, beside [`OperatorStore`](super::operators::OperatorStore).
+/// The part of a [`Store`](super::Store) that operators and deploys need, beside
+/// [`OperatorStore`](super::operators::OperatorStore).
 #[doc(hidden)]
 pub trait AdminStore: Send + Sync {
     /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,

@@ -118,8 +118,8 @@ fn wrong(sql: &str) -> Vec<String> {
     wrong
 }
 
-/// Why a distributed table does not take it (docs/scaling.md): for most of these statements, Citus sends a worker node the
-/// whole text that the statement came in.
+/// Why a distributed table does not take it (docs/scaling.md): for most of these statements, Citus sends a
+/// worker node the whole text that the statement came in.
 fn refused_distributed(sql: &str) -> Option<&'static str> {
     let (mut ours, mut of_others) = (Vec::new(), 0);
     let statements = statements(sql);

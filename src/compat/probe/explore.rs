@@ -1,7 +1,7 @@
 //! Which strings, numbers and lists a place takes: each candidate is put there, with all other answers as they are.
 //!
-//! What counts is whether the type refuses it at that place. Where it takes it there, and refuses what is around it, that
-//! has a rule of several parts: what it refuses is remembered.
+//! What counts is whether the type refuses it at that place. Where it takes it there, and refuses what is
+//! around it, that has a rule of several parts: what it refuses is remembered.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
