@@ -120,7 +120,7 @@ impl<'a> Maker<'a> {
             let is_short = (first.json.len() + 1) * count <= most_bytes;
             let json = format!("[{}]", vec![first.json.as_str(); count].join(","));
             (is_short && length.takes(count))
-                .then(|| Example { json, is_complete: first.is_complete })
+                .then_some(Example { json, is_complete: first.is_complete })
         };
         if length.takes(1) {
             lists.extend(elements.iter().map(|element| element.clone().within("[", "]")));

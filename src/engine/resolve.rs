@@ -273,9 +273,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         Resolution { kind: word, request }: &Resolution,
         terms: Terms<'_>,
     ) -> Result<Resolved, ResolveError> {
-        let mut perhaps_before = false;
+        let (mut perhaps_before, mut refused) = (false, None);
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            let seen = Seen::of(&row);
+            match refused.take() {
+                Some((before, because)) if before == seen => return Err(because),
+                _ => {}
+            }
             // What is written below is written to this request, or to none.
             let is_another = request.is_some_and(|request| request != row.request_id);
             if is_another && !mutated!(AnyLife) {
@@ -295,7 +300,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                     return Err(ResolveError::Unavailable(error));
                 }
                 _ if has_moved => return Err(ResolveError::MovedOn),
-                Err(refused) => return Err(refused),
+                // The row alone tells it.
+                Err(running @ ResolveError::InProgress { .. }) => return Err(running),
+                // The word was held against what two statements read: a refusal counts if the row is the same
+                // behind them. In between it may have gone on, been finished and been erased.
+                Err(because) => {
+                    refused = Some((seen, because));
+                    continue;
+                }
                 Ok(Weighed::News(prepared)) => prepared,
             };
             match self.settle(scope, key, row, word, prepared, terms.audit).await? {

@@ -242,11 +242,7 @@ impl Parser<'_> {
             None => Length::default(),
             Some(Some((least, most))) => {
                 let short = |length: i128| u32::try_from(length).ok();
-                let length = Length {
-                    least: least.and_then(short).unwrap_or(0),
-                    most: most.and_then(short),
-                };
-                length
+                Length { least: least.and_then(short).unwrap_or(0), most: most.and_then(short) }
             }
             Some(None) => return Err(self.expected("a length such as 1..100")),
         };

@@ -165,7 +165,7 @@ impl StrFormat {
     }
 }
 
-/// As [`from_text`](StrFormat::from_text) reads it.
+/// As `StrFormat::from_text` reads it.
 impl fmt::Display for StrFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.name() {

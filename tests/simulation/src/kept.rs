@@ -17,4 +17,9 @@ pub const PLANS: &[(&str, &str)] = &[
      another's",
         r#"{"aimed":{"take over the key":{"0":{"back":9000000},"3":{"back":9000000},"4":{"back":6000000}},"write the key":{"0":{"stop":{"kill":true,"lasts":10000}}}},"calls":[{"key":3,"kind":"Alert","manner":"Accept","scope":1},{"at":3000,"key":2,"kind":"Note","scope":0},{"at":13703,"key":4,"kind":"Alert","scope":0}],"codec":{"encode response_body":[2]},"lease":5000,"provider":{"0":{"end":"Reset"}},"seed":6000,"webhooks":{"0":96}}"#,
     ),
+    (
+        "G17: a word about a call was held against a row that was read, and against outputs that were read behind \
+     its end and its erasure",
+        r#"{"aimed":{"take over the key":{"0":{"back":6000000},"1":{"back":3948026}}},"calls":[{"at":7000,"key":1,"kind":"Stray","manner":"Accept","pause":100,"scope":1,"tries":6},{"at":13117,"key":3,"kind":"Note","manner":"Accept","pause":0,"scope":1,"tries":5},{"at":9639,"key":2,"kind":"Fare","manner":"Decide","scope":0},{"at":13067,"key":2,"kind":"Fare","scope":0}],"events":[{"at":3000,"what":"DatabaseAway"},{"at":19291,"what":{"Erase":{"key":2,"node":0,"scope":0}}}],"lease":3000,"poll":5000,"provider":{"0":{"end":"Reset"},"1":{"end":"Reset"},"2":{"stop":{"kill":true,"lasts":3000}}},"searchable":false,"seed":2292,"statements":{"114":{"back":4000000},"18":{"there":5000000},"19":{"there":6000000},"24":{"back":1000000},"3":{},"30":{"back":10000000},"32":{"there":3865000},"33":{"there":5000000},"50":{"there":1911000},"69":{"back":3000000}},"webhooks":{"0":3594,"2":77}}"#,
+    ),
 ];
