@@ -26,7 +26,7 @@ async fn each_read_is_told_as_it_is_described<S: TestDb + OperatorStore>(db: S) 
     finish(&engine, "finished").await;
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
-    set(&engine, "failed", "definition_version = 9").await;
+    set(&engine, "failed", "definition_version = 9, run_after = expires_at").await;
 
     let overview = get(&routes, "/overview").await.ok();
     fits("Overview", &overview);
