@@ -1,10 +1,10 @@
-//! [`SettingError`]: a number of the configuration that cannot work, with the bound that it breaks.
+//! [`SettingError`]: a number or a text of the configuration that cannot work, with the bound that it breaks.
 //!
 //! Nothing is clamped: who sets a number has a reason, and finds out at the start that it does not hold.
 
 use std::time::Duration;
 
-/// A number of the configuration that cannot work.
+/// A number or a text of the configuration that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {value}, but it must be {bound}")]
 #[non_exhaustive]
@@ -34,6 +34,16 @@ pub(crate) fn duration(
     }
     let bound = format!("{least:?} to {most:?}");
     Err(SettingError { setting, value: format!("{value:?}"), bound })
+}
+
+/// A text that is shown to people, in `most` characters.
+pub(crate) fn text(setting: &'static str, value: &str, most: usize) -> Result<(), SettingError> {
+    if value.chars().count() <= most && !value.contains(char::is_control) {
+        return Ok(());
+    }
+    let value = value.escape_debug().take(most + 20).collect();
+    let bound = format!("of {most} characters at most, none of them a control character");
+    Err(SettingError { setting, value, bound })
 }
 
 pub(crate) fn number(

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{DynSink, JobSink};
-use crate::setting::{CENTURY, DAY, MILLISECOND, SettingError, duration, number};
+use crate::setting::{CENTURY, DAY, MILLISECOND, SettingError, duration, number, text};
+
+/// How many characters the name of a process has, and that of its build: what the column of MySQL holds.
+const NODE: usize = 100;
 
 /// What [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs. The default runs completer,
 /// reconciler and reaper; a [`sink`](Self::sink) adds the enqueuer.
@@ -128,10 +131,10 @@ impl WorkerConfig {
     }
 
     /// What operators are told that this process is called and runs, `("api-2", "9f2c1d")` say: a host or a pod, and a
-    /// version or a commit. A hundred characters of each. Unless it is said, they see an id.
+    /// version or a commit. A hundred characters of each at most, and no control characters. Unless it is said,
+    /// they see an id.
     pub fn node(mut self, name: impl Into<String>, build: impl Into<String>) -> Self {
-        let bounded = |text: String| text.chars().filter(|c| !c.is_control()).take(100).collect();
-        self.node = (bounded(name.into()), bounded(build.into()));
+        self.node = (name.into(), build.into());
         self
     }
 
@@ -150,7 +153,9 @@ impl WorkerConfig {
         number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
         duration("WorkerConfig::census_every", self.census_every, MILLISECOND * 10, DAY)?;
         duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 10, DAY)?;
-        number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)
+        number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)?;
+        text("WorkerConfig::node (name)", &self.node.0, NODE)?;
+        text("WorkerConfig::node (build)", &self.node.1, NODE)
     }
 
     /// Where staged jobs go.

@@ -1110,7 +1110,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(error.setting.starts_with(setting), "{error}");
         assert!(error.to_string().contains("but it must be"), "{error}");
     }
-    let workers: [(&str, WorkerConfig); 9] = [
+    let workers: [(&str, WorkerConfig); 11] = [
         ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
         ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
         ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
@@ -1120,6 +1120,8 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
         ("WorkerConfig::delivery", WorkerConfig::default().delivery(zero)),
         ("WorkerConfig::max_deliveries", WorkerConfig::default().max_deliveries(0)),
+        ("WorkerConfig::node (name)", WorkerConfig::default().node("a".repeat(101), "")),
+        ("WorkerConfig::node (build)", WorkerConfig::default().node("", "1\n2")),
     ];
     let engine = Engine::builder(db.clone()).build().unwrap();
     for (setting, config) in workers {

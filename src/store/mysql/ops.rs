@@ -29,6 +29,7 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat};
 use crate::store::row::{key_row, millis};
+use crate::store::rows_in_millis::{StoredNode, stored_node};
 
 type Place = (i64, Vec<u8>);
 
@@ -224,9 +225,9 @@ impl OperatorStore for Mysql {
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         let rows = ask!(self.operators, "read the processes", |conn| {
-            node_sql::Nodes {}.load::<node_sql::NodeMy>(conn)
+            node_sql::Nodes {}.load::<StoredNode>(conn)
         })?;
-        Ok(rows.into_iter().filter_map(node_sql::node).map(node).collect())
+        Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

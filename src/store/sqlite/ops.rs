@@ -29,6 +29,7 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
+use crate::store::rows_in_millis::{StoredNode, stored_node};
 
 /// Where operators' searches run: opened when the first of them comes.
 #[derive(Clone)]
@@ -285,10 +286,9 @@ impl OperatorStore for Sqlite {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
-        let read =
-            |conn: &mut SqliteConnection| node_sql::Nodes {}.load::<node_sql::NodeLite>(conn);
+        let read = |conn: &mut SqliteConnection| node_sql::Nodes {}.load::<StoredNode>(conn);
         let rows = self.search("read the processes", read).await?;
-        Ok(rows.into_iter().filter_map(node_sql::node).map(node).collect())
+        Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

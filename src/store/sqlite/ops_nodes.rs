@@ -1,12 +1,11 @@
 //! The statements about the processes that run workers: those of `store::postgres::ops_nodes`, with owned values.
 
-use chrono::DateTime;
-use diesel::sql_types::{self, BigInt, Binary, Text};
+use diesel::sql_types;
 use diesel::sqlite::Sqlite as Db;
-use uuid::Uuid;
 
 use super::sql::NOW;
-use crate::store::nodes::{NodeColumns, NodeEntry};
+use crate::store::nodes::NodeEntry;
+use crate::store::rows_in_millis::NodeSql;
 use crate::store::statement::statement;
 
 statement! {
@@ -40,16 +39,7 @@ statement! {
 
 statement! {
     /// The processes, those that were seen last first.
-    Nodes for Db, rows ((Binary, Text, Text, Text), (BigInt, BigInt, BigInt)), {},
+    Nodes for Db, rows NodeSql, {},
     "SELECT id, name, build, definitions, started_at, seen_at, ", [NOW],
     " FROM atomic_phases_nodes ORDER BY seen_at DESC LIMIT 1000"
-}
-
-pub(super) type NodeLite = ((Vec<u8>, String, String, String), (i64, i64, i64));
-
-/// A row with a value that no row of ours has was written by hand, and is passed over.
-pub(super) fn node(((id, name, build, definitions), times): NodeLite) -> Option<NodeColumns> {
-    let time = DateTime::from_timestamp_millis;
-    let entry = (Uuid::from_slice(&id).ok()?, name, build, definitions);
-    Some((entry, (time(times.0)?, time(times.1)?, time(times.2)?)))
 }
