@@ -182,9 +182,6 @@ impl Postgres {
 /// How long a statement about many rows waits for the lock of one: the others wait with it.
 const MANY_WAIT: Duration = Duration::from_millis(100);
 
-/// How long the entry of an abandoned row waits for its lock: it is tried again later.
-const ENROL_WAIT: Duration = Duration::from_millis(1);
-
 impl<P: Pool> Postgres<P> {
     /// Uses a pool that the application has already: deadpool's, or with the feature `bb8` that
     /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
@@ -355,17 +352,18 @@ impl<P: Pool> Postgres<P> {
         lent.settle("take over the key", answer).await
     }
 
-    /// One guarded update, with a short bound for the row's lock: the rows behind it wait as long.
-    async fn try_enrol(&self, held: &HeldKey) -> Result<usize, StoreError> {
-        let enrol = sql::Enrol {
-            scope: held.scope.as_str(),
-            key: held.key.as_str(),
-            request_id: held.request_id,
-            token: held.lease_token,
-        };
-        ask_within!(ENROL_WAIT, self, "enter an abandoned key among the due ones", |conn| {
-            enrol.execute(&mut conn)
-        })
+    /// One guarded update. `false` where the row is not as it was read.
+    async fn try_enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+        let entered = ask_again!(self, "enter an abandoned key among the due ones", |conn| {
+            sql::Enrol::new(held).execute(&mut conn)
+        })?;
+        if entered == 1 {
+            return Ok(true);
+        }
+        let stands = ask_again!(self, "look at the key", |conn| {
+            sql::StandsAbandoned::new(held).load::<bool>(&mut conn)
+        })?;
+        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
     }
 
     /// One guarded update. `false` where the row is not as the guard says.

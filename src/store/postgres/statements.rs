@@ -24,7 +24,7 @@ use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
-use crate::store::{Claim, Guard, Hold, JobAt, NewRow, Right};
+use crate::store::{Claim, Guard, HeldKey, Hold, JobAt, NewRow, Right};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -547,12 +547,41 @@ statement! {
 }
 
 statement! {
-    /// Enters such a row in the index of due rows, unless somebody has it by now.
-    Enrol<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, key: &'a str, request_id: Uuid, token: i64 },
-    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
-    " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
+    /// What the entry of such a row is guarded by: nobody has it by now.
+    Abandoned<'a> for Pg, rows sql_types::Untyped, { held: Held<'a> },
+    {held}, " AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
+}
+
+impl<'a> Abandoned<'a> {
+    fn new(held: &'a HeldKey) -> Self {
+        let (scope, key) = (held.scope.as_str(), held.key.as_str());
+        let (request_id, token) = (held.request_id, held.lease_token);
+        Self { held: Held { scope, key, request_id, token } }
+    }
+}
+
+statement! {
+    /// Enters such a row in the index of due rows. Never waits for its lock: the rows behind it would wait as long.
+    Enrol<'a> for Pg, rows sql_types::Untyped, { abandoned: Abandoned<'a>, not_locked: NotLocked<'a> },
+    "UPDATE atomic_phases_keys SET run_after = locked_until", {abandoned}, " AND ", {not_locked}
+}
+
+impl<'a> Enrol<'a> {
+    pub(super) fn new(held: &'a HeldKey) -> Self {
+        Self { abandoned: Abandoned::new(held), not_locked: NotLocked::new(&held.scope, &held.key) }
+    }
+}
+
+statement! {
+    /// As [`StandsFree`], of such an entry.
+    StandsAbandoned<'a> for Pg, rows Bool, { abandoned: Abandoned<'a> },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {abandoned}, ")"
+}
+
+impl<'a> StandsAbandoned<'a> {
+    pub(super) fn new(held: &'a HeldKey) -> Self {
+        Self { abandoned: Abandoned::new(held) }
+    }
 }
 
 statement! {

@@ -60,7 +60,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
     }
 
     async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        Ok(self.try_enrol(held).await? == 1)
+        self.try_enrol(held).await
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
