@@ -236,3 +236,25 @@ fn each_mutant_is_in_the_table_of_what_is_found() {
     let missing: Vec<&&str> = names.iter().filter(|name| !is_told(name)).collect();
     assert!(missing.is_empty() && names.len() > 35, "{missing:?}");
 }
+
+/// A page that is no chapter is not in the book, and one that the list of questions leaves out is not found.
+#[test]
+fn each_page_is_a_chapter_of_the_book() {
+    let mut pages = Vec::new();
+    files("docs", &[".md"], &mut pages);
+    let contents = ["docs/README.md", "docs/SUMMARY.md"];
+    let links = |page: &'static str| -> HashSet<&str> {
+        page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()
+    };
+    let (chapters, questions) =
+        (links(include_str!("../docs/SUMMARY.md")), links(include_str!("../docs/README.md")));
+    for (path, _) in pages {
+        let path = path.to_string_lossy();
+        if contents.contains(&&*path) {
+            continue;
+        }
+        let page = path.strip_prefix("docs/").unwrap();
+        assert!(chapters.contains(page), "{page} is not in docs/SUMMARY.md");
+        assert!(page.contains('/') || questions.contains(page), "{page} is not in docs/README.md");
+    }
+}
