@@ -32,6 +32,39 @@ pub struct Place<'a> {
 
 /// Encodes what is stored. Both directions have to be deterministic in their result, not in their
 /// bytes: a random nonce is fine. A panic counts as a [`CodecError`].
+/// ```
+/// use std::borrow::Cow;
+///
+/// use atomic_phases::codec::{Codec, CodecError, Place};
+/// # mod zstd {
+/// #     pub fn compress(bytes: &[u8]) -> Vec<u8> { bytes.to_vec() }
+/// #     pub fn decompress(bytes: &[u8]) -> Option<Vec<u8>> { Some(bytes.to_vec()) }
+/// # }
+///
+/// /// Large values are stored compressed, behind a byte that says so.
+/// struct Compressing;
+///
+/// impl Codec for Compressing {
+///     fn encode<'v>(&self, _: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+///         let (mark, bytes) = match plain.len() {
+///             0..1000 => (0, plain.into_owned()),
+///             _ => (1, zstd::compress(&plain)),
+///         };
+///         Ok([vec![mark], bytes].concat().into())
+///     }
+///
+///     fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+///         match stored.split_first() {
+///             Some((0, plain)) => Ok(plain.to_vec().into()),
+///             Some((1, bytes)) => {
+///                 let plain = zstd::decompress(bytes).ok_or(CodecError("not compressed by us"))?;
+///                 Ok(plain.into())
+///             }
+///             _ => Err(CodecError("not written by this codec")),
+///         }
+///     }
+/// }
+/// ```
 pub trait Codec: Send + Sync + 'static {
     /// From what the engine has to what is stored.
     ///

@@ -224,7 +224,143 @@ pub mod store;
 mod task;
 pub mod worker;
 
-pub use atomic_phases_macros::{atomic_phases, phase, reconcile};
+/// A request, as the phases that it is made of:
+///
+/// ```
+/// use atomic_phases::prelude::*;
+/// # use atomic_phases::Sqlite as Db;
+/// # use diesel_async::RunQueryDsl;
+/// # use serde::{Deserialize, Serialize};
+/// # diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
+/// # #[derive(Serialize, Deserialize)] struct Ride { id: String }
+/// # #[derive(Serialize, Deserialize)] struct Charge { id: String }
+/// # struct App { stripe: Stripe }
+/// # struct Stripe;
+/// # impl Stripe {
+/// #     async fn charge(&self, _: DerivedKey, _: &str) -> Result<Charge, ForeignError> { todo!() }
+/// # }
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct CreateRide {
+///     user_id: i64,
+/// }
+///
+/// #[atomic_phases(name = "rides.create", version = 1)]
+/// impl CreateRide {
+///     #[phase]
+///     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
+/// #         use diesel::ExpressionMethods;
+///         let id = ctx.uuid(0).to_string();
+///         let ride = (rides::id.eq(&id), rides::user_id.eq(self.user_id));
+///         diesel::insert_into(rides::table).values(ride).execute(tx).await?;
+///         Ok(Ride { id })
+///     }
+///
+///     #[phase(foreign(idempotent, window = "24h"), timeout = "10s")]
+///     async fn charge_created(
+///         &self,
+///         call: ForeignCall,
+///         app: &App,
+///         ride: &Ride,
+///     ) -> PhaseResult<Charge, ForeignError> {
+///         call.make(|key| app.stripe.charge(key, &ride.id)).await
+///     }
+///
+///     #[phase]
+///     async fn receipt_staged(
+///         &self,
+///         batch: &mut Batch<'_, Db>,
+///         ride: &Ride,
+///         charge: &Charge,
+///     ) -> PhaseResult<Reply> {
+///         batch.stage_job("send_receipt", &charge.id)?;
+///         Ok(Reply::json(201, ride)?)
+///     }
+/// }
+/// ```
+///
+/// On several stores, with a trait that each of them implements:
+///
+/// ```
+/// use atomic_phases::prelude::*;
+/// use atomic_phases::{Sqlite, Store};
+/// use diesel::{ExpressionMethods, QueryResult};
+/// use diesel_async::RunQueryDsl;
+/// # use serde::{Deserialize, Serialize};
+/// # diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
+/// # #[derive(Serialize, Deserialize)] struct CreateRide { user_id: i64 }
+///
+/// trait RidesDb: Store {
+///     // `Send`, because phases run on any thread.
+///     fn insert_ride(
+///         tx: &mut Tx<'_, Self>,
+///         id: &str,
+///         user: i64,
+///     ) -> impl Future<Output = QueryResult<usize>> + Send;
+/// }
+///
+/// impl RidesDb for Sqlite {
+///     async fn insert_ride(tx: &mut Tx<'_, Self>, id: &str, user: i64) -> QueryResult<usize> {
+///         let ride = (rides::id.eq(id), rides::user_id.eq(user));
+///         diesel::insert_into(rides::table).values(ride).execute(tx).await
+///     }
+/// }
+///
+/// #[atomic_phases(name = "rides.create", version = 1, app = ())]
+/// impl<Db: RidesDb> CreateRide {
+///     #[phase]
+///     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Reply> {
+///         let id = ctx.uuid(0).to_string();
+///         Db::insert_ride(tx, &id, self.user_id).await?;
+///         Ok(Reply::json(201, &id)?)
+///     }
+/// }
+/// ```
+pub use atomic_phases_macros::atomic_phases;
+pub use atomic_phases_macros::phase;
+/// A phase whose call may have been made, and the function that finds out whether it was:
+///
+/// ```
+/// use atomic_phases::prelude::*;
+/// # use atomic_phases::Sqlite as Db;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize)] struct PayOut { cents: i64 }
+/// # #[derive(Serialize, Deserialize)] struct Transfer { number: u64 }
+/// # struct App { bank: Bank }
+/// # struct Bank;
+/// # impl Bank {
+/// #     async fn pay(&self, _: &str, _: i64) -> Result<Transfer, ForeignError> { todo!() }
+/// #     async fn find(&self, _: &str) -> Option<Transfer> { None }
+/// # }
+///
+/// #[atomic_phases(name = "payouts.create", version = 1)]
+/// impl PayOut {
+///     #[phase(foreign(at_most_once), timeout = "2s")]
+///     async fn sent(
+///         &self,
+///         call: ForeignCall,
+///         ctx: &RequestContext,
+///         app: &App,
+///     ) -> PhaseResult<Transfer, ForeignError> {
+///         let reference = ctx.key_uuid(0).to_string();
+///         call.make(async |_no_key| app.bank.pay(&reference, self.cents).await).await
+///     }
+///
+///     #[reconcile(sent)]
+///     async fn find(&self, ctx: &RequestContext, app: &App) -> PhaseResult<Reconciled<Transfer>> {
+///         Ok(match app.bank.find(&ctx.key_uuid(0).to_string()).await {
+///             Some(transfer) => Reconciled::Executed(transfer),
+///             None => Reconciled::StillUnknown,
+///         })
+///     }
+///
+///     #[phase]
+///     async fn answered(&self, _: &mut Batch<'_, Db>, sent: &Transfer) -> PhaseResult<Reply> {
+///         Ok(Reply::json(201, sent)?)
+///     }
+/// }
+/// ```
+pub use atomic_phases_macros::reconcile;
 #[doc(inline)]
 pub use engine::{CallError, Engine, Outcome};
 #[doc(inline)]

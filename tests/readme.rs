@@ -258,3 +258,45 @@ fn each_page_is_a_chapter_of_the_book() {
         assert!(page.contains('/') || questions.contains(page), "{page} is not in docs/README.md");
     }
 }
+
+/// An example that is ignored may be wrong, and nobody sees it.
+#[test]
+fn each_example_of_the_reference_is_compiled_and_each_type_to_begin_with_has_one() {
+    let mut code = Vec::new();
+    for below in ["src", "macros/src", "compat/src", "cli/src"] {
+        files(below, &[".rs"], &mut code);
+    }
+    for (file, text) in &code {
+        let ignores = text
+            .lines()
+            .any(|line| line.trim_start().starts_with("//") && line.contains("```ignore"));
+        assert!(!ignores, "{}", file.display());
+    }
+    let documentation = |declared: &str| -> String {
+        let (_, text) = code.iter().find(|(_, text)| text.contains(declared)).expect(declared);
+        let above = text.split(declared).next().unwrap_or_default();
+        let lines = above
+            .lines()
+            .rev()
+            .take_while(|line| line.starts_with("///") || line.starts_with("#["));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    for declared in [
+        "pub struct Engine<",
+        "pub struct Call<",
+        "pub enum Outcome ",
+        "pub struct RequestContext ",
+        "pub enum Flow<",
+        "pub struct ForeignError(",
+        "pub struct Postgres<",
+        "pub trait Codec:",
+        "pub struct WorkerConfig ",
+        "pub trait JobSink:",
+        "pub struct Tx<",
+        "pub struct Batch<",
+        "pub struct ForeignCall ",
+        "pub struct Console<",
+    ] {
+        assert!(documentation(declared).contains("```"), "{declared} has no example");
+    }
+}

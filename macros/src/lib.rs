@@ -25,22 +25,6 @@ use proc_macro::TokenStream;
 /// each method marked [`#[phase]`](macro@phase) is a phase, in the order of the source, and its name is
 /// the recovery point that its commit reaches.
 ///
-/// ```ignore
-/// #[atomic_phases(name = "rides.create", version = 1)]
-/// impl CreateRide {
-///     #[phase]
-///     async fn ride_created(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Ride> { .. }
-///
-///     #[phase(foreign(idempotent, window = "24h"))]
-///     async fn charge_created(&self, call: ForeignCall, app: &App, ride: &Ride)
-///         -> PhaseResult<Charge, ForeignError> { .. }
-///
-///     #[phase]
-///     async fn receipt_staged(&self, batch: &mut Batch<'_, Db>, ride: &Ride, charge: &Charge)
-///         -> PhaseResult<Reply> { .. }
-/// }
-/// ```
-///
 /// # On the impl block
 ///
 /// * `name = ".."`: 1 to 100 characters, stored in each row; keep it for ever.
@@ -63,30 +47,7 @@ use proc_macro::TokenStream;
 /// stores. `Store` alone says nothing of the tables there: what a phase does in the database becomes the
 /// method of a trait, which each store implements with its own diesel types. A diesel statement written in
 /// the body of a generic phase is an error of many lines about `QueryFragment` and `LoadQuery`; that is what
-/// it means.
-///
-/// ```ignore
-/// trait RidesDb: Store {
-///     // `Send`, because phases run on any thread.
-///     fn insert_ride(tx: &mut Tx<'_, Self>, user: i64)
-///         -> impl Future<Output = QueryResult<Ride>> + Send;
-/// }
-///
-/// impl RidesDb for Sqlite {
-///     async fn insert_ride(tx: &mut Tx<'_, Self>, user: i64) -> QueryResult<Ride> {
-///         diesel::insert_into(rides::table).values(rides::user_id.eq(user)).get_result(tx).await
-///     }
-/// }
-///
-/// #[atomic_phases(name = "rides.create", version = 1)]
-/// impl<Db: RidesDb> CreateRide {
-///     #[phase]
-///     async fn ride_created(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Ride> {
-///         Ok(Db::insert_ride(tx, self.user_id).await?)
-///     }
-///     // ..
-/// }
-/// ```
+/// it means. The second example of the library's page has one.
 ///
 /// # What the compiler does not see
 ///
@@ -108,15 +69,6 @@ pub fn atomic_phases(options: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Marks a method of an impl block with [`#[atomic_phases]`](macro@atomic_phases) as a phase: one atomic step
 /// of the request. An error anywhere else.
-///
-/// ```ignore
-/// #[phase]
-/// async fn ride_created(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Ride> { .. }
-///
-/// #[phase(foreign(idempotent, window = "24h"), timeout = "10s")]
-/// async fn charge_created(&self, call: ForeignCall, app: &App, ride: &Ride)
-///     -> PhaseResult<Charge, ForeignError> { .. }
-/// ```
 ///
 /// # Options
 ///
@@ -188,11 +140,6 @@ pub fn phase(_: TokenStream, item: TokenStream) -> TokenStream {
 /// Marks a method of an impl block with [`#[atomic_phases]`](macro@atomic_phases) as the function that finds out
 /// what became of a foreign phase whose outcome is unknown. An error anywhere else.
 ///
-/// ```ignore
-/// #[reconcile(charge_created)]
-/// async fn charge_or_not(&self, app: &App, key: &DerivedKey) -> PhaseResult<Reconciled<Charge>> { .. }
-/// ```
-///
 /// It is an `async fn` that takes `&self`, and may ask for what its phase [may ask
 /// for](macro@phase#what-it-may-ask-for), and for `&DerivedKey`; it has no transaction and makes no call. It
 /// returns `PhaseResult<Reconciled<T>>`, `T` being the output of the phase: *executed, with this output*, *not
@@ -204,14 +151,8 @@ pub fn reconcile(_: TokenStream, item: TokenStream) -> TokenStream {
 
 /// A crash test: an async function that returns an [`Explorer`], as `impl Explore`. Makes a `#[test]`
 /// that runs it on a tokio runtime of several threads, prints the report's line (see it with
-/// `cargo test -- --nocapture`), and fails with the script of the case that went wrong.
-///
-/// ```ignore
-/// #[crash_test]
-/// async fn a_ride_survives() -> impl Explore {
-///     explore(async || fresh_engine().await, CreateRide { .. }).crash_at_every_point()
-/// }
-/// ```
+/// `cargo test -- --nocapture`), and fails with the script of the case that went wrong. The page of `fault` begins
+/// with one.
 ///
 /// Other attributes, `#[ignore]` for example, stay with the test. `#[crash_test(crate = path)]` says where this
 /// library is, if that is not `::atomic_phases`.

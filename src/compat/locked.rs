@@ -12,7 +12,11 @@ const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 /// Fails the test where the lock files do not say what the code says, with what the change does to
 /// requests that are under way, a diff, and what to do.
 ///
-/// ```ignore
+/// ```
+/// # mod my_app {
+/// #     use atomic_phases::{Sqlite, compat::Definitions};
+/// #     pub fn definitions() -> Definitions<Sqlite, ()> { Definitions::new() }
+/// # }
 /// #[test]
 /// fn requests_are_locked() {
 ///     atomic_phases::locked!(my_app::definitions());

@@ -72,6 +72,41 @@ use crate::store::Store;
 /// Runs registered request definitions on a store. Cheap to clone; one for each process is enough.
 ///
 /// `S` is the store, `A` the application's shared state that phases may ask for.
+/// ```
+/// use atomic_phases::{
+///     Batch, Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store, atomic_phases,
+/// };
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Serialize, Deserialize)]
+/// struct Greet {
+///     name: String,
+/// }
+///
+/// #[atomic_phases(name = "greetings.create", version = 1, app = ())]
+/// impl Greet {
+///     #[phase]
+///     async fn greeted(&self, _: &mut Batch<'_, Sqlite>) -> PhaseResult<Reply> {
+///         Ok(Reply::json(201, &format!("hello {}", self.name))?)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Sqlite::connect(":memory:").await?;
+/// store.migrate().await?;
+/// let engine = Engine::builder(store).register::<Greet>().build()?;
+///
+/// let (scope, key) = (Scope::new("tenant-1")?, IdempotencyKey::new("8e03978e")?);
+/// let ada = Greet { name: "Ada".to_owned() };
+/// for is_a_retry in [false, true] {
+///     let outcome = engine.call(&scope, &key, ada.clone()).await?;
+///     let Outcome::Finished(done) = outcome else { panic!("{outcome:?}") };
+///     assert_eq!(done.reply.bytes(), br#""hello Ada""#);
+///     assert_eq!(done.replayed, is_a_retry);
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Engine<S: Store, A = ()> {
     pub(crate) core: Arc<Core<S, A>>,
 }

@@ -10,6 +10,24 @@ use crate::store::StoreError;
 
 /// What became of a request. Each variant says what the caller may do next; durations are measured
 /// by the database's clock.
+/// ```
+/// use atomic_phases::Outcome;
+///
+/// /// The status of an answer to a client. `http::Answer` makes the whole of it.
+/// fn status(outcome: &Outcome) -> u16 {
+///     match outcome {
+///         Outcome::Finished(done) => done.reply.status(),
+///         Outcome::Accepted => 202,
+///         Outcome::Mismatch => 422,
+///         // A retry with the same key resumes, or waits for who runs it: the charge is not made twice.
+///         Outcome::Failed { .. } => 503,
+///         Outcome::InProgress { .. } | Outcome::Unknown { .. } => 409,
+///         // Given up, erased, or a reply that was too large to keep; and what is added later.
+///         _ => 500,
+///     }
+/// }
+/// assert_eq!(status(&Outcome::Mismatch), 422);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {

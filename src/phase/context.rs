@@ -12,6 +12,30 @@ use crate::phase::{DerivedKey, Output, PhaseError};
 
 /// Facts about the request that are equal in each attempt, so that what a phase builds from them,
 /// a foreign call's parameters above all, is equal too (G5). Only [`attempt`](Self::attempt) moves.
+/// ```
+/// # use atomic_phases::Sqlite;
+/// # use serde::{Deserialize, Serialize};
+/// use atomic_phases::prelude::*;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Invoice {
+///     cents: i64,
+/// }
+///
+/// #[atomic_phases(name = "invoices.create", version = 1, app = ())]
+/// impl Invoice {
+///     #[phase]
+///     async fn written(
+///         &self,
+///         _: &mut Batch<'_, Sqlite>,
+///         ctx: &RequestContext,
+///     ) -> PhaseResult<Reply> {
+///         // A retry tomorrow writes the same invoice with the same date: no `Uuid::new_v4()`, no `Utc::now()`.
+///         let (id, date) = (ctx.uuid(0).to_string(), ctx.created_at().date_naive());
+///         Ok(Reply::json(201, &(id, date, self.cents))?)
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct RequestContext {
     pub(crate) scope: Scope,

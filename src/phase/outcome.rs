@@ -17,6 +17,37 @@ use crate::error::DbError;
 pub type PhaseResult<T, E = PhaseError> = Result<T, E>;
 
 /// The output of a phase that may also finish the request: its writes are kept either way.
+/// ```
+/// # use atomic_phases::Sqlite;
+/// # use serde::{Deserialize, Serialize};
+/// use atomic_phases::prelude::*;
+///
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Order { pieces: u32 }
+/// #[derive(Serialize, Deserialize)]
+/// struct Reserved(u32);
+///
+/// #[atomic_phases(name = "orders.create", version = 1, app = ())]
+/// impl Order {
+///     #[phase]
+///     async fn reserved(&self, _: &mut Batch<'_, Sqlite>) -> PhaseResult<Flow<Reserved>> {
+///         if self.pieces == 0 {
+///             // What this phase wrote is committed, and this answer replayed. `PhaseError::reject` rolls back.
+///             return Ok(Flow::Finish(Reply::json(200, &"nothing to send")?));
+///         }
+///         Ok(Flow::Continue(Reserved(self.pieces)))
+///     }
+///
+///     #[phase]
+///     async fn answered(
+///         &self,
+///         _: &mut Batch<'_, Sqlite>,
+///         reserved: &Reserved,
+///     ) -> PhaseResult<Reply> {
+///         Ok(Reply::json(201, &reserved.0)?)
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub enum Flow<T> {
     /// Go on with this output.
@@ -195,6 +226,34 @@ impl From<ReplyNotJson> for PhaseError {
 /// In an `at_most_once` phase the difference decides about a second effect: after the call was
 /// made, everything but [`reject`](Self::reject) and [`not_executed`](Self::not_executed) leaves
 /// the request *unknown*.
+/// An error type of your own says once which is which, and the phases use `?`:
+///
+/// ```
+/// use atomic_phases::Reply;
+/// use atomic_phases::phase::ForeignError;
+///
+/// enum BankError {
+///     Declined,
+///     Busy,
+///     Unreachable,
+///     ConnectionLost,
+/// }
+///
+/// impl From<BankError> for ForeignError {
+///     fn from(error: BankError) -> Self {
+///         match error {
+///             // An answer, and a final one: the client hears it, and each retry hears it again.
+///             BankError::Declined => Self::reject(Reply::new(402)),
+///             // An answer that says that nothing was done: to be tried again.
+///             BankError::Busy => Self::not_executed("the bank is busy"),
+///             // Nothing was sent.
+///             BankError::Unreachable => Self::not_executed("no connection to the bank"),
+///             // It was sent, and nobody knows.
+///             BankError::ConnectionLost => Self::unknown("the bank's answer was lost"),
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ForeignError(pub(crate) ForeignFailure);
 

@@ -11,6 +11,21 @@ const NODE: usize = 100;
 
 /// What [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs. The default runs completer,
 /// reconciler and reaper; a [`sink`](Self::sink) adds the enqueuer.
+/// ```
+/// use std::time::Duration;
+///
+/// use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+/// # fn example(engine: &atomic_phases::Engine<atomic_phases::Sqlite>) -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let mails = Handlers::new().on("send_receipt", async |ride: String, job: Job| {
+///     // Delivered at least once: the job's id is the same each time.
+///     println!("receipt for {ride}, unless {} was mailed before", job.id);
+///     Ok::<_, DeliveryError>(())
+/// });
+/// let config = WorkerConfig::default().poll(Duration::from_millis(200)).concurrency(32).sink(mails);
+/// let workers = engine.spawn_workers(config)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct WorkerConfig {

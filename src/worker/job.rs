@@ -91,6 +91,23 @@ impl DeliveryError {
 ///
 /// Called at least once for each job (G18), the jobs of one request one after the other, in the order
 /// in which they were staged.
+/// ```
+/// use atomic_phases::worker::{DeliveryError, Job, JobSink};
+/// # struct Queue;
+/// # impl Queue {
+/// #     async fn push(&self, _id: &str, _body: &[u8]) -> Result<(), std::io::Error> { Ok(()) }
+/// # }
+///
+/// struct ToQueue(Queue);
+///
+/// impl JobSink for ToQueue {
+///     async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
+///         // The queue drops a message whose id it has seen: a second delivery is no second mail.
+///         let sent = self.0.push(&job.id.to_string(), &job.args).await;
+///         sent.map_err(|_| DeliveryError::retry("the queue did not answer"))
+///     }
+/// }
+/// ```
 pub trait JobSink: Send + Sync + 'static {
     /// Delivers the job. A panic, and an answer that takes longer than
     /// [`WorkerConfig::delivery`](crate::worker::WorkerConfig::delivery), count as a passing failure.

@@ -129,6 +129,18 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// to wait behind is asked for 50 ms at a time, a second or more apart, for 30 seconds; past that, behind a long
 /// transaction on the engine's tables for example, it fails and has changed nothing. What it got, it keeps for
 /// milliseconds, and for half a second a statement at most.
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use atomic_phases::store::PoolSettings;
+/// use atomic_phases::{Postgres, Store};
+///
+/// let store = Postgres::connect("postgres://rides@db.internal/rides").await?;
+/// // Or with what a busier process needs:
+/// let pool = PoolSettings { max_size: 32, ..PoolSettings::default() };
+/// let store = Postgres::connect_with("postgres://rides@db.internal/rides", pool).await?;
+/// store.migrate().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
