@@ -1,8 +1,12 @@
-//! `atomic-phases` as it is run: on a database without the application's code, and on a service; its output
-//! and its exit codes.
+//! `atomic-phases` as it is run: on a database without the application's code, on a service, and inside of an
+//! application; its output and its exit codes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+/// What is an application, and the requests of all three ways.
+#[path = "../examples/application.rs"]
+#[allow(dead_code)]
+mod application;
 #[path = "../../tests/support/cluster.rs"]
 #[allow(dead_code)]
 mod cluster;
@@ -11,70 +15,20 @@ mod cluster;
 mod mariadb;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
-use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::store::Store;
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    Scope, Sqlite, Tx, atomic_phases,
+    Engine, IdempotencyKey, Mysql, Outcome, PhaseResult, Postgres, Reply, Scope, Sqlite, Tx,
+    atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
-/// How its call ends.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum End {
-    Fine,
-    Unknown,
-    Refused,
-}
-
-#[derive(Serialize, Deserialize)]
-struct CallPilot {
-    end: End,
-    number: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Called {
-    id: u64,
-}
-
-#[atomic_phases(name = "pilots.call", version = 1)]
-impl<Db: Store> CallPilot {
-    #[phase]
-    async fn noted(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
-        let _ = (self, tx);
-        Ok(())
-    }
-
-    #[phase(foreign(at_most_once))]
-    async fn called(&self, call: ForeignCall) -> PhaseResult<Called, ForeignError> {
-        let id = self.number;
-        match self.end {
-            End::Fine => call.make(async |_| Ok::<_, ForeignError>(Called { id })).await,
-            End::Unknown => {
-                call.make(async |_| Err::<Called, _>(ForeignError::unknown("no answer"))).await
-            }
-            End::Refused => Err(PhaseError::retryable("the line is down").into()),
-        }
-    }
-
-    #[reconcile(called)]
-    async fn find_call(&self) -> PhaseResult<Reconciled<Called>> {
-        let _ = self;
-        Ok(Reconciled::StillUnknown)
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, called: &Called) -> PhaseResult<Reply> {
-        let _ = (self, tx);
-        Ok(Reply::json(200, called)?)
-    }
-}
+use application::{CallPilot, End};
 
 /// Of a build that is gone.
 #[derive(Serialize, Deserialize)]
@@ -106,22 +60,39 @@ async fn scene<S: Store>(store: S) -> Engine<S> {
 
 /// The command, on whoever is asked.
 struct Run {
+    program: PathBuf,
     way: Vec<String>,
+    /// Where the program finds its profiles.
+    settings: PathBuf,
 }
 
 impl Run {
     fn on(way: &[&str]) -> Self {
-        Self { way: way.iter().map(|word| (*word).to_owned()).collect() }
+        Self {
+            program: env!("CARGO_BIN_EXE_atomic-phases").into(),
+            way: way.iter().map(|word| (*word).to_owned()).collect(),
+            settings: "/nonexistent".into(),
+        }
+    }
+
+    /// The same commands in an application.
+    fn inside(database_url: &str) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
+        let program = program.join("examples/application");
+        let build = "cargo build --package atomic-phases-cli --example application";
+        assert!(program.exists(), "not built: run `{build}` first");
+        Self { program, ..Self::on(&["--database-url", database_url, "ops"]) }
     }
 
     /// Exit code, output, and what was said beside it.
     fn with(&self, input: &str, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_atomic-phases"));
-        for name in ["URL", "DATABASE_URL", "TOKEN"] {
+        let mut command = Command::new(&self.program);
+        for name in ["URL", "DATABASE_URL", "TOKEN", "PROFILE"] {
             command.env_remove(format!("ATOMIC_PHASES_{name}"));
         }
         let mut child = command
             .env("USER", "ada")
+            .env("XDG_CONFIG_HOME", &self.settings)
             .args(&self.way)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -151,6 +122,11 @@ impl Run {
 
 /// What every way tells and does alike.
 fn asks_and_acts(run: &Run) {
+    asks_and_acts_after(run, 0);
+}
+
+/// The same where some acts were done before.
+fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let (code, told) = run.told(&["status"]);
     assert_eq!(code, 6, "{told}");
     assert!(told.starts_with("waiting     1 unknown, 1 dead letters (oldest "), "{told}");
@@ -233,14 +209,6 @@ fn asks_and_acts(run: &Run) {
     let (code, told) = run.told(&["erase", &unknown, "--yes", "--reason", "asked by its owner"]);
     assert_eq!((code, told), (0, format!("{unknown} applied\n")));
 
-    let (code, told) = run.told(&["audit", "-o", "jsonl"]);
-    assert_eq!(code, 0);
-    let acts: Vec<serde_json::Value> =
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let acts: Vec<(&str, &str, &str)> = acts
-        .iter()
-        .map(|act| ["act", "outcome", "actor"].map(|name| act[name].as_str().unwrap()).into())
-        .collect();
     let expected = [
         ("erase", "applied", "ada"),
         ("resolve.finish", "applied", "ada"),
@@ -249,7 +217,16 @@ fn asks_and_acts(run: &Run) {
         ("retry", "refused", "ada"),
         ("retry", "applied", "ada"),
     ];
-    assert_eq!(acts, expected);
+    let (code, told) = run.told(&["audit", "-o", "jsonl"]);
+    assert_eq!(code, 0);
+    let acts: Vec<serde_json::Value> =
+        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let acts: Vec<(&str, &str, &str)> = acts
+        .iter()
+        .map(|act| ["act", "outcome", "actor"].map(|name| act[name].as_str().unwrap()).into())
+        .collect();
+    assert_eq!(acts.len(), expected.len() + acts_before);
+    assert_eq!(acts[..expected.len()], expected);
     assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
 }
 
@@ -266,6 +243,103 @@ fn says_what_needs_code(run: &Run) {
         assert_eq!(code, 2);
         assert!(told.contains("--url"), "{told}");
     }
+}
+
+/// What the application's code makes possible: with a service, and inside of the application.
+fn does_what_needs_code(run: &Run) {
+    let finished = run.id("finished");
+    let reveal = |what| run.told(&["reveal", &finished, "--what", what, "--reason", "ticket 7"]);
+    let (code, told) = reveal("parameters");
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains("9007199254740993"), "a number keeps its digits: {told}");
+    assert_eq!(reveal("key"), (0, "tenant-1\nfine\n".to_owned()));
+    let pause = ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
+    assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
+    let (code, told) = run.told(&["pauses"]);
+    assert_eq!((code, told.lines().count()), (0, 2), "{told}");
+    assert!(told.contains("pilots.call  called") && told.contains("the line is cut"), "{told}");
+    let unpause = ["unpause", "pilots.call", "called", "--reason", "it is mended"];
+    assert_eq!(run.told(&unpause), (0, "applied\n".to_owned()));
+    assert_eq!(run.told(&unpause), (0, "already\n".to_owned()));
+    let pause = ["pause", "pilots.call", "noted", "--reason", "r"];
+    assert_eq!(run.told(&pause).0, 4, "a local phase is none");
+    let unknown = run.id("unknown");
+    let executed = |output| {
+        let words = ["executed", "--phase", "called", "--output", output, "--reason", "r"];
+        run.told(&[&["resolve", &*unknown][..], &words].concat())
+    };
+    let (code, told) = executed("{\"number\":1}");
+    assert_eq!(code, 5, "{told}");
+    assert!(told.contains("The output is of another type than the phase's"), "{told}");
+    // As `asks_and_acts` finds it.
+    let (code, told) = run.told(&["list", "--stranded"]);
+    assert_eq!(code, 0, "{told}");
+}
+
+/// The third way in: everything, without a service.
+async fn inside_of_an_application<S: Store>(url: &str, store: S) {
+    let engine = scene(store).await;
+    let run = Run::inside(url);
+    let (code, told) = run.told(&["list", "--stranded"]);
+    assert_eq!((code, told.lines().count()), (0, 1), "the head alone: {told}");
+    does_what_needs_code(&run);
+    // Its own audit is as long as that of the others.
+    let acts = run.told(&["audit", "-o", "jsonl"]).1.lines().count();
+    assert_eq!(acts, 7, "two reveals, three pauses, a refused pause, a refused word");
+    asks_and_acts_after(&run, acts);
+    assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
+    let (code, told) = run.told(&["migrate", "status"]);
+    assert_eq!((code, &*told), (0, "no migration is missing\n"));
+    for arguments in [&["status", "--url", "http://localhost"][..], &["config"], &["man"]] {
+        assert_eq!(run.told(arguments).0, 2, "{arguments:?} is the program's alone");
+    }
+    let (code, told) = run.told(&["--help"]);
+    assert!(
+        code == 0 && told.contains("Exit codes: 0 fine") && told.contains("Usage: application ops"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn an_application_on_sqlite_has_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    inside_of_an_application(&url, Sqlite::connect(&url).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_application_on_postgresql_has_every_command() {
+    let url = cluster::new_database();
+    inside_of_an_application(&url, Postgres::connect(&url).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_application_on_mariadb_has_every_command() {
+    let url = mariadb::new_database();
+    inside_of_an_application(&url, Mysql::connect(&url).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_applications_operator_may_what_the_application_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    let engine = scene(Sqlite::connect(&url).await.unwrap()).await;
+    let ids = Run::inside(&url).id("dead_letter");
+    let ended = async |may, scopes, words: &[&str]| {
+        let actor = Actor::new("ada", may, scopes).unwrap();
+        let words = ["myapp ops"].into_iter().chain(words.iter().copied());
+        format!("{:?}", atomic_phases_cli::operate(&engine, actor, words).await)
+    };
+    let code = |code: u8| format!("{:?}", ExitCode::from(code));
+    let retry = ["retry", &*ids, "--reason", "r"];
+    assert_eq!(ended(Permissions::viewer(), Scopes::All, &["status"]).await, code(6));
+    assert_eq!(ended(Permissions::viewer(), Scopes::All, &retry).await, code(3));
+    let others = || Scopes::Prefix("tenant-2".to_owned());
+    assert_eq!(ended(Permissions::admin(), others(), &["status"]).await, code(0));
+    assert_eq!(ended(Permissions::admin(), others(), &retry).await, code(4));
+    assert_eq!(ended(Permissions::admin(), Scopes::All, &["retri"]).await, code(2));
+    assert_eq!(ended(Permissions::admin(), Scopes::All, &["--help"]).await, code(0));
+    assert_eq!(ended(Permissions::responder(), Scopes::All, &retry).await, code(0));
 }
 
 #[tokio::test]
@@ -338,11 +412,7 @@ async fn a_service_is_asked_with_a_token() {
         );
 
         let run = as_whom("secret");
-        let finished = run.id("finished");
-        let (code, told) =
-            run.told(&["reveal", &finished, "--what", "parameters", "--reason", "ticket 7"]);
-        assert_eq!(code, 0, "{told}");
-        assert!(told.contains("9007199254740993"), "{told}");
+        does_what_needs_code(&run);
         let (code, told) = run.told(&["nodes"]);
         assert_eq!((code, told.lines().count()), (0, 2), "{told}");
         assert!(
@@ -357,17 +427,6 @@ async fn a_service_is_asked_with_a_token() {
             told.contains("pilots.leave v2  left ") && told.contains("noted called answered"),
             "{told}"
         );
-        let pause =
-            ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
-        assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
-        let (code, told) = run.told(&["pauses"]);
-        assert_eq!((code, told.lines().count()), (0, 2), "{told}");
-        assert!(told.contains("pilots.call  called") && told.contains("the line is cut"), "{told}");
-        let unpause = ["unpause", "pilots.call", "called", "--reason", "it is mended"];
-        assert_eq!(run.told(&unpause), (0, "applied\n".to_owned()));
-        assert_eq!(run.told(&unpause), (0, "already\n".to_owned()));
-        let pause = ["pause", "pilots.call", "noted", "--reason", "r"];
-        assert_eq!(run.told(&pause).0, 4, "a local phase is none");
         let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "the line is mended"];
         let (code, out, said) = run.with("", &bulk);
         assert_eq!((code, out.as_str()), (0, ""), "{said}");
@@ -384,22 +443,6 @@ async fn a_service_is_asked_with_a_token() {
         assert!(code == 0 && told.contains("stopped by ada"), "{told}");
         assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
         assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
-        // An output keeps its digits on its way, too; it is none of this phase's type.
-        let unknown = run.id("unknown");
-        let executed = [
-            "resolve",
-            &unknown,
-            "executed",
-            "--phase",
-            "called",
-            "--output",
-            "{\"number\":1}",
-            "--reason",
-            "r",
-        ];
-        let (code, told) = run.told(&executed);
-        assert_eq!(code, 5, "{told}");
-        assert!(told.contains("The output is of another type than the phase's"), "{told}");
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");
@@ -443,17 +486,102 @@ fn usage_errors_exit_with_two() {
 }
 
 #[test]
-fn completions_and_the_man_page_are_printed() {
-    let run = Run::on(&[]);
-    for shell in ["bash", "zsh", "fish"] {
-        let (code, told) = run.told(&["completions", shell]);
-        assert!(
-            code == 0
-                && told.contains("atomic-phases")
-                && told.contains("dead-letter") | told.contains("retry")
-        );
+fn a_profile_says_who_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    std::fs::write(&file, "").unwrap();
+    let database = format!("sqlite://{}", file.display());
+    let profiles = format!("[local]\ndatabase-url = '{database}'\nas = 'grace'\nformat = 'json'\n");
+    std::fs::create_dir(dir.path().join("atomic-phases")).unwrap();
+    std::fs::write(dir.path().join("atomic-phases/profiles.toml"), profiles).unwrap();
+    let run = Run { settings: dir.path().to_owned(), ..Run::on(&["--profile", "local"]) };
+    assert_eq!(run.told(&["migrate", "up"]).0, 0);
+    assert_eq!(run.told(&["list"]), (0, "[]\n".to_owned()));
+    let (code, told) = run.told(&["list", "-o", "table"]);
+    assert_eq!((code, told.lines().count()), (0, 1), "an argument counts before it: {told}");
+    let (code, told) = run.told(&["config", "-o", "table"]);
+    assert_eq!(code, 0, "{told}");
+    let line = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("profile "), "profile local --profile");
+    assert_eq!(line("database-url"), format!("database-url {database} the profile"));
+    assert_eq!(line("as"), "as grace the profile");
+    assert_eq!(line("timeout"), "timeout 30 by default");
+    assert_eq!(line("format"), "format table --format");
+    let run = Run { way: Vec::new(), ..run };
+    let (code, told) = run.told(&["status"]);
+    assert_eq!((code, told.contains("--profile")), (2, true), "none is named: {told}");
+}
+
+/// Each command of a help, with those behind it: `bulk`, `bulk retry`.
+fn commands(run: &Run, behind: &[&str]) -> Vec<Vec<String>> {
+    let help = run.told(&[behind, &["--help"]].concat()).1;
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(!names.is_empty(), "{help}");
+    let mut all = Vec::new();
+    for name in names {
+        let whole = [behind, &[name]].concat();
+        all.push(whole.iter().map(|&word| word.to_owned()).collect());
+        all.extend(commands(run, &whole));
     }
+    all
+}
+
+#[test]
+fn each_command_has_a_man_page() {
+    let run = Run::on(&[]);
     let (code, told) = run.told(&["man"]);
     assert!(code == 0 && told.contains(".TH atomic-phases 1"), "{told}");
     assert!(told.contains("Exit codes"), "{told}");
+    let commands = commands(&run, &[]);
+    let has = |name: &str| commands.iter().any(|words| words.join(" ") == name);
+    assert!(has("resolve executed") && has("bulk stop") && has("jobs retry") && has("config"));
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    assert_eq!(run.told(&["man", "--into", folder]).0, 0);
+    for words in &commands {
+        let page = dir.path().join(format!("atomic-phases-{}.1", words.join("-")));
+        let page = std::fs::read_to_string(&page).unwrap_or_else(|_| panic!("no {page:?}"));
+        let last = words.last().unwrap();
+        assert!(
+            page.contains(".SH SYNOPSIS") && page.contains(&last.replace('-', "\\-")),
+            "{page}"
+        );
+    }
+    let pages = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(pages, commands.len() + 1, "and its own");
+    let nowhere = dir.path().join("none").display().to_string();
+    assert_eq!(run.told(&["man", "--into", &nowhere]).0, 1);
+}
+
+#[test]
+fn completions_have_each_command_and_are_what_the_shell_reads() {
+    let run = Run::on(&[]);
+    let commands = commands(&run, &[]);
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, told) = run.told(&["completions", shell]);
+        assert_eq!(code, 0, "{told}");
+        for name in commands.iter().flatten() {
+            assert!(told.contains(name.as_str()), "{shell}: {name}");
+        }
+        let file = dir.path().join(shell);
+        std::fs::write(&file, told).unwrap();
+        match Command::new(shell).arg("-n").arg(&file).output() {
+            Ok(read) => assert!(read.status.success() && read.stderr.is_empty(), "{read:?}"),
+            Err(_) => println!("{shell} is not there: its completions were not read"),
+        }
+    }
+    // As somebody who types `atomic-phases bulk st<Tab>`.
+    let ask = "source \"$0\"; COMP_WORDS=(atomic-phases bulk st); COMP_CWORD=2; \
+               $(complete -p atomic-phases | sed 's/.* -F \\([^ ]*\\) .*/\\1/') atomic-phases st bulk; \
+               echo \"${COMPREPLY[@]}\"";
+    let read =
+        Command::new("bash").args(["-c", ask]).arg(dir.path().join("bash")).output().unwrap();
+    assert_eq!(String::from_utf8(read.stdout).unwrap(), "stop\n");
 }

@@ -5,11 +5,11 @@ use std::io::{IsTerminal, Read};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::arguments::{Because, Format, Ids, Jobs, Said, Word};
-use crate::ask::Api;
-use crate::end::{End, Failure};
-use crate::read::{JOBS, segment};
-use crate::table::{plain, print};
+use super::arguments::{Because, Format, Ids, Jobs, Said, Word};
+use super::ask::Api;
+use super::end::{End, Failure};
+use super::read::{JOBS, segment};
+use super::table::{plain, print};
 
 #[derive(Clone, Copy)]
 pub(crate) enum Act {
@@ -18,12 +18,19 @@ pub(crate) enum Act {
 }
 
 /// Does it with each, one by one, and says what became of each.
-pub(crate) fn on_each(api: &Api, act: Act, ids: &Ids, because: &Because) -> Result<End, Failure> {
+pub(crate) async fn on_each(
+    api: &Api,
+    act: Act,
+    ids: &Ids,
+    because: &Because,
+) -> Result<End, Failure> {
     let word = match act {
         Act::Retry => "retry",
         Act::Erase => "erase",
     };
-    each(ids, |id| act_on(api, &format!("/requests/{}", segment(id)), word, &why(because)))
+    let body = why(because);
+    each(ids, async |id| act_on(api, &format!("/requests/{}", segment(id)), word, &body).await)
+        .await
 }
 
 fn why(because: &Because) -> String {
@@ -31,13 +38,13 @@ fn why(because: &Because) -> String {
 }
 
 /// Looks, and acts on what it saw.
-fn act_on(api: &Api, path: &str, act: &str, body: &str) -> Result<Value, Failure> {
-    let version = api.get(path)?.version.unwrap_or_default();
-    Ok(api.post(&format!("{path}/{act}"), body, Some(&version))?.json)
+async fn act_on(api: &Api, path: &str, act: &str, body: &str) -> Result<Value, Failure> {
+    let version = api.get(path).await?.version.unwrap_or_default();
+    Ok(api.post(&format!("{path}/{act}"), body, Some(&version)).await?.json)
 }
 
 /// Says a word about one request.
-pub(crate) fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
+pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     let body = match &word.said {
         Said::Executed { phase, output, because } => {
             let output = given(output)?;
@@ -59,44 +66,45 @@ pub(crate) fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     };
     let needs_code = !matches!(word.said, Said::Finish { .. });
     if needs_code && !api.has_code() {
-        let text = "whether the later phases can read it only a service knows: ask --url";
+        let text = "whether the later phases can read it only the application knows: ask a service (--url)";
         return Err(Failure::usage(text));
     }
-    each(&Ids { ids: vec![word.id.clone()] }, |id| {
-        act_on(api, &format!("/requests/{}", segment(id)), "resolve", &body)
+    each(&Ids { ids: vec![word.id.clone()] }, async |id| {
+        act_on(api, &format!("/requests/{}", segment(id)), "resolve", &body).await
     })
+    .await
 }
 
 /// Pauses a foreign phase.
-pub(crate) fn pause(
+pub(crate) async fn pause(
     api: &Api,
     (definition, phase): (&str, &str),
     length: Option<&str>,
     because: &Because,
 ) -> Result<End, Failure> {
     if !api.has_code() {
-        let text = "which phases there are only a service knows: ask --url";
+        let text = "which phases there are only the application knows: ask a service (--url)";
         return Err(Failure::usage(text));
     }
     let mut body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
     if let Some(length) = length {
         body["for"] = length.into();
     }
-    set_pause(api, "begin", &body)
+    set_pause(api, "begin", &body).await
 }
 
 /// Ends a pause.
-pub(crate) fn unpause(
+pub(crate) async fn unpause(
     api: &Api,
     (definition, phase): (&str, &str),
     because: &Because,
 ) -> Result<End, Failure> {
     let body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
-    set_pause(api, "end", &body)
+    set_pause(api, "end", &body).await
 }
 
-fn set_pause(api: &Api, act: &str, body: &Value) -> Result<End, Failure> {
-    let told = api.post(&format!("/pauses/{act}"), &body.to_string(), None)?.json;
+async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<End, Failure> {
+    let told = api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.json;
     println!("{}", told["outcome"].as_str().unwrap_or("done"));
     Ok(End::Fine)
 }
@@ -117,10 +125,10 @@ fn given(value: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-pub(crate) fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
+pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, because) = match command {
         Jobs::List { limit } => {
-            let mut page = api.get(&format!("/jobs?limit={limit}"))?.json;
+            let mut page = api.get(&format!("/jobs?limit={limit}")).await?.json;
             if let Value::Array(rows) = page["rows"].take() {
                 print(&rows, &JOBS, format);
             }
@@ -129,14 +137,18 @@ pub(crate) fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Fai
         Jobs::Retry { ids, because } => ("retry", ids, because),
         Jobs::Discard { ids, because } => ("discard", ids, because),
     };
-    each(ids, |id| act_on(api, &format!("/jobs/{}", segment(id)), act, &why(because)))
+    let body = why(because);
+    each(ids, async |id| act_on(api, &format!("/jobs/{}", segment(id)), act, &body).await).await
 }
 
 /// Acts on each id, and says what became of it: a refusal ends nothing but itself.
-fn each(ids: &Ids, act: impl Fn(&str) -> Result<Value, Failure>) -> Result<End, Failure> {
+async fn each(
+    ids: &Ids,
+    act: impl AsyncFn(&str) -> Result<Value, Failure>,
+) -> Result<End, Failure> {
     let (mut done, mut failed) = (0_u32, None);
     for id in read_ids(ids)? {
-        match act(&id) {
+        match act(&id).await {
             Ok(told) => {
                 println!("{} {}", plain(&id), told["outcome"].as_str().unwrap_or("done"));
                 done += 1;

@@ -1,85 +1,75 @@
-//! What can be typed.
+//! What can be typed, in an application and in the program.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 
-use crate::end::Failure;
+/// What both command lines say below their help.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job, \
+    5 refused (or it has moved on since it was looked at), 6 something waits (status) or is missing (migrate status), \
+    7 in use: later, 8 some of several were refused.";
 
-/// See what requests are stuck and why, and settle them
+/// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
 ///
-/// Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job, 5 refused (or it has moved on
-/// since it was looked at), 6 something waits (status) or is missing (migrate status), 7 in use: later, 8 some of
-/// several were refused.
+/// ```
+/// use atomic_phases::ops::{Actor, Permissions, Scopes};
+/// use atomic_phases::{Engine, Sqlite};
+/// use atomic_phases_cli::Operate;
+///
+/// #[derive(clap::Parser)]
+/// enum Application {
+///     /// Serve requests
+///     Serve,
+///     /// See what requests are stuck and why, and settle them
+///     Ops(Operate),
+/// }
+///
+/// async fn run(command: Application, engine: Engine<Sqlite>) -> std::process::ExitCode {
+///     match command {
+///         Application::Serve => std::process::ExitCode::SUCCESS,
+///         Application::Ops(ops) => match Actor::new("ada", Permissions::responder(), Scopes::All) {
+///             Ok(actor) => ops.run(&engine, actor).await,
+///             Err(_) => std::process::ExitCode::FAILURE,
+///         },
+///     }
+/// }
+/// ```
+///
+/// `-o` and `--timeout` are understood behind each of its commands, so an application has to have no other
+/// arguments of these names that are `global`.
 #[derive(Parser)]
-#[command(name = "atomic-phases", version, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
+#[command(about = "See what requests are stuck and why, and settle them", long_about = None)]
+#[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub struct Operate {
     #[command(flatten)]
-    pub(crate) way: Way,
-    /// How it is printed
-    #[arg(short = 'o', long = "format", global = true, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
+    pub(crate) output: Output,
     #[command(subcommand)]
-    pub(crate) command: Commands,
+    pub(crate) command: Box<Inside>,
 }
 
-/// Who is asked.
+/// How it is told.
 #[derive(Args)]
-pub(crate) struct Way {
-    /// Where a service has mounted the API: https://example.com/ops/api/v1 [env: ATOMIC_PHASES_URL]
-    #[arg(long, global = true, value_name = "URL")]
-    url: Option<String>,
-    /// A database, for what needs none of the application's code: postgres://…, mysql://… or sqlite://PATH
-    /// [env: ATOMIC_PHASES_DATABASE_URL]
-    #[arg(long, global = true, value_name = "URL")]
-    database_url: Option<String>,
-    /// The bearer token for --url
-    #[arg(
-        long,
-        global = true,
-        value_name = "TOKEN",
-        env = "ATOMIC_PHASES_TOKEN",
-        hide_env_values = true
-    )]
-    pub(crate) token: Option<String>,
-    /// Who acts on a database, as the audit tells it
-    #[arg(long = "as", global = true, value_name = "NAME", env = "USER")]
-    pub(crate) name: Option<String>,
-    /// How long one answer may take, in seconds
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
-    pub(crate) timeout: u64,
+pub(crate) struct Output {
+    /// How it is printed [default: table]
+    #[arg(short = 'o', long = "format", global = true, value_enum)]
+    pub(crate) format: Option<Format>,
+    /// How long one answer may take, in seconds [default: 30]
+    #[arg(long, global = true, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
 }
 
-/// Who is asked, by its URL.
-pub(crate) enum Whom {
-    Service(String),
-    Database(String),
+/// What an application is asked.
+#[derive(Subcommand)]
+pub(crate) enum Inside {
+    #[command(flatten)]
+    Asked(Box<Commands>),
+    /// The tables of atomic-phases in the application's database
+    #[command(subcommand)]
+    Migrate(Migrate),
 }
 
-impl Way {
-    /// What is said here counts before what the environment says.
-    pub(crate) fn whom(&self) -> Result<Whom, Failure> {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let said = match (self.url.clone(), self.database_url.clone()) {
-            (None, None) => (set("ATOMIC_PHASES_URL"), set("ATOMIC_PHASES_DATABASE_URL")),
-            said => said,
-        };
-        match said {
-            (Some(url), None) => Ok(Whom::Service(url)),
-            (None, Some(url)) => Ok(Whom::Database(url)),
-            (None, None) => Err(Failure::usage(
-                "say who is asked: --url of a service, or --database-url (ATOMIC_PHASES_URL, \
-                 ATOMIC_PHASES_DATABASE_URL)",
-            )),
-            (Some(_), Some(_)) => {
-                Err(Failure::usage("a service or a database is asked: --url or --database-url"))
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For a person
+    #[default]
     Table,
     /// One document, as the API tells it
     Json,
@@ -181,13 +171,6 @@ pub(crate) enum Commands {
         #[arg(long, default_value_t = 50)]
         limit: u32,
     },
-    /// The tables of atomic-phases in a database
-    #[command(subcommand)]
-    Migrate(Migrate),
-    /// Print the completions of a shell
-    Completions { shell: Shell },
-    /// Print the man page
-    Man,
 }
 
 /// Which requests.
@@ -380,6 +363,6 @@ mod tests {
 
     #[test]
     fn no_two_arguments_have_one_name() {
-        Arguments::command().debug_assert();
+        Operate::command().debug_assert();
     }
 }

@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
-use crate::arguments::{Way, Whom};
-use crate::database::Local;
-use crate::end::{End, Failure};
-use crate::remote::Remote;
+use super::end::{End, Failure};
+use super::local::Local;
+#[cfg(feature = "programs")]
+use super::remote::Remote;
 
-/// The JSON API: of a service, or of the library in here on a database.
+/// The JSON API: of a service, or of the library in here.
 pub(crate) enum Api {
+    #[cfg(feature = "programs")]
     Remote(Remote),
-    Local(Box<Local>),
+    Local(Local),
 }
 
 /// What was answered, of whatever status.
@@ -30,35 +31,33 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Api {
-    pub(crate) fn of(way: &Way) -> Result<Self, Failure> {
-        match way.whom()? {
-            Whom::Service(url) => Remote::to(&url, way).map(Self::Remote),
-            Whom::Database(url) => Local::on(&url, way).map(|local| Self::Local(Box::new(local))),
+    /// Whether the application's code answers: only it can open values and judge outputs.
+    pub(crate) fn has_code(&self) -> bool {
+        match self {
+            #[cfg(feature = "programs")]
+            Self::Remote(_) => true,
+            Self::Local(local) => local.has_code(),
         }
     }
 
-    /// Whether the application's code answers: only it can open values and judge outputs.
-    pub(crate) fn has_code(&self) -> bool {
-        matches!(self, Self::Remote(_))
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(&Asking { path, body: None, version: None }).await
     }
 
-    pub(crate) fn get(&self, path: &str) -> Result<Answer, Failure> {
-        self.ask(&Asking { path, body: None, version: None })
-    }
-
-    pub(crate) fn post(
+    pub(crate) async fn post(
         &self,
         path: &str,
         body: &str,
         version: Option<&str>,
     ) -> Result<Answer, Failure> {
-        self.ask(&Asking { path, body: Some(body), version })
+        self.ask(&Asking { path, body: Some(body), version }).await
     }
 
-    fn ask(&self, asking: &Asking<'_>) -> Result<Answer, Failure> {
+    async fn ask(&self, asking: &Asking<'_>) -> Result<Answer, Failure> {
         let answer = match self {
+            #[cfg(feature = "programs")]
             Self::Remote(remote) => remote.ask(asking),
-            Self::Local(local) => local.ask(asking),
+            Self::Local(local) => local.ask(asking).await,
         }?;
         if answer.status == 200 {
             return Ok(answer);

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::act::read_ids;
-use crate::arguments::{Bulk, BulkOf, Format, Ids};
-use crate::ask::Api;
-use crate::end::{End, Failure};
-use crate::read::{conditions, segment};
-use crate::table::{Column, print, text, time};
+use super::act::read_ids;
+use super::arguments::{Bulk, BulkOf, Format, Ids};
+use super::ask::Api;
+use super::end::{End, Failure};
+use super::read::{conditions, segment};
+use super::table::{Column, print, text, time};
 
 const BULKS: [Column; 8] = [
     ("BULK", |row| text(&row["id"])),
@@ -40,29 +40,29 @@ fn state(row: &Value) -> String {
     }
 }
 
-pub(crate) fn run(api: &Api, command: &Bulk, format: Format) -> Result<End, Failure> {
+pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End, Failure> {
     match command {
-        Bulk::Retry(of) => start(api, "retry", of),
-        Bulk::Erase(of) => start(api, "erase", of),
+        Bulk::Retry(of) => start(api, "retry", of).await,
+        Bulk::Erase(of) => start(api, "erase", of).await,
         Bulk::List { limit } => {
-            let mut page = api.get(&format!("/bulk?limit={limit}"))?.json;
+            let mut page = api.get(&format!("/bulk?limit={limit}")).await?.json;
             if let Value::Array(rows) = page["rows"].take() {
                 print(&rows, &BULKS, format);
             }
             Ok(End::Fine)
         }
-        Bulk::Show { id } => show(api, id, format),
+        Bulk::Show { id } => show(api, id, format).await,
         Bulk::Stop { id, because } => {
             let body = json!({ "reason": because.reason }).to_string();
-            let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None)?.json;
+            let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None).await?.json;
             println!("{}", told["outcome"].as_str().unwrap_or("done"));
             Ok(End::Fine)
         }
     }
 }
 
-fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let told = api.get(&format!("/bulk/{}", segment(id)))?.json;
+async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let told = api.get(&format!("/bulk/{}", segment(id))).await?.json;
     let refusals = told["refusals"].as_array().cloned().unwrap_or_default();
     match format {
         Format::Json => println!("{told:#}"),
@@ -79,7 +79,7 @@ fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
 }
 
 /// Plans it; and starts it, as it was planned, where that is said.
-fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
+async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
     let filter = conditions(api, &of.filter)?;
     let mut body = json!({ "act": act });
     match (of.ids.is_empty(), filter.is_empty()) {
@@ -88,7 +88,7 @@ fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
         (true, true) => return Err(Failure::usage("say which requests: a condition, or ids")),
         (false, false) => return Err(Failure::usage("a condition or ids: not both")),
     }
-    let plan = api.post("/bulk/plan", &body.to_string(), None)?.json;
+    let plan = api.post("/bulk/plan", &body.to_string(), None).await?.json;
     let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
     eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
     if !of.yes {
@@ -97,7 +97,7 @@ fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
     }
     body["planned"] = plan["count"].clone();
     body["reason"] = of.because.clone().into();
-    let told = api.post("/bulk/start", &body.to_string(), None)?.json;
+    let told = api.post("/bulk/start", &body.to_string(), None).await?.json;
     println!("{}", text(&told["id"]));
     Ok(End::Fine)
 }

@@ -4,10 +4,10 @@ use std::io::Read;
 
 use serde_json::{Map, Value, json};
 
-use crate::arguments::{Because, Condition, Filter, Format, What};
-use crate::ask::Api;
-use crate::end::{End, Failure};
-use crate::table::{Column, print, table, text, time};
+use super::arguments::{Because, Condition, Filter, Format, What};
+use super::ask::Api;
+use super::end::{End, Failure};
+use super::table::{Column, print, table, text, time};
 
 const LIST: [Column; 8] = [
     ("REQUEST", |row| text(&row["id"])),
@@ -43,8 +43,8 @@ fn definition(row: &Value) -> String {
 }
 
 /// How much waits.
-pub(crate) fn status(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/overview")?.json;
+pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/overview").await?.json;
     if !api.has_code() {
         // Without the application's code, every definition is unknown.
         told["stranded"] = Value::Null;
@@ -99,13 +99,15 @@ pub(crate) fn conditions(api: &Api, filter: &Condition) -> Result<Map<String, Va
     wants("waiting_for", filter.waiting_for.clone().map(Value::from));
     wants("stranded", filter.stranded.then_some(Value::from(true)));
     if filter.stranded && !api.has_code() {
-        return Err(Failure::usage("which requests are stranded only a service knows: ask --url"));
+        return Err(Failure::usage(
+            "which requests are stranded only the application knows: ask a service (--url)",
+        ));
     }
     Ok(body)
 }
 
 /// Pages of requests, until there are as many as were asked for.
-pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
+pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
     let mut body = conditions(api, &filter.condition)?;
     let mut rows = Vec::new();
     let mut looked_to = Value::Null;
@@ -115,8 +117,10 @@ pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Fa
             break true;
         }
         body.insert("limit".to_owned(), left.min(1000).into());
-        let mut page =
-            api.post("/requests/search", &Value::Object(body.clone()).to_string(), None)?.json;
+        let mut page = api
+            .post("/requests/search", &Value::Object(body.clone()).to_string(), None)
+            .await?
+            .json;
         if let Value::Array(found) = page["rows"].take() {
             rows.extend(found);
         }
@@ -142,17 +146,17 @@ pub(crate) fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Fa
     Ok(End::Fine)
 }
 
-pub(crate) fn find(api: &Api, scope: &str, format: Format) -> Result<End, Failure> {
+pub(crate) async fn find(api: &Api, scope: &str, format: Format) -> Result<End, Failure> {
     let mut key = String::new();
     std::io::stdin().read_to_string(&mut key)?;
     let sought = json!({ "scope": scope, "key": key.trim() }).to_string();
-    let found = api.post("/requests/find", &sought, None)?;
+    let found = api.post("/requests/find", &sought, None).await?;
     print(&[found.json], &LIST, format);
     Ok(End::Fine)
 }
 
-pub(crate) fn why(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let why = api.get(&format!("/requests/{}/why", segment(id)))?.json;
+pub(crate) async fn why(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let why = api.get(&format!("/requests/{}/why", segment(id))).await?.json;
     match format {
         Format::Table | Format::Ids => println!("{}", text(&why["sentence"])),
         Format::Json => println!("{why:#}"),
@@ -161,8 +165,8 @@ pub(crate) fn why(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
     Ok(End::Fine)
 }
 
-pub(crate) fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let shown = api.get(&format!("/requests/{}", segment(id)))?.json;
+pub(crate) async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let shown = api.get(&format!("/requests/{}", segment(id))).await?.json;
     match format {
         Format::Json => println!("{shown:#}"),
         Format::Jsonl => println!("{shown}"),
@@ -256,8 +260,8 @@ const DEFINITIONS: [Column; 7] = [
 ];
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
-pub(crate) fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/definitions")?.json;
+pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/definitions").await?.json;
     let Value::Array(rows) = told["rows"].take() else { return Ok(End::Fine) };
     print(&rows, &DEFINITIONS, format);
     let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
@@ -276,8 +280,8 @@ const NODES: [Column; 6] = [
     ("", |node| if node["gone"] == true { "gone".to_owned() } else { String::new() }),
 ];
 
-pub(crate) fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/nodes")?.json;
+pub(crate) async fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/nodes").await?.json;
     if let Value::Array(rows) = told["rows"].take() {
         print(&rows, &NODES, format);
     }
@@ -293,22 +297,22 @@ const PAUSES: [Column; 6] = [
     ("REASON", |row| text(&row["reason"])),
 ];
 
-pub(crate) fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/pauses")?.json;
+pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
+    let mut told = api.get("/pauses").await?.json;
     if let Value::Array(rows) = told["rows"].take() {
         print(&rows, &PAUSES, format);
     }
     Ok(End::Fine)
 }
 
-pub(crate) fn audit(
+pub(crate) async fn audit(
     api: &Api,
     request: Option<&str>,
     limit: u32,
     format: Format,
 ) -> Result<End, Failure> {
     let of = request.map_or_else(String::new, |id| format!("&request={}", segment(id)));
-    let mut page = api.get(&format!("/audit?limit={limit}{of}"))?.json;
+    let mut page = api.get(&format!("/audit?limit={limit}{of}")).await?.json;
     let rows = match page["rows"].take() {
         Value::Array(rows) => rows,
         _ => Vec::new(),
@@ -318,9 +322,14 @@ pub(crate) fn audit(
 }
 
 /// Prints the value alone, so that it can be piped. It is the one output that is not made plain.
-pub(crate) fn reveal(api: &Api, id: &str, what: &What, because: &Because) -> Result<End, Failure> {
+pub(crate) async fn reveal(
+    api: &Api,
+    id: &str,
+    what: &What,
+    because: &Because,
+) -> Result<End, Failure> {
     if !api.has_code() {
-        let text = "values are opened by the application's codec: ask --url";
+        let text = "values are opened by the application's codec: ask a service (--url)";
         return Err(Failure::usage(text));
     }
     let what = match what {
@@ -331,7 +340,7 @@ pub(crate) fn reveal(api: &Api, id: &str, what: &What, because: &Because) -> Res
         What::Reply => "reply",
     };
     let body = json!({ "what": what, "reason": because.reason }).to_string();
-    let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None)?.json;
+    let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None).await?.json;
     match what {
         "key" => println!("{}\n{}", text(&told["scope"]), text(&told["key"])),
         "reply" => println!("{:#}", told["reply"]),

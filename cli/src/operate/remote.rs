@@ -5,9 +5,8 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::arguments::Way;
-use crate::ask::{Answer, Asking};
-use crate::end::{End, Failure};
+use super::ask::{Answer, Asking};
+use super::end::{End, Failure};
 
 /// The largest answer that is read: more than a stored value may have.
 const MOST_BYTES: u64 = 64 << 20;
@@ -19,9 +18,9 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn to(url: &str, way: &Way) -> Result<Self, Failure> {
+    pub(crate) fn to(url: &str, token: Option<&str>, within: Duration) -> Result<Self, Failure> {
         let is_tls = url.starts_with("https://");
-        if !is_tls && !is_loopback(url) && way.token.is_some() {
+        if !is_tls && !is_loopback(url) && token.is_some() {
             let text = "a token is sent over https, or to this machine, and nowhere else";
             return Err(Failure::usage(text));
         }
@@ -31,12 +30,12 @@ impl Remote {
             .http_status_as_error(false)
             // A token goes to who was named, and to nobody else.
             .max_redirects(0)
-            .timeout_global(Some(Duration::from_secs(way.timeout)))
+            .timeout_global(Some(within))
             .user_agent(concat!("atomic-phases/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
         let base = url.trim_end_matches('/').to_owned();
-        Ok(Self { agent, base, token: way.token.clone() })
+        Ok(Self { agent, base, token: token.map(ToOwned::to_owned) })
     }
 
     pub(crate) fn ask(&self, asking: &Asking<'_>) -> Result<Answer, Failure> {

@@ -3,9 +3,9 @@
 use chrono::Utc;
 use serde_json::Value;
 
-use crate::arguments::Format;
+use super::arguments::Format;
+use super::times::away;
 pub(crate) use crate::plain::plain;
-use crate::times::away;
 
 /// A column: its head, and a row's cell.
 pub(crate) type Column = (&'static str, fn(&Value) -> String);
