@@ -119,6 +119,9 @@
 //! PostgreSQL driver is not so silent: `tokio_postgres` logs the parameters of every statement at
 //! `debug`, by the `log` crate. Keep that target at `info`.
 //!
+//! Spans are at `debug`. An engine with [`traces`] has them at `info`, for OpenTelemetry say, and links those of a
+//! request's attempts, whichever process made them.
+//!
 //! Each line about a request, from `info` on, names its definition, its request id and the hashes of its
 //! scope and key. A row that this process leaves alone is logged once, a store that fails once a second.
 //!
@@ -222,6 +225,7 @@ pub mod simulation;
 mod sound;
 pub mod store;
 mod task;
+pub mod traces;
 pub mod worker;
 
 /// A request, as the phases that it is made of:

@@ -6,16 +6,19 @@
 
 pub(crate) mod gauges;
 pub(crate) mod metrics;
+pub(crate) mod spans;
 
 use std::time::Duration;
 
-use tracing::{Span, debug, debug_span, info, warn};
+use tracing::{debug, info, warn};
 
-use crate::definition::Definition;
 use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::repeats::Repeats;
+
+/// That of this module's own events, too.
+const TARGET: &str = "atomic_phases::observe";
 
 const ONE_SECOND: Duration = Duration::from_secs(1);
 const ONE_MINUTE: Duration = Duration::from_secs(60);
@@ -41,7 +44,7 @@ pub(crate) fn answered(
 }
 
 /// One word for what a caller was told.
-fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
+pub(crate) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
     match outcome {
         Ok(Outcome::Finished(finished)) if finished.replayed => "replayed",
         Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => "replayed",
@@ -103,22 +106,6 @@ pub(crate) fn completed(definition: &'static str, attempt: u32) {
 pub(crate) fn described() {
     metrics::describe();
     metrics::BUILD_INFO.set(1.0, [env!("CARGO_PKG_VERSION")]);
-}
-
-/// The span of one call.
-pub(crate) fn request(definition: &Definition, scope: &Scope, key: &IdempotencyKey) -> Span {
-    debug_span!(
-        "atomic_phases.request",
-        definition = definition.name,
-        version = definition.version,
-        scope = %ShortHash(scope.as_str()),
-        key = %ShortHash(key.as_str()),
-    )
-}
-
-/// The span of one phase.
-pub(crate) fn phase(name: &'static str) -> Span {
-    debug_span!("atomic_phases.phase", phase = name)
 }
 
 pub(crate) fn resumed(definition: &'static str, recovery_point: &str, attempt: u32) {
@@ -304,15 +291,6 @@ pub(crate) fn resolved(
 ) {
     metrics::RESOLUTIONS.add(1, [definition, word]);
     event!(info, subject, { word, phase, }, "resolved by a word from outside");
-}
-
-/// The span of a request that a worker drives on.
-pub(crate) fn driven(scope: &Scope, key: &IdempotencyKey) -> Span {
-    debug_span!(
-        "atomic_phases.driven",
-        scope = %ShortHash(scope.as_str()),
-        key = %ShortHash(key.as_str()),
-    )
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.

@@ -92,7 +92,7 @@ pub(super) const MAX_ROUNDS: u32 = 16;
 impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// On a task of its own: its caller may go away, and that must not cancel a phase (`w35_*` in `tests/http`).
     pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
-        let span = observe::request(&self.definition, &self.scope, &self.key);
+        let span = self.span();
         // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
         let look = async {
             match self.looks_first {
@@ -128,6 +128,16 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     /// On the caller's own task.
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
+        let span = if self.core.is_traced() { self.span() } else { tracing::Span::none() };
+        tracing::Instrument::instrument(self.unspanned(), span).await
+    }
+
+    fn span(&self) -> tracing::Span {
+        let is_traced = self.core.is_traced();
+        observe::spans::request(&self.definition, &self.scope, &self.key, is_traced)
+    }
+
+    async fn unspanned(self) -> Result<Outcome, CallError> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
@@ -186,6 +196,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
 
     fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         observe::answered(self.definition.name, &outcome, self.began.elapsed());
+        self.core.traced_answer(&outcome);
         if let Err(error) = &outcome {
             observe::call_failed(self.subject(), error);
         }
@@ -404,7 +415,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 Outcome::InProgress { retry_after }
             }
             Decision::Unknown { looked_into } => self.core.unknown(looked_into),
-            Decision::DeadLetter => Outcome::DeadLetter,
+            Decision::DeadLetter => {
+                if let Some(row) = &row {
+                    self.core.told_of(row.request_id, row.trace);
+                }
+                Outcome::DeadLetter
+            }
             Decision::Erased => Outcome::Erased,
             Decision::NotKnownHere => {
                 let request_id = row.as_ref().map_or(self.request_id, |row| row.request_id);
@@ -416,6 +432,9 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 // Ours, where the commit that created and finished it got no answer.
                 let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
+                if replayed {
+                    self.core.told_of(row.request_id, row.trace);
+                }
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
                     Err(status) => Outcome::ReplyNotRetained { status },

@@ -26,11 +26,26 @@ pub(crate) enum Driven {
     Failed,
 }
 
+impl Driven {
+    /// One word for it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Released => "failed",
+            Self::Unknown => "unknown",
+            Self::DeadLetter => "dead_letter",
+            Self::Lost => "lost",
+            Self::Left => "left",
+            Self::Failed => "unavailable",
+        }
+    }
+}
+
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
     /// is stopped cancels no phase.
     pub(crate) async fn drive(&self, found: DueKey, right: Right) -> Driven {
-        let span = observe::driven(&found.scope, &found.key);
+        let span = observe::spans::driven(&found, self.core.is_traced());
         let engine = self.clone();
         let driving = async move {
             let mut task = Task { found, has_ended: false };
@@ -105,7 +120,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             let subject = Subject { definition: &definition, request_id, scope, key };
             observe::drive_failed(subject, error);
         }
-        Ok(match resumed? {
+        let driven = match resumed? {
             RoundEnd::Outcome(outcome) => match outcome {
                 Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
                     Driven::Finished
@@ -121,7 +136,9 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             }
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
             RoundEnd::Restart(_) => Driven::Failed,
-        })
+        };
+        self.traced_drive(driven);
+        Ok(driven)
     }
 }
 

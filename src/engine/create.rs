@@ -44,6 +44,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
         let context =
             self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
         let settings = &self.core.settings;
+        let trace = self.core.trace().map(|trace| trace.stored());
         let row = NewRow {
             scope: &self.scope,
             key: &self.key,
@@ -54,6 +55,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             fingerprint: &fingerprint,
             params: &params,
             context: context.as_deref(),
+            trace: trace.as_ref().map(<[u8; _]>::as_slice),
             birth: match self.background {
                 false => Birth::Held(settings.lease),
                 true => Birth::Pending,
@@ -63,6 +65,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             caller: &self.caller,
             replaces,
         };
+        self.core.attempt_begins(self.request_id, (!self.background).into(), STARTED, None);
         reach!(STARTED, BeforePhase);
         let first = self.definition.phases.first();
         if self.background || !first.is_some_and(Phase::needs_a_reservation) {

@@ -216,6 +216,7 @@ pub(super) mod tests {
             created_at: DateTime::UNIX_EPOCH,
             expires_at: DateTime::UNIX_EPOCH,
             expired: false,
+            trace: None,
             work: None,
             response: None,
         }
@@ -234,6 +235,7 @@ pub(super) mod tests {
             for_workers: true,
             expires_at: DateTime::UNIX_EPOCH,
             expired: false,
+            trace: None,
             response: None,
         }
     }

@@ -360,6 +360,7 @@ mod tests {
                 fingerprint: "v1:f",
                 params: b"{}",
                 context: None,
+                trace: None,
                 birth: Birth::Held(hold.lease),
                 retention: hold.retention,
                 lock_wait: hold.lease,
@@ -378,6 +379,7 @@ mod tests {
                 phases: None,
                 right: Right::Own,
                 event: None,
+                trace: None,
             };
             let sent = Moment::now();
             let raised = store.take_over(&claim, hold).await.unwrap().unwrap().lease_token;

@@ -32,6 +32,7 @@ mod resume;
 mod revive;
 mod run;
 mod status;
+mod traced;
 mod unasked;
 mod undecodable;
 
@@ -61,6 +62,7 @@ use self::pauses::Pauses;
 use self::quota::{Creating, RateLimits};
 use self::registry::Registry;
 use self::replays::Replays;
+use self::traced::Traces;
 use crate::codec::Codec;
 use crate::config::Settings;
 use crate::definition::RequestDefinition;
@@ -126,6 +128,7 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) heartbeats: Heartbeats,
     pub(crate) pauses: Pauses,
     pub(crate) replays: Option<Arc<Replays>>,
+    pub(crate) traces: Traces,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

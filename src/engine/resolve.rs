@@ -362,13 +362,15 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             phases: phases.as_deref(),
             right: Right::Resolve,
             event: None,
+            trace: None,
         };
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
         let said = Some(word.phase()).filter(|phase| !phase.is_empty());
         let settled = run.transition_by(word, prepared)?;
-        let settled = settled.noted(EventKind::Resolved, row.attempts, said, Some(word.name()));
+        let (attempt, trace) = (row.attempts, self.trace());
+        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(word.name()), trace);
         // As long as somebody else would wait for an answer of ours.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);

@@ -63,6 +63,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         right: Right,
     ) -> Result<RoundEnd, CallError> {
         let crashed = row.status == Status::InProgress;
+        let before = row.trace.map(|trace| (trace, row.attempts));
         let (definition, request_id) = (row.definition.clone(), row.request_id);
         let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
             Ok(taken) => taken,
@@ -76,6 +77,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 return Ok(RoundEnd::Outcome(self.left_alone(subject, because)));
             }
         };
+        let attempt = row.attempts;
+        self.attempt_begins(request_id, attempt, &row.recovery_point, before);
         let settings = &self.settings;
         let done = run.outputs.len();
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
@@ -134,8 +137,10 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let is_behind_another = row.status == Status::InProgress && right == Right::Free;
         let event = is_behind_another.then(|| {
             let kind = EventKind::TakenOver;
-            line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED))
+            let trace = row.trace.and_then(|trace| trace.last).filter(|_| self.is_traced());
+            line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED), trace)
         });
+        let trace = self.trace_of_holder(&row, right);
         let claim = Claim {
             scope,
             key,
@@ -147,6 +152,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             phases: (!own && is_run_here).then_some(&judged.phases),
             right,
             event: event.as_deref(),
+            trace: trace.as_ref().map(<[u8; _]>::as_slice),
         };
         let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)
             .then(|| Moment::now().after(row.back_off_left));

@@ -227,9 +227,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         if self.actor.permissions().contain(Permissions::AUDIT) {
             let acts = self.audit_page(Some(request_id), None, MOST_ACTS).await?;
             timeline.extend(
-                acts.rows
-                    .into_iter()
-                    .map(|act| Happened { at: act.at, what: Event::Acted(Box::new(act)) }),
+                acts.rows.into_iter().map(|act| Happened::at(act.at, Event::Acted(Box::new(act)))),
             );
         }
         timeline.sort_by_key(|happened| happened.at);

@@ -15,6 +15,7 @@ use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
 use crate::store::{ERASED, KeyRow, Seen};
+use crate::traces::Traceparent;
 
 /// A row as it was seen, as text: an `ETag`, say. An act says which one it is about, and a row that has
 /// moved on since then is left alone.
@@ -257,6 +258,15 @@ pub struct Happened {
     pub at: DateTime<Utc>,
     /// What.
     pub what: Event,
+    /// In which trace: of the call that created the request, or of the attempt that ended so, where the engine
+    /// [traces](crate::EngineBuilder::traces).
+    pub trace: Option<Traceparent>,
+}
+
+impl Happened {
+    pub(super) fn at(at: DateTime<Utc>, what: Event) -> Self {
+        Self { at, what, trace: None }
+    }
 }
 
 /// What happened.
@@ -332,11 +342,12 @@ pub(super) fn happened(
 ) -> Vec<Happened> {
     let row = &found.row;
     let events = events.kept();
-    let mut all = vec![Happened { at: row.created_at, what: Event::Accepted }];
+    let trace = row.trace.and_then(|trace| trace.creation);
+    let mut all = vec![Happened { trace, ..Happened::at(row.created_at, Event::Accepted) }];
     if row.recovery_point != STARTED {
         let recovery_point = row.recovery_point.clone();
         let at = found.now - row.since_advance;
-        all.push(Happened { at, what: Event::Committed { recovery_point } });
+        all.push(Happened::at(at, Event::Committed { recovery_point }));
     }
     // An event of the same statement tells the same, unless it is gone, or a build wrote the row that knew none.
     let is_told = |since: DateTime<Utc>| {
@@ -347,16 +358,16 @@ pub(super) fn happened(
     };
     let waits = row.waiting_since.filter(|since| !is_told(*since));
     all.extend(events.into_iter().map(|event| {
-        let PastEvent { at, kind, attempt, place: phase, reason } = event;
-        Happened { at, what: Event::Left { kind, attempt, phase, reason } }
+        let PastEvent { at, kind, attempt, place: phase, reason, trace } = event;
+        Happened { at, what: Event::Left { kind, attempt, phase, reason }, trace }
     }));
     all.extend(waits.map(|at| {
         let reason = row.reason.clone();
-        Happened { at, what: Event::Waits { reason } }
+        Happened::at(at, Event::Waits { reason })
     }));
     all.extend(jobs.iter().map(|job| {
         let what = Event::Staged { job: job.name.clone() };
-        Happened { at: job.staged_at, what }
+        Happened::at(job.staged_at, what)
     }));
     all
 }

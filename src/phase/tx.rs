@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::phase::PhaseError;
 use crate::roundtrip;
 use crate::store::{ByText, Store};
+use crate::traces::Traceparent;
 
 /// The transaction of a local phase: what you write in it, the phase's output and the next recovery
 /// point commit together or not at all (G4).
@@ -64,9 +65,15 @@ pub struct StagedJob {
     pub(crate) position: i64,
     /// Encoded by the engine's codec when the phase ends.
     pub(crate) args: Vec<u8>,
+    /// Of its phase, as it is stored.
+    pub(crate) trace: Option<[u8; Traceparent::BYTES]>,
 }
 
 impl StagedJob {
+    pub(crate) fn trace(&self) -> Option<&[u8]> {
+        self.trace.as_ref().map(<[u8; _]>::as_slice)
+    }
+
     /// Whether its phase staged another one before it, which is delivered first.
     pub(crate) fn is_behind_another(&self) -> bool {
         self.position & i64::from(u32::MAX) != 0
@@ -115,7 +122,7 @@ impl Staging {
         }
         let position = ((self.phase as i64) << 32) + self.jobs.len() as i64;
         let id = job_id(self.request_id, position);
-        self.jobs.push(StagedJob { id, name: name.to_owned(), position, args });
+        self.jobs.push(StagedJob { id, name: name.to_owned(), position, args, trace: None });
         Ok(id)
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{Status, StoreError};
+use crate::traces::Traceparent;
 
 /// What was found from one place of an index on, in its order.
 ///
@@ -116,6 +117,8 @@ pub struct JobRow {
     pub(crate) forgiven_attempts: u32,
     /// Since it was staged.
     pub(crate) lag: Duration,
+    /// Of the phase that staged it.
+    pub(crate) trace: Option<Traceparent>,
 }
 
 /// What an operator sees of a staged job.
@@ -136,7 +139,7 @@ pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, boo
 #[cfg(feature = "postgres")]
 pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
 pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
-pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64);
+pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64, Option<Vec<u8>>);
 /// A job that was claimed with others, and which of them it is, counted from one.
 #[cfg(feature = "postgres")]
 pub(super) type NthJobRow = (i64, JobDataRow);
@@ -214,11 +217,12 @@ pub(super) fn due_job(row: DueJobRow) -> Option<DueJob> {
 }
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
-    let (name, id, job_name, args, attempts, forgiven, lag) = row;
+    let (name, id, job_name, args, attempts, forgiven, lag, trace) = row;
     let at = JobAt { attempts: attempts.cast_unsigned(), ..at.clone() };
     let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
     let forgiven_attempts = forgiven.cast_unsigned();
-    Ok(JobRow { at, key: key(name)?, id, name: job_name, args, forgiven_attempts, lag })
+    let trace = trace.as_deref().and_then(Traceparent::read);
+    Ok(JobRow { at, key: key(name)?, id, name: job_name, args, forgiven_attempts, lag, trace })
 }
 
 /// What came of each claim, from the jobs that were won.

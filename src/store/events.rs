@@ -10,6 +10,8 @@ use std::fmt::Write;
 
 use chrono::{DateTime, Utc};
 
+use crate::traces::Traceparent;
+
 /// How many characters a row keeps (bytes in MySQL); the statements of the stores say it too.
 #[cfg(feature = "simulation")]
 const KEPT: usize = 4000;
@@ -68,12 +70,14 @@ impl EventKind {
 }
 
 /// A line, but for its time, which the database writes behind it. It begins with the line break, so that of a text
-/// that was cut it is the first piece, and no other, that is not whole. `place`: the phase that it is about.
+/// that was cut it is the first piece, and no other, that is not whole. `place`: the phase that it is about. `trace`:
+/// that of the attempt that it is about; a line without one has a field less.
 pub(crate) fn line(
     kind: EventKind,
     attempt: u32,
     place: Option<&str>,
     reason: Option<&str>,
+    trace: Option<Traceparent>,
 ) -> String {
     let one_line = |text: Option<&str>| {
         let text = text.unwrap_or_default().chars().take(LONGEST);
@@ -83,6 +87,9 @@ pub(crate) fn line(
     let (place, reason) = (one_line(place), one_line(reason));
     // Into a text nothing fails.
     let _ = write!(line, "\n{}\t{attempt}\t{place}\t{reason}\t", kind.as_str());
+    if let Some(trace) = trace {
+        let _ = write!(line, "{trace}\t");
+    }
     line
 }
 
@@ -101,6 +108,7 @@ pub(crate) struct PastEvent {
     pub(crate) attempt: u32,
     pub(crate) place: Option<String>,
     pub(crate) reason: Option<String>,
+    pub(crate) trace: Option<Traceparent>,
 }
 
 impl StoredEvents {
@@ -125,7 +133,12 @@ impl StoredEvents {
 fn parse(line: &str) -> Option<PastEvent> {
     let mut fields = line.split('\t');
     let mut text = || fields.next().map(str::to_owned);
-    let (name, attempt, place, reason, at) = (text()?, text()?, text()?, text()?, text()?);
+    let (name, attempt, place, reason) = (text()?, text()?, text()?, text()?);
+    let last = text()?;
+    let (trace, at) = match text() {
+        Some(at) => (last.parse().ok(), at),
+        None => (None, last),
+    };
     let said = |text: String| Some(text).filter(|text| !text.is_empty());
     Some(PastEvent {
         at: DateTime::from_timestamp_millis(at.parse().ok()?)?,
@@ -133,6 +146,7 @@ fn parse(line: &str) -> Option<PastEvent> {
         attempt: attempt.parse().ok()?,
         place: said(place),
         reason: said(reason),
+        trace,
     })
 }
 
@@ -155,8 +169,11 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_written_whatever_its_reason_is() {
-        let one = line(EventKind::Released, 2, Some("charged"), Some("a\tb\nc\u{7}d"));
-        let other = line(EventKind::TakenOver, 3, None, None);
+        let trace: Traceparent =
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap();
+        let why = Some("a\tb\nc\u{7}d");
+        let one = line(EventKind::Released, 2, Some("charged"), why, Some(trace));
+        let other = line(EventKind::TakenOver, 3, None, None, None);
         let stored = read(&format!("{one}1000{other}2000\nof_a_later_build\t1\t\t\t3000"), 3);
         let kept = stored.kept();
         assert_eq!((kept.len(), stored.gone()), (2, 1), "{kept:?}");
@@ -165,13 +182,21 @@ mod tests {
         assert_eq!(kept[0].place.as_deref(), Some("charged"));
         assert_eq!(kept[0].reason.as_deref(), Some("a b c d"));
         assert_eq!((&kept[1].place, &kept[1].reason), (&None, &None));
-        assert!(line(EventKind::Unknown, 1, None, Some(&"ä".repeat(1000))).chars().count() < 320);
+        assert_eq!((kept[0].trace, kept[1].trace), (Some(trace), None));
+        assert!(
+            line(EventKind::Unknown, 1, None, Some(&"ä".repeat(1000)), None).chars().count() < 320
+        );
     }
 
     #[test]
     fn a_text_that_is_cut_anywhere_tells_no_line_that_was_not_written() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok();
         let lines = [EventKind::Released, EventKind::TakenOver, EventKind::Unknown].map(|kind| {
-            format!("{}{}", line(kind, 1, Some("charged"), Some("why")), 1_764_000_000_123_i64)
+            format!(
+                "{}{}",
+                line(kind, 1, Some("charged"), Some("why"), trace),
+                1_764_000_000_123_i64
+            )
         });
         let whole = lines.concat();
         let all = read(&whole, 3).kept();

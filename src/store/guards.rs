@@ -100,6 +100,7 @@ impl<S: Store> One<S> {
             fingerprint: "v1:f",
             params: b"{}",
             context: None,
+            trace: None,
             birth: Birth::Held(lease),
             retention,
             lock_wait: Duration::from_secs(1),
@@ -129,6 +130,7 @@ impl<S: Store> One<S> {
             phases: None,
             right,
             event: None,
+            trace: None,
         }
     }
 
@@ -309,6 +311,7 @@ async fn staged<S: Store>(store: &S) -> [JobAt; 2] {
         name: "job".to_owned(),
         position,
         args: b"1".to_vec(),
+        trace: None,
     };
     one.commit("started", &to("a", FAR), &[job(0), job(1)]).await;
     [0, 1].map(|position| JobAt {

@@ -9,6 +9,7 @@ use super::{
     FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedJob,
     SurveyedRow, Work,
 };
+use crate::traces::StoredTrace;
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
 /// clock.
@@ -18,7 +19,7 @@ pub(super) type Row = (
     (i32, i32, Option<String>, String, Option<String>),
     (DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
     (DateTime<Utc>, DateTime<Utc>, DateTime<Utc>),
-    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
@@ -26,7 +27,7 @@ pub(super) type Row = (
 pub(super) type KeySummaryRow = (
     (Uuid, String, i32, String),
     (String, i64, DateTime<Utc>, Option<DateTime<Utc>>, Option<DateTime<Utc>>, DateTime<Utc>),
-    (Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<Vec<u8>>, Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
 pub(super) type SurveyRow = (
@@ -51,7 +52,7 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         (forgiven_attempts, reconciles, resolution, phases, reason),
         (now, locked_until, run_after, waiting_since),
         (advanced_at, created_at, expires_at),
-        (params, context, outputs),
+        (params, context, outputs, trace),
         response,
     ) = row;
     let attempts = counted(attempts, "attempts")?;
@@ -85,6 +86,7 @@ pub(super) fn key_row(row: Row) -> Result<KeyRow, StoreError> {
         created_at: whole_millis(created_at),
         expires_at,
         expired: expires_at <= now,
+        trace: stored_trace(trace),
         work: params.map(|params| Work { params, context, outputs }),
         response: stored_response(response)?,
     })
@@ -94,7 +96,7 @@ pub(super) fn key_summary(row: KeySummaryRow) -> Result<KeySummary, StoreError> 
     let (
         (request_id, definition, version, fingerprint),
         (status, lease_token, now, locked_until, run_after, expires_at),
-        response,
+        (trace, response_status, response_headers, response_body),
     ) = row;
     Ok(KeySummary {
         request_id,
@@ -108,8 +110,14 @@ pub(super) fn key_summary(row: KeySummaryRow) -> Result<KeySummary, StoreError> 
         for_workers: run_after.is_some(),
         expires_at,
         expired: expires_at <= now,
-        response: stored_response(response)?,
+        trace: stored_trace(trace),
+        response: stored_response((response_status, response_headers, response_body))?,
     })
+}
+
+/// What cannot be read is no trace, and no reason to leave the row alone.
+fn stored_trace(stored: Option<Vec<u8>>) -> Option<StoredTrace> {
+    stored.as_deref().and_then(StoredTrace::read)
 }
 
 fn stored_response(

@@ -16,7 +16,7 @@ pub(crate) type RowSql = (
     (BigInt, BigInt, Nullable<Text>, Text, Nullable<Text>),
     (BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
     (BigInt, BigInt, BigInt),
-    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
@@ -26,7 +26,7 @@ pub(crate) type StoredRow = (
     (i64, i64, Option<String>, String, Option<String>),
     (i64, Option<i64>, Option<i64>, Option<i64>),
     (i64, i64, i64),
-    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
     (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
@@ -78,19 +78,19 @@ pub(crate) fn time(millis: i64, column: &'static str) -> Result<DateTime<Utc>, S
 pub(crate) type KeySummarySql = (
     (Binary, Text, BigInt, Text),
     (Text, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, BigInt),
-    (Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Binary>, Nullable<BigInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
 pub(crate) type StoredKeySummary = (
     (Vec<u8>, String, i64, String),
     (String, i64, i64, Option<i64>, Option<i64>, i64),
-    (Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<Vec<u8>>, Option<i64>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
 pub(crate) fn key_summary(row: StoredKeySummary) -> Result<KeySummary, StoreError> {
     let ((request_id, definition, version, fingerprint), state, response) = row;
     let (status, lease_token, now, locked_until, run_after, expires_at) = state;
-    let (response_status, response_headers, response_body) = response;
+    let (trace, response_status, response_headers, response_body) = response;
     let version = fitting(version, "definition_version")?;
     let locked_until = locked_until.map(|then| time(then, "locked_until")).transpose()?;
     let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
@@ -106,7 +106,7 @@ pub(crate) fn key_summary(row: StoredKeySummary) -> Result<KeySummary, StoreErro
             run_after,
             time(expires_at, "expires_at")?,
         ),
-        (response_status, response_headers, response_body),
+        (trace, response_status, response_headers, response_body),
     ))
 }
 // Rows of the workers' and operators' searches. One with a value that no row of ours has was written by hand, and

@@ -11,6 +11,7 @@ use super::{Store, StoreError};
 use crate::caller::Caller;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{StagedJob, Statements};
+use crate::traces::StoredTrace;
 
 /// What a client gave, as it is stored: parameters and context.
 pub(crate) type ParamsAndContext = (Vec<u8>, Option<Vec<u8>>);
@@ -84,6 +85,7 @@ pub struct KeySummary {
     pub(crate) for_workers: bool,
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) expired: bool,
+    pub(crate) trace: Option<StoredTrace>,
     pub(crate) response: Option<StoredResponse>,
 }
 
@@ -129,6 +131,7 @@ pub struct KeyRow {
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) expired: bool,
+    pub(crate) trace: Option<StoredTrace>,
     /// Absent in a completed row, where nobody needs them.
     pub(crate) work: Option<Work>,
     pub(crate) response: Option<StoredResponse>,
@@ -174,6 +177,8 @@ pub struct NewRow<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) params: &'a [u8],
     pub(crate) context: Option<&'a [u8]>,
+    /// A [`StoredTrace`], as it is stored.
+    pub(crate) trace: Option<&'a [u8]>,
     pub(crate) birth: Birth,
     pub(crate) retention: Duration,
     pub(crate) lock_wait: Duration,
@@ -272,6 +277,8 @@ pub struct Claim<'a> {
     pub(crate) right: Right,
     /// A [line](super::events::line) of what was found.
     pub(crate) event: Option<&'a str>,
+    /// A [`StoredTrace`], as it is stored; `None` leaves the one that the row has.
+    pub(crate) trace: Option<&'a [u8]>,
 }
 
 impl<'a> Claim<'a> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
+use tracing::{Instrument, Span};
 
 use super::by_chance;
 use super::claims::{Claimed, NotClaimed, Won};
@@ -19,7 +20,7 @@ use super::settlements::{Deleted, Settlements};
 use super::slots::LONG;
 use crate::engine::Engine;
 use crate::moment::Moment;
-use crate::observe::{self, JobSeen};
+use crate::observe::{self, JobSeen, spans};
 use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
 
 /// The longest back-off, also where a sink asks for more.
@@ -139,6 +140,8 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             key: row.key.clone(),
             attempt: at.attempts,
         };
+        let span = observe::spans::job(&seen, self.engine.core.is_traced());
+        self.engine.core.link_staging(&span, row.trace);
         let (store, settlements) = (self.engine.store(), &self.settlements);
         let ends = sent.after(self.lease);
         let claim = Claim { store, settlements, at: &at, seen: &seen, ends };
@@ -154,8 +157,10 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
             if Moment::now() >= ends {
                 return Ok(Ended::Lost);
             }
-            match (self.job(row), self.turn(&way, sent).await) {
-                (Ok(job), Ok(turn)) => self.hand_over(&job, ends, turn).await,
+            match (self.job(row, &span), self.turn(&way, sent).await) {
+                (Ok(job), Ok(turn)) => {
+                    self.hand_over(&job, ends, turn).instrument(span.clone()).await
+                }
                 (Err(why), _) => Err(Failure::Left(why)),
                 (_, Err(failure)) => Err(failure),
             }
@@ -166,6 +171,8 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                     return Ok(Ended::Lost);
                 }
                 observe::job_delivered(&seen, lag);
+                span.record(spans::OUTCOME, "delivered");
+                span.record(spans::STATUS, "OK");
                 return Ok(Ended::Delivered);
             }
             Err(Failure::Left(why)) => {
@@ -190,19 +197,24 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
         Ok(match back_off {
             Some(back_off) => {
                 observe::job_failed(&seen, error.reason, back_off);
+                span.record(spans::OUTCOME, "failed");
                 Ended::PutBack
             }
             None => {
                 observe::job_dead(&seen, error.reason);
+                span.record(spans::OUTCOME, "dead_letter");
+                span.record(spans::STATUS, "ERROR");
+                span.record(spans::ERROR_TYPE, "dead_letter");
                 Ended::Dead
             }
         })
     }
 
-    fn job(&self, row: JobRow) -> Result<Job, Why> {
-        let JobRow { at, key, id, name, args, .. } = row;
+    fn job(&self, row: JobRow, span: &Span) -> Result<Job, Why> {
+        let JobRow { at, key, id, name, args, trace, .. } = row;
+        let trace = self.engine.core.trace_of(span).or(trace);
         let args = self.engine.decoded_args(&at.scope, &key, id, args).map_err(|_| Why::Sealed)?;
-        Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts })
+        Ok(Job { id, name, scope: at.scope, key, args, attempt: at.attempts, trace })
     }
 
     /// Waits for its turn, for a part of the claim: with the rest it is delivered.

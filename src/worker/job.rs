@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::JobId;
+use crate::traces::Traceparent;
 
 /// A job that a phase staged, now to be delivered.
 #[derive(Clone)]
@@ -27,9 +28,17 @@ pub struct Job {
     /// Which delivery this is; 1 for the first. It grows with each, and by one more where an operator lets the job
     /// try again.
     pub attempt: u32,
+    pub(super) trace: Option<Traceparent>,
 }
 
 impl Job {
+    /// The context of this delivery, for what goes on elsewhere to be its child; where nothing is
+    /// [traced](crate::EngineBuilder::traces), that of the phase that staged it, if that was.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<Traceparent> {
+        self.trace
+    }
+
     /// The arguments.
     ///
     /// # Errors

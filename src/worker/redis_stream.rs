@@ -8,7 +8,8 @@ use super::job::{DeliveryError, Job, JobSink};
 
 /// Appends each job to a Redis stream (`XADD`), for consumer groups to read.
 ///
-/// An entry has the fields `id` (the job's, a UUID), `name`, `scope`, `args` (JSON) and `attempt`. A
+/// An entry has the fields `id` (the job's, a UUID), `name`, `scope`, `args` (JSON) and `attempt`, and `traceparent` where
+/// there is one ([`Job::traceparent`]). A
 /// job is delivered at least once: a consumer that must not do it twice remembers `id`, because the
 /// entry's own id is another each time. The jobs of one request are appended in their order.
 ///
@@ -51,6 +52,8 @@ impl JobSink for RedisStream {
             ("args", job.args.clone()),
             ("attempt", job.attempt.to_string().into_bytes()),
         ];
+        let trace = job.traceparent().map(|trace| ("traceparent", trace.to_string().into_bytes()));
+        let fields: Vec<_> = fields.into_iter().chain(trace).collect();
         let mut connection = self.connection.clone();
         let added: Result<String, RedisError> = match self.max_length {
             None => connection.xadd(&self.stream, "*", &fields).await,

@@ -12,13 +12,12 @@ use std::panic::AssertUnwindSafe;
 
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::Run;
 use super::body::{Body, BodyError};
 use crate::definition::{Phase, Step};
 use crate::error::DbError;
-use crate::observe;
 use crate::phase::PhaseFailure;
 use crate::store::{Store, TransactionId};
 
@@ -28,11 +27,12 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     pub(super) async fn attended<E: Into<BodyError<PhaseFailure>>>(
         &self,
         phase: &Phase,
+        span: Span,
         transaction: Option<TransactionId>,
         body: impl Future<Output = Result<Step, E>>,
     ) -> Option<Body<PhaseFailure>> {
         let body = AssertUnwindSafe(body).catch_unwind();
-        let body = body.instrument(observe::phase(phase.name));
+        let body = body.instrument(span);
         tokio::select! {
             biased;
             ended = body => Some(Body::of(ended)),

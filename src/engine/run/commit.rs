@@ -211,6 +211,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             phases: None,
             right: Right::Own,
             event: None,
+            trace: None,
         };
         faults! { let claim = super::mutants::claim(&self.core.store, claim).await; }
         reach!(&transition.point, BeforeTakeOver);
@@ -290,6 +291,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let Some((reply, stored)) = transition.finished else { return Continue(()) };
         let (name, expires_at) = (self.definition.name, self.expires_at);
         observe::completed(name, self.context.attempt);
+        self.core.traced_end(stored.status);
         self.core.remember(&self.holder, name, &self.fingerprint, stored, expires_at, sent);
         faults! { let reply = super::mutants::told(reply); }
         let finished = Finished { reply, replayed: false, expires_at };

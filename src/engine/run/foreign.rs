@@ -199,7 +199,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             };
             let running = inside!(phase.name, self.request.run_foreign(index, call, &inputs));
             let running = AssertUnwindSafe(running).catch_unwind();
-            let running = running.instrument(observe::phase(phase.name));
+            let running = running.instrument(self.span_of(phase));
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
             faults! { let _open = self.transaction_over_call().await; }

@@ -218,23 +218,27 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             derived_key: None,
         };
         let began = Moment::now();
+        let span = self.span_of(phase);
         let body = match writing {
             Writing::Open(tx) | Writing::Reserved(tx) => {
                 let transaction = tx.id();
                 let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
                 let running = inside!(phase.name, self.request.run_local(index, &mut tx, &inputs));
-                self.attended(phase, transaction, running).await
+                self.attended(phase, span.clone(), transaction, running).await
             }
             Writing::Statements(_, statements) | Writing::Create(_, statements) => {
                 let mut batch = Batch::new(statements, &mut staging);
                 let running =
                     inside!(phase.name, self.request.run_batch(index, &mut batch, &inputs));
-                self.attended(phase, None, running).await
+                self.attended(phase, span.clone(), None, running).await
             }
         };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let mut jobs = staging.into_jobs();
+        let trace = self.core.trace_of(&span).filter(|_| !jobs.is_empty());
+        let trace = trace.map(|trace| trace.stored());
         for job in &mut jobs {
+            job.trace = trace;
             match self.core.encode_args(&self.holder.scope, &self.holder.key, job) {
                 Ok(args) => job.args = args.into_owned(),
                 Err(error) => {

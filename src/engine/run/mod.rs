@@ -111,6 +111,10 @@ pub(super) enum RoundEnd {
 pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+    fn span_of(&self, phase: &Phase) -> tracing::Span {
+        observe::spans::phase(phase, self.core.is_traced())
+    }
+
     /// Runs a request that has no committed row yet.
     pub(super) async fn begin(mut self, row: Row<'_, S>) -> Result<RoundEnd, CallError> {
         let end = match (self.definition.phases.first(), row.uncommitted()) {

@@ -105,7 +105,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     }
 
     fn reconciled(&self, to: Transition, phase: &Phase, said: &str) -> Transition {
-        to.noted(EventKind::Reconciled, self.context.attempt, Some(phase.name), Some(said))
+        let (attempt, trace) = (self.context.attempt, self.core.trace());
+        to.noted(EventKind::Reconciled, attempt, Some(phase.name), Some(said), trace)
     }
 
     /// The foreign phase that is next, if it is the one whose outcome is unknown.
@@ -129,7 +130,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let bound = self.core.settings.lease * 2 / 3;
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
         let asked = AssertUnwindSafe(asking).catch_unwind();
-        match tokio::time::timeout(bound, asked.instrument(observe::phase(phase.name))).await {
+        match tokio::time::timeout(bound, asked.instrument(self.span_of(phase))).await {
             Ok(Ok(Ok(found))) => Ok(found),
             failed => {
                 let (how, why) = match failed {

@@ -106,7 +106,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if counts {
             let attempt = self.context.attempt;
             let (phase, reason) = (cause.phase(), Some(cause.reason()));
-            released = released.noted(EventKind::Released, attempt, phase, reason);
+            released =
+                released.noted(EventKind::Released, attempt, phase, reason, self.core.trace());
         }
         if mutated!(WindowFromRelease) {
             released.settles = Settles::Window;
@@ -223,7 +224,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let (phase, reason) = (left.intent.clone(), left.reason.clone());
         let phase = phase.as_deref().or(next.map(|phase| phase.name));
         let attempt = self.context.attempt.saturating_sub(left.was_no_attempt.into());
-        left.noted(kind, attempt, phase, reason.as_deref())
+        left.noted(kind, attempt, phase, reason.as_deref(), self.core.trace())
     }
 
     async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, CallError> {
@@ -234,6 +235,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Status::DeadLetter => {
                 let reason = left.reason.as_deref().unwrap_or_default();
                 observe::dead_letter(self.definition.name, self.subject(), reason);
+                self.core.traced_dead_letter();
                 Outcome::DeadLetter
             }
             _ => self.core.unknown(left.hold),

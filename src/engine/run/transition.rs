@@ -15,6 +15,7 @@ use crate::observe;
 use crate::phase::Reply;
 use crate::store::events::{EventKind, line};
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
+use crate::traces::Traceparent;
 
 /// A state that the row is to move to.
 pub(in crate::engine) struct Transition {
@@ -61,8 +62,9 @@ impl Transition {
         attempt: u32,
         phase: Option<&str>,
         reason: Option<&str>,
+        trace: Option<Traceparent>,
     ) -> Self {
-        Self { event: Some(line(kind, attempt, phase, reason)), ..self }
+        Self { event: Some(line(kind, attempt, phase, reason, trace)), ..self }
     }
 
     /// As the store is told.

@@ -37,7 +37,7 @@ fn row(row: &KeyRow) -> String {
     let response = row.response.as_ref();
     let response = response.map(|reply| (reply.status, reply.headers.clone(), reply.body.clone()));
     format!(
-        "{} {} {} {} {:?} {} {:?} {} {} {} {} {:?} {} {:?} waits {} held {} rests {} expired {} {work:?} {response:?}",
+        "{} {} {} {} {:?} {} {:?} {} {} {} {} {:?} {} {:?} waits {} held {} rests {} expired {} trace {:?} {work:?} {response:?}",
         row.request_id,
         row.definition,
         row.version,
@@ -56,6 +56,7 @@ fn row(row: &KeyRow) -> String {
         !row.lease_left.is_zero(),
         !row.back_off_left.is_zero(),
         row.expired,
+        row.trace,
     )
 }
 
@@ -177,6 +178,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             fingerprint: "v1:f",
             params: b"{}",
             context: numbers.happens(1, 2).then_some(&b"c"[..]),
+            trace: numbers.happens(1, 2).then_some(&[1; 26][..]),
             birth: match numbers.below(3) {
                 0 => Birth::Pending,
                 _ => Birth::Held(ends),
@@ -186,8 +188,14 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             caller: &crate::caller::Caller::here(),
             replaces,
         };
-        let job =
-            |position| StagedJob { id, name: "job".to_owned(), position, args: b"1".to_vec() };
+        let trace = numbers.happens(1, 2).then_some([3; 26]);
+        let job = |position| StagedJob {
+            id,
+            name: "job".to_owned(),
+            position,
+            args: b"1".to_vec(),
+            trace,
+        };
         let jobs: Vec<StagedJob> = (0..numbers.below(3) as i64).map(job).collect();
         let writes = || Writes {
             statements: Statements::default(),
@@ -270,6 +278,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                         &[Right::Free, Right::Own, Right::Reconcile, Right::Resolve],
                     ),
                     event: numbers.happens(1, 2).then_some("\ntaken_over\t1\t\t\t"),
+                    trace: numbers.happens(1, 2).then_some(&[2; 52][..]),
                 };
                 let taken = store.take_over(&claim, hold).await.unwrap();
                 write!(line, "take over {:?}", taken.as_ref().map(row)).unwrap();
@@ -285,6 +294,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                     phases: numbers.happens(1, 2).then_some("z"),
                     right: Right::Resolve,
                     event: None,
+                    trace: None,
                 };
                 let entry = entry(id, scope, belief.request_id);
                 let audit = Some(&entry).filter(|_| numbers.happens(1, 2));

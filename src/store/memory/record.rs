@@ -57,6 +57,8 @@ pub(super) struct KeyRecord {
     pub(super) waiting_since: Option<Time>,
     pub(super) events: Option<String>,
     pub(super) events_written: Option<i32>,
+    #[serde(default)]
+    pub(super) trace: Option<Bytes>,
     pub(super) advanced_at: Time,
     pub(super) created_at: Time,
     pub(super) expires_at: Time,
@@ -83,6 +85,8 @@ pub(super) struct JobRecord {
     pub(super) forgiven_attempts: i32,
     pub(super) reason: Option<String>,
     pub(super) run_after: Option<Time>,
+    #[serde(default)]
+    pub(super) trace: Option<Bytes>,
 }
 
 /// A row of the audit table.
@@ -230,6 +234,7 @@ impl KeyRecord {
                 needed.then_some(self.params.0),
                 bytes(self.context.filter(|_| needed)),
                 bytes(self.outputs.filter(|_| needed)),
+                bytes(self.trace),
             ),
             (self.response_status, bytes(self.response_headers), bytes(self.response_body)),
         )
@@ -247,7 +252,12 @@ impl KeyRecord {
                 self.run_after.map(|time| time.0),
                 self.expires_at.0,
             ),
-            (self.response_status, bytes(self.response_headers), bytes(self.response_body)),
+            (
+                bytes(self.trace),
+                self.response_status,
+                bytes(self.response_headers),
+                bytes(self.response_body),
+            ),
         )
     }
 

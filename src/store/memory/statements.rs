@@ -60,6 +60,7 @@ impl Birth {
                 waiting_since: None,
                 events: None,
                 events_written: None,
+                trace: row.trace.map(Bytes::from),
                 advanced_at: epoch,
                 created_at: epoch,
                 expires_at: epoch,
@@ -244,6 +245,7 @@ pub(super) struct TakeOver {
     phases: Option<String>,
     right: Right,
     event: Option<String>,
+    trace: Option<Bytes>,
     hold: Hold,
 }
 
@@ -265,6 +267,7 @@ impl TakeOver {
             phases: claim.phases.map(str::to_owned),
             right: claim.right,
             event: claim.event.map(str::to_owned),
+            trace: claim.trace.map(Bytes::from),
             hold,
         }
     }
@@ -293,6 +296,9 @@ impl TakeOver {
         }
         if self.right == Right::Free {
             row.waiting_since = None;
+        }
+        if let Some(trace) = &self.trace {
+            row.trace = Some(trace.clone());
         }
         note(row, self.event.as_deref(), now);
     }
@@ -677,7 +683,7 @@ impl Session {
             (row.open_intent, row.locked_until, row.run_after) = (None, None, None);
             (row.resolution, row.context, row.outputs) = (None, None, None);
             (row.reason, row.waiting_since) = (None, None);
-            (row.events, row.events_written) = (None, None);
+            (row.events, row.events_written, row.trace) = (None, None, None);
             row.params = Bytes::default();
             row.response_status = row.response_status.or(Some(410));
             (row.response_headers, row.response_body) = (None, None);
@@ -822,6 +828,7 @@ pub(super) fn staged(guard: &Guard<'_>, job: &StagedJob) -> JobRecord {
         forgiven_attempts: 0,
         reason: None,
         run_after: job.is_behind_another().then(waits),
+        trace: job.trace().map(Bytes::from),
     }
 }
 

@@ -231,7 +231,8 @@ async fn claim_job(
 fn claimed_job(at: &JobAt, (job, now): (JobRecord, DateTime<Utc>)) -> Result<JobRow, StoreError> {
     let lag = (now - job.staged_at.0).num_milliseconds();
     let (key, id) = (job.idempotency_key, job.job_id.uuid());
-    let row = (key, id, job.name, job.args.0, job.attempts, job.forgiven_attempts, lag);
+    let trace = job.trace.map(|trace| trace.0);
+    let row = (key, id, job.name, job.args.0, job.attempts, job.forgiven_attempts, lag, trace);
     crate::store::due::job(at, row)
 }
 

@@ -9,7 +9,7 @@ use crate::store::Seen;
 use crate::store::statement::statement;
 
 const ERASE: &str = "UPDATE atomic_phases_keys AS k SET open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, trace = NULL, \
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \

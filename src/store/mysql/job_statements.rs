@@ -68,11 +68,13 @@ impl ClaimJob {
     }
 }
 
+type ClaimedSql = (Text, Binary, Text, Binary, BigInt, BigInt, BigInt, Nullable<Binary>);
+
 statement! {
     /// A job that was claimed, by its new fencing token.
-    ClaimedJob for Db, rows (Text, Binary, Text, Binary, BigInt, BigInt, BigInt), { claimed: Claimed },
+    ClaimedJob for Db, rows ClaimedSql, { claimed: Claimed },
     "SELECT idempotency_key, job_id, name, args, attempts, forgiven_attempts, ", [CLOCK],
-    " - staged_at FROM atomic_phases_staged_jobs", {claimed}
+    " - staged_at, trace FROM atomic_phases_staged_jobs", {claimed}
 }
 
 impl ClaimedJob {
@@ -83,7 +85,7 @@ impl ClaimedJob {
 
 statement! {
     /// The same, if the statement before has claimed it.
-    JobIfClaimed for Db, rows (Text, Binary, Text, Binary, BigInt, BigInt, BigInt), { job: ClaimedJob },
+    JobIfClaimed for Db, rows ClaimedSql, { job: ClaimedJob },
     {job}, " AND ROW_COUNT() = 1"
 }
 

@@ -60,7 +60,7 @@ pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fi
     waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
-    CASE WHEN status <> 'completed' THEN outputs END, \
+    CASE WHEN status <> 'completed' THEN outputs END, trace, \
     response_status, response_headers, response_body";
 
 statement! {
@@ -73,7 +73,7 @@ statement! {
 /// The columns of a [`StoredKeySummary`].
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED), locked_until, run_after, expires_at, \
-    response_status, response_headers, response_body";
+    trace, response_status, response_headers, response_body";
 
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
@@ -119,15 +119,15 @@ statement! {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
         phases: String, fingerprint: String, status: String, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>,
+        context: Option<Vec<u8>>, trace: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace) \
      VALUES (", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first, ", ", [CLOCK], " + ", lease_ms,
     ", ", [CLOCK], " + ", due_ms, ", ", [CLOCK], ", ", [CLOCK], ", ", [CLOCK], " + ", retention_ms, ", ", params,
-    ", ", context, ")"
+    ", ", context, ", ", trace, ")"
 }
 
 impl Insert {
@@ -147,6 +147,7 @@ impl Insert {
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),
             context: row.context.map(<[u8]>::to_vec),
+            trace: row.trace.map(<[u8]>::to_vec),
         }
     }
 }
@@ -158,17 +159,17 @@ statement! {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
         phases: String, fingerprint: String, status: String, to: String, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
+        context: Option<Vec<u8>>, trace: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
         response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context, outputs, \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace, outputs, \
      response_status, response_headers, response_body) \
      VALUES (", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, ", ", to, ", ", first, ", ", first, ", ", [CLOCK], " + ", lease_ms,
     ", ", [CLOCK], " + ", due_ms, ", ", [CLOCK], ", ", created_at, ", ", [CLOCK], " + ", retention_ms, ", ", params, ", ",
-    context, ", ", outputs, ", ", response_status, ", ", response_headers, ", ", response_body, ")"
+    context, ", ", trace, ", ", outputs, ", ", response_status, ", ", response_headers, ", ", response_body, ")"
 }
 
 impl Create {
@@ -190,6 +191,7 @@ impl Create {
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),
             context: row.context.map(<[u8]>::to_vec),
+            trace: row.trace.map(<[u8]>::to_vec),
             outputs: change.outputs.map(<[u8]>::to_vec),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
@@ -262,19 +264,36 @@ impl QueryFragment<Db> for NewEvent {
     }
 }
 
+/// The trace that the row has from now on; nothing, where it stays.
+pub(super) struct NewTrace(Option<Vec<u8>>);
+
+impl NewTrace {
+    fn of(trace: Option<&[u8]>) -> Self {
+        Self(trace.map(<[u8]>::to_vec))
+    }
+}
+
+impl QueryFragment<Db> for NewTrace {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        let Some(trace) = &self.0 else { return Ok(()) };
+        out.push_sql(", trace = ");
+        push_bind(&mut out, trace)
+    }
+}
+
 statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
     TakeOver for Db as varying, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
-        free: bool, event: NewEvent, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys SET lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = GREATEST(expires_at, ", [NOW], " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
-    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, {trace}, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true))"
@@ -290,6 +309,7 @@ impl TakeOver {
             phases: claim.phases.map(str::to_owned),
             free: claim.right == Right::Free,
             event: NewEvent::of(claim.event),
+            trace: NewTrace::of(claim.trace),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
@@ -387,12 +407,12 @@ statement! {
     InsertJob for Db, rows sql_types::Untyped,
     {
         scope: String, job_id: Vec<u8>, key: String, request_id: Vec<u8>, position: i64,
-        name: String, args: Vec<u8>, waits: bool,
+        name: String, args: Vec<u8>, waits: bool, trace: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at, run_after) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+     name, args, staged_at, run_after, trace) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
     position, ", ", name, ", ", args, ", ", [NOW], ", CASE WHEN ", waits, " THEN ", [WAITS], " ELSE ", [NOW],
-    " END)"
+    " END, ", trace, ")"
 }
 
 impl InsertJob {
@@ -406,6 +426,7 @@ impl InsertJob {
             name: job.name.clone(),
             args: job.args.clone(),
             waits: job.is_behind_another(),
+            trace: job.trace.map(|trace| trace.to_vec()),
         }
     }
 }

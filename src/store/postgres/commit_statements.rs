@@ -36,6 +36,7 @@ pub(super) struct BornRow<'a> {
     retention: PgInterval,
     params: &'a [u8],
     context: Option<&'a [u8]>,
+    trace: Option<&'a [u8]>,
     outputs: Option<&'a [u8]>,
     response: Option<Response<'a>>,
 }
@@ -72,6 +73,7 @@ impl<'a> BornRow<'a> {
             retention: interval(row.retention),
             params: row.params,
             context: row.context,
+            trace: row.trace,
             outputs: change.outputs,
             response: change.response.map(Response::new),
         }
@@ -89,6 +91,7 @@ impl QueryFragment<Pg> for BornRow<'_> {
             (self.lease.is_some(), ", locked_until"),
             (self.due.is_some(), ", run_after"),
             (self.context.is_some(), ", context"),
+            (self.trace.is_some(), ", trace"),
             (self.outputs.is_some(), ", outputs"),
             (self.response.is_some(), ", response_status, response_headers, response_body"),
         ];
@@ -112,6 +115,7 @@ impl QueryFragment<Pg> for BornRow<'_> {
         push_next(&mut out, ", t + ", self.lease.as_ref())?;
         push_next(&mut out, ", t + ", self.due.as_ref())?;
         push_next(&mut out, ", ", self.context.as_ref())?;
+        push_next(&mut out, ", ", self.trace.as_ref())?;
         push_next(&mut out, ", ", self.outputs.as_ref())?;
         if let Some(response) = &self.response {
             push_next(&mut out, ", ", Some(&response.status))?;
@@ -411,14 +415,14 @@ statement! {
     AdvanceAndStage<'a> for Pg as varying, rows Integer,
     {
         moved: Moved<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
-        args: Vec<&'a [u8]>, waits: Vec<bool>, not_ours: NotOurs<'a>, count: i32,
+        args: Vec<&'a [u8]>, waits: Vec<bool>, traces: Vec<Option<&'a [u8]>>, not_ours: NotOurs<'a>, count: i32,
     },
     "WITH advanced AS (", {moved}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
      staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
-     args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
-     advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END FROM advanced, unnest(", ids, "::uuid[], ",
-    positions, "::bigint[], ", names, "::text[], ", args, "::bytea[], ", waits, "::boolean[]) \
-     AS job (id, position, name, args, waits) RETURNING job_id) SELECT CASE", {not_ours},
+     args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
+     advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
+    positions, "::bigint[], ", names, "::text[], ", args, "::bytea[], ", waits, "::boolean[], ", traces, "::bytea[]) \
+     AS job (id, position, name, args, waits, trace) RETURNING job_id) SELECT CASE", {not_ours},
     " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count, " THEN ",
     (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
@@ -437,6 +441,7 @@ impl<'a> AdvanceAndStage<'a> {
             names: jobs.iter().map(|job| job.name.as_str()).collect(),
             args: jobs.iter().map(|job| job.args.as_slice()).collect(),
             waits: jobs.iter().map(StagedJob::is_behind_another).collect(),
+            traces: jobs.iter().map(StagedJob::trace).collect(),
             count,
         }
     }
@@ -507,12 +512,12 @@ statement! {
     InsertJob<'a> for Pg, rows Integer,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
-        name: &'a str, args: &'a [u8], waits: bool,
+        name: &'a str, args: &'a [u8], waits: bool, trace: Option<&'a [u8]>,
     },
     "WITH staged AS (INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, \
-     position, name, args, staged_at, run_after) SELECT ", scope, ", ", job_id, ", ", key, ", ",
+     position, name, args, staged_at, run_after, trace) SELECT ", scope, ", ", job_id, ", ", key, ", ",
     request_id, ", ", position, ", ", name, ", ", args, ", t, CASE WHEN ", waits, " THEN ", [WAITS],
-    " ELSE t END FROM clock_timestamp() AS t \
+    " ELSE t END, ", trace, " FROM clock_timestamp() AS t \
      RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
     " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()),
     " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
@@ -530,6 +535,7 @@ impl<'a> InsertJob<'a> {
             name: &job.name,
             args: &job.args,
             waits: job.is_behind_another(),
+            trace: job.trace(),
         }
     }
 }
@@ -538,11 +544,14 @@ statement! {
     /// A staged job as a part of a joined statement: its request is that of the row. The scope says by
     /// itself for which shard it is.
     JoinedJob<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool },
+    {
+        scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool,
+        trace: Option<&'a [u8]>,
+    },
     "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
-     name, args, staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
+     name, args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
     ", ", position, ", ", name, ", ", args, ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS],
-    " ELSE advanced_at END FROM atomic_phases_key"
+    " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
 }
 
 impl<'a> JoinedJob<'a> {
@@ -554,6 +563,7 @@ impl<'a> JoinedJob<'a> {
             name: &job.name,
             args: &job.args,
             waits: job.is_behind_another(),
+            trace: job.trace(),
         }
     }
 }

@@ -39,6 +39,7 @@ pub(super) struct FreeClaim {
     recovery_point: Option<String>,
     phases: Option<String>,
     event: Option<String>,
+    trace: Option<Vec<u8>>,
     pub(super) hold: Hold,
 }
 
@@ -53,6 +54,7 @@ impl FreeClaim {
             recovery_point: claim.recovery_point.map(str::to_owned),
             phases: claim.phases.map(str::to_owned),
             event: claim.event.map(str::to_owned),
+            trace: claim.trace.map(<[u8]>::to_vec),
             hold,
         }
     }
@@ -69,6 +71,7 @@ impl FreeClaim {
             phases: self.phases.as_deref(),
             right: Right::Free,
             event: self.event.as_deref(),
+            trace: self.trace.as_deref(),
         }
     }
 }
@@ -81,6 +84,7 @@ statement! {
         scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64>,
         statuses: Vec<String>, points: Vec<Option<String>>, phases: Vec<Option<String>>,
         leases_ms: Vec<i64>, retentions_ms: Vec<i64>, events: Vec<Option<String>>,
+        traces: Vec<Option<Vec<u8>>>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
@@ -89,10 +93,10 @@ statement! {
      attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = NULL, \
      events_written = CASE WHEN given.event IS NULL THEN events_written ELSE coalesce(events_written, 0) + 1 END, \
      events = coalesce(right(coalesce(events, '') || given.event \
-     || ceil(extract(epoch FROM clock.now) * 1000)::bigint::text, 4000), events) \
+     || ceil(extract(epoch FROM clock.now) * 1000)::bigint::text, 4000), events), trace = coalesce(given.of_trace, trace) \
      FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens, ", ", statuses, ", ", points, ", ",
-    phases, ", ", leases_ms, ", ", retentions_ms, ", ", events, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
-     token, of_status, stands_at, of_phases, lease_ms, retention_ms, event, number), \
+    phases, ", ", leases_ms, ", ", retentions_ms, ", ", events, ", ", traces, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
+     token, of_status, stands_at, of_phases, lease_ms, retention_ms, event, of_trace, number), \
      (SELECT clock_timestamp() AS now OFFSET 0) AS clock \
      WHERE scope = given.of_scope AND idempotency_key = given.of_key AND request_id = given.of_request \
      AND lease_token = given.token AND status = given.of_status::atomic_phases_status \
@@ -115,6 +119,7 @@ impl TakeOverMany {
             leases_ms: Vec::new(),
             retentions_ms: Vec::new(),
             events: Vec::new(),
+            traces: Vec::new(),
         };
         for claim in claims {
             all.scopes.push(claim.scope.as_str().to_owned());
@@ -125,6 +130,7 @@ impl TakeOverMany {
             all.points.push(claim.recovery_point);
             all.phases.push(claim.phases);
             all.events.push(claim.event);
+            all.traces.push(claim.trace);
             all.leases_ms.push(millis(claim.hold.lease));
             all.retentions_ms.push(millis(claim.hold.retention));
         }

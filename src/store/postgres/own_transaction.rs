@@ -50,6 +50,7 @@ impl Bench {
             fingerprint: "v1:f",
             params: b"{}",
             context: None,
+            trace: None,
             birth: Birth::Held(Duration::from_secs(60)),
             retention: Duration::from_secs(60),
             lock_wait: Duration::from_secs(1),
@@ -136,7 +137,8 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     let change = to("b");
     let moved = || Moved::new(&bench.guard(id), &change);
 
-    let jobs = [StagedJob { id: Uuid::new_v4(), name: "n".to_owned(), position: 1, args: vec![] }];
+    let (name, args) = ("n".to_owned(), vec![]);
+    let jobs = [StagedJob { id: Uuid::new_v4(), name, position: 1, args, trace: None }];
     for stages in [false, true] {
         let known = begun_by_another(&mut conn).await;
         let guard = bench.guard(id);

@@ -45,6 +45,8 @@ bind! {
     Vec<i64> => Array<BigInt>,
     Vec<i32> => Array<Integer>,
     Vec<Option<String>> => Array<Nullable<Text>>,
+    Vec<Option<Vec<u8>>> => Array<Nullable<Binary>>,
+    Vec<Option<&[u8]>> => Array<Nullable<Binary>>,
     Option<Uuid> => Nullable<SqlUuid>,
     bool => Bool,
     i64 => BigInt,
@@ -186,7 +188,7 @@ pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fi
     (SELECT clock_timestamp()), locked_until, run_after, waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
-    CASE WHEN status <> 'completed' THEN outputs END, \
+    CASE WHEN status <> 'completed' THEN outputs END, trace, \
     response_status, response_headers, response_body";
 
 pub(super) type RowSql = (
@@ -195,24 +197,24 @@ pub(super) type RowSql = (
     (Integer, Integer, Nullable<Text>, Text, Nullable<Text>),
     (Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Nullable<Timestamptz>),
     (Timestamptz, Timestamptz, Timestamptz),
-    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Binary>, Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
     (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
 /// The columns of a [`KeySummaryRow`](crate::store::row::KeySummaryRow).
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     clock_timestamp(), locked_until, run_after, expires_at, \
-    response_status, response_headers, response_body";
+    trace, response_status, response_headers, response_body";
 
 /// The same of a row that was just created: its birth is the present time.
 const MADE: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     created_at, locked_until, run_after, expires_at, \
-    response_status, response_headers, response_body";
+    trace, response_status, response_headers, response_body";
 
 type GlanceSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, BigInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Timestamptz),
-    (Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Binary>, Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
 );
 
 statement! {
@@ -251,18 +253,18 @@ statement! {
         scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
         phases: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
-        context: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
+        context: Option<&'a [u8]>, trace: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
     },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
     " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), \
      made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
     ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
     " * interval '1 millisecond', t, t, t + ", retention_ms,
-    " * interval '1 millisecond', ", params, ", ", context, " FROM begun \
+    " * interval '1 millisecond', ", params, ", ", context, ", ", trace, " FROM begun \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, number, jobs, ", [WAIT_AS_BEFORE],
     " IS NOT NULL AND is_set_up, ", [MADE], " FROM made, begun UNION ALL SELECT false, '', '', true, ", [SEEN], " FROM atomic_phases_keys WHERE scope = ",
     again, " AND idempotency_key = ", key_again, " AND NOT EXISTS (SELECT 1 FROM made)"
@@ -285,6 +287,7 @@ impl<'a> Reserve<'a> {
             retention_ms: millis(row.retention),
             params: row.params,
             context: row.context,
+            trace: row.trace,
             again: row.scope.as_str(),
             key_again: row.key.as_str(),
         }
@@ -343,13 +346,24 @@ impl QueryFragment<Pg> for NewEvent<'_> {
     }
 }
 
+/// The trace that the row has from now on; nothing, where it stays.
+pub(super) struct NewTrace<'a>(Option<&'a [u8]>);
+
+impl QueryFragment<Pg> for NewTrace<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let Some(trace) = &self.0 else { return Ok(()) };
+        out.push_sql(", trace = ");
+        push_bind(&mut out, trace)
+    }
+}
+
 statement! {
     /// Acquires the lease of a row. Where the row is our own, after a commit that got no answer, this
     /// fences that commit off if it never arrived, and returns which recovery point holds (H5).
     TakeOver<'a> for Pg as varying, rows RowSql,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
-        is_free: bool, event: NewEvent<'a>, free: Free<'a>, not_locked: NotLocked<'a>,
+        is_free: bool, event: NewEvent<'a>, trace: NewTrace<'a>, free: Free<'a>, not_locked: NotLocked<'a>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
@@ -357,7 +371,7 @@ statement! {
      expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
-    " THEN waiting_since END", {event}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
+    " THEN waiting_since END", {event}, {trace}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
 }
 
 impl<'a> TakeOver<'a> {
@@ -370,6 +384,7 @@ impl<'a> TakeOver<'a> {
             phases: claim.phases,
             is_free: claim.right == Right::Free,
             event: NewEvent(claim.event),
+            trace: NewTrace(claim.trace),
             free: Free::new(claim),
             not_locked: NotLocked::new(claim.scope, claim.key),
         }
@@ -650,9 +665,11 @@ statement! {
     ") = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE], locked, " FOR SHARE SKIP LOCKED) AS locked)"
 }
 
+type JobSql = (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt, Nullable<Binary>);
+
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob<'a> for Pg, rows (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt),
+    ClaimJob<'a> for Pg, rows JobSql,
     {
         lease_ms: i64, scope: &'a str, request_id: Uuid, position: i64, attempts: i32,
         is_next: IsNext<'a>,
@@ -662,7 +679,7 @@ statement! {
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts, " AND run_after <= (SELECT clock_timestamp()) AND ", {is_next},
     " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
-     (extract(epoch FROM (SELECT clock_timestamp()) - staged_at) * 1000)::bigint"
+     (extract(epoch FROM (SELECT clock_timestamp()) - staged_at) * 1000)::bigint, trace"
 }
 
 impl<'a> ClaimJob<'a> {
@@ -713,7 +730,7 @@ statement! {
 statement! {
     /// [`ClaimJob`] of many. Never waits for a lock: it holds those of other scopes' jobs by then (G16), and two
     /// that claim the same jobs must not wait for each other.
-    ClaimJobs for Pg, rows (BigInt, (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt)),
+    ClaimJobs for Pg, rows (BigInt, JobSql),
     { given: Given, lease_ms: i64 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1, reason = NULL, \
      run_after = clock.lease_ends FROM ", {given}, ", (SELECT clock_timestamp() AS now, clock_timestamp() + ",
@@ -725,7 +742,7 @@ statement! {
     "j.scope) = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE],
     "j.scope FOR SHARE SKIP LOCKED) AS locked) RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
      j.args, j.attempts, j.forgiven_attempts, \
-     (extract(epoch FROM clock.now - j.staged_at) * 1000)::bigint"
+     (extract(epoch FROM clock.now - j.staged_at) * 1000)::bigint, j.trace"
 }
 
 impl ClaimJobs {
@@ -889,7 +906,7 @@ impl SurveyJobs {
 
 pub(super) const ERASE: &str = "WITH erased AS (UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, trace = NULL, \
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \

@@ -54,7 +54,7 @@ pub(super) const COLUMNS: &str = "request_id, definition, definition_version, fi
     waiting_since, advanced_at, created_at, expires_at, \
     CASE WHEN status <> 'completed' THEN params END, \
     CASE WHEN status <> 'completed' THEN context END, \
-    CASE WHEN status <> 'completed' THEN outputs END, \
+    CASE WHEN status <> 'completed' THEN outputs END, trace, \
     response_status, response_headers, response_body";
 
 statement! {
@@ -67,7 +67,7 @@ statement! {
 /// The columns of a [`StoredKeySummary`].
 const SEEN: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
     CAST(round(unixepoch('subsec') * 1000) AS INTEGER), locked_until, run_after, expires_at, \
-    response_status, response_headers, response_body";
+    trace, response_status, response_headers, response_body";
 
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
@@ -110,14 +110,14 @@ statement! {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
         phases: String, fingerprint: String, status: String, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>,
+        context: Option<Vec<u8>>, trace: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context) \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
-    ", t + ", lease_ms, ", t + ", due_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context,
+    ", t + ", lease_ms, ", t + ", due_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context, ", ", trace,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
 }
@@ -139,6 +139,7 @@ impl Insert {
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),
             context: row.context.map(<[u8]>::to_vec),
+            trace: row.trace.map(<[u8]>::to_vec),
         }
     }
 }
@@ -150,16 +151,16 @@ statement! {
         scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
         phases: String, fingerprint: String, status: String, to: String, first: i32,
         lease_ms: Option<i64>, due_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
+        context: Option<Vec<u8>>, trace: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
         response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
      definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context, outputs, \
+     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace, outputs, \
      response_status, response_headers, response_body) \
      SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
     phases, ", ", fingerprint, ", ", status, ", ", to, ", ", first, ", ", first, ", t + ", lease_ms,
-    ", t + ", due_ms, ", t, ", created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", outputs, ", ",
+    ", t + ", due_ms, ", t, ", created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", trace, ", ", outputs, ", ",
     response_status, ", ", response_headers, ", ", response_body,
     " FROM (SELECT ", [NOW], " AS t) WHERE true \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at"
@@ -184,6 +185,7 @@ impl Create {
             retention_ms: millis(row.retention),
             params: row.params.to_vec(),
             context: row.context.map(<[u8]>::to_vec),
+            trace: row.trace.map(<[u8]>::to_vec),
             outputs: change.outputs.map(<[u8]>::to_vec),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
@@ -220,19 +222,36 @@ impl QueryFragment<Db> for NewEvent {
     }
 }
 
+/// The trace that the row has from now on; nothing, where it stays.
+pub(super) struct NewTrace(Option<Vec<u8>>);
+
+impl NewTrace {
+    fn of(trace: Option<&[u8]>) -> Self {
+        Self(trace.map(<[u8]>::to_vec))
+    }
+}
+
+impl QueryFragment<Db> for NewTrace {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        let Some(trace) = &self.0 else { return Ok(()) };
+        out.push_sql(", trace = ");
+        push_bind(&mut out, trace)
+    }
+}
+
 statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
     TakeOver for Db as varying, rows RowSql,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
-        free: bool, event: NewEvent, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
+        free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = max(expires_at, ", [NOW], " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
-    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, {trace}, " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true)) RETURNING ", [COLUMNS]
@@ -248,6 +267,7 @@ impl TakeOver {
             phases: claim.phases.map(str::to_owned),
             free: claim.right == Right::Free,
             event: NewEvent::of(claim.event),
+            trace: NewTrace::of(claim.trace),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
@@ -346,12 +366,12 @@ statement! {
     InsertJob for Db, rows sql_types::Untyped,
     {
         scope: String, job_id: Vec<u8>, key: String, request_id: Vec<u8>, position: i64,
-        name: String, args: Vec<u8>, waits: bool,
+        name: String, args: Vec<u8>, waits: bool, trace: Option<Vec<u8>>,
     },
     "INSERT INTO atomic_phases_staged_jobs (scope, job_id, idempotency_key, request_id, position, \
-     name, args, staged_at, run_after) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
+     name, args, staged_at, run_after, trace) VALUES (", scope, ", ", job_id, ", ", key, ", ", request_id, ", ",
     position, ", ", name, ", ", args, ", ", [NOW], ", CASE WHEN ", waits, " THEN ", [WAITS], " ELSE ", [NOW],
-    " END)"
+    " END, ", trace, ")"
 }
 
 impl InsertJob {
@@ -365,6 +385,7 @@ impl InsertJob {
             name: job.name.clone(),
             args: job.args.clone(),
             waits: job.is_behind_another(),
+            trace: job.trace.map(|trace| trace.to_vec()),
         }
     }
 }
@@ -501,13 +522,13 @@ statement! {
 
 statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
-    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, Integer, BigInt),
+    ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, Integer, BigInt, Nullable<Binary>),
     { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, reason = NULL, run_after = ", [NOW],
     " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
     " AND ", [IS_NEXT], " RETURNING idempotency_key, job_id, name, args, attempts, \
-     forgiven_attempts, ", [NOW], " - staged_at"
+     forgiven_attempts, ", [NOW], " - staged_at, trace"
 }
 
 impl ClaimJob {
@@ -659,7 +680,7 @@ statement! {
 
 const ERASE: &str = "UPDATE atomic_phases_keys AS k SET status = 'completed', \
     recovery_point = 'finished', fingerprint = 'erased', open_intent = NULL, locked_until = NULL, \
-    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, \
+    run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, trace = NULL, \
     waiting_since = NULL, params = x'', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
     response_body = NULL, expires_at = CASE WHEN k.status = 'completed' THEN k.expires_at \
@@ -783,9 +804,9 @@ statement! {
      WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
-pub(super) type JobDataRow = (String, Vec<u8>, String, Vec<u8>, i32, i32, i64);
+pub(super) type JobDataRow = (String, Vec<u8>, String, Vec<u8>, i32, i32, i64, Option<Vec<u8>>);
 
 pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
-    let (key, id, name, args, attempts, forgiven, lag) = row;
-    due::job(at, (key, uuid(&id, "job_id")?, name, args, attempts, forgiven, lag))
+    let (key, id, name, args, attempts, forgiven, lag, trace) = row;
+    due::job(at, (key, uuid(&id, "job_id")?, name, args, attempts, forgiven, lag, trace))
 }

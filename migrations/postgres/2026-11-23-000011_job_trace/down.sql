@@ -1,0 +1,1 @@
+ALTER TABLE atomic_phases_staged_jobs DROP COLUMN trace;

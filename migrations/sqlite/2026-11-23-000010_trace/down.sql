@@ -1,0 +1,1 @@
+ALTER TABLE atomic_phases_keys DROP COLUMN trace;

@@ -1,0 +1,129 @@
+//! What an engine with [`traces`](crate::EngineBuilder::traces) says of a request to the span that works on it. Without
+//! it, nothing here does anything.
+
+use std::sync::Arc;
+
+use tracing::Span;
+use uuid::Uuid;
+
+use super::Core;
+use super::background::Driven;
+use super::outcome::{CallError, Outcome};
+use crate::observe::{self, spans};
+use crate::store::{KeyRow, Right, Store};
+use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
+
+/// How an engine that traces reads and links contexts.
+pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
+
+impl<S: Store, A> Core<S, A> {
+    pub(crate) fn is_traced(&self) -> bool {
+        self.traces.is_some()
+    }
+
+    /// The context of this code.
+    pub(crate) fn trace(&self) -> Option<Traceparent> {
+        self.traces.as_ref()?.current()
+    }
+
+    /// The context of a span.
+    pub(crate) fn trace_of(&self, span: &Span) -> Option<Traceparent> {
+        let traces = self.traces.as_ref()?;
+        span.in_scope(|| traces.current())
+    }
+
+    fn link(&self, span: &Span, to: &[Link]) {
+        if let Some(traces) = self.traces.as_ref().filter(|_| !to.is_empty()) {
+            traces.link(span, to);
+        }
+    }
+
+    /// The delivery of a job is linked to the phase that staged it.
+    pub(crate) fn link_staging(&self, span: &Span, staged: Option<Traceparent>) {
+        let links: Vec<_> =
+            staged.into_iter().map(|to| Link { to, kind: LinkKind::Staging }).collect();
+        self.link(span, &links);
+    }
+
+    /// What the row is to have from the takeover on: who takes it over for an attempt, or to look into an outcome.
+    pub(super) fn trace_of_holder(&self, row: &KeyRow, right: Right) -> Option<[u8; 52]> {
+        let holds = matches!(right, Right::Free | Right::Reconcile);
+        let own = holds.then(|| self.trace()).flatten()?;
+        Some(StoredTrace::held_by(row.trace, &own))
+    }
+
+    /// An attempt works on the request from here on. `before`: the trace of the row and how many attempts it had.
+    pub(super) fn attempt_begins(
+        &self,
+        request_id: Uuid,
+        attempt: u32,
+        recovery_point: &str,
+        before: Option<(StoredTrace, u32)>,
+    ) {
+        if !self.is_traced() {
+            return;
+        }
+        let span = Span::current();
+        span.record(spans::REQUEST_ID, tracing::field::display(request_id));
+        span.record(spans::ATTEMPT, attempt);
+        span.record(spans::RECOVERY_POINT, recovery_point);
+        if let Some((trace, attempts)) = before {
+            self.link(&span, &trace.links(attempts));
+        }
+    }
+
+    /// A call is told what another one came to.
+    pub(super) fn told_of(&self, request_id: Uuid, trace: Option<StoredTrace>) {
+        if !self.is_traced() {
+            return;
+        }
+        let span = Span::current();
+        span.record(spans::REQUEST_ID, tracing::field::display(request_id));
+        if let Some(to) = trace.and_then(|trace| trace.creation) {
+            self.link(&span, &[Link { to, kind: LinkKind::Creation }]);
+        }
+    }
+
+    /// The call is answered.
+    pub(super) fn traced_answer(&self, outcome: &Result<Outcome, CallError>) {
+        if !self.is_traced() {
+            return;
+        }
+        let span = Span::current();
+        span.record(spans::OUTCOME, observe::told(outcome));
+        if let Ok(Outcome::Finished(finished)) = outcome {
+            span.record(spans::REPLAYED, finished.replayed);
+        }
+    }
+
+    /// What the worker's attempt came to.
+    pub(super) fn traced_drive(&self, driven: Driven) {
+        if self.is_traced() {
+            Span::current().record(spans::OUTCOME, driven.word());
+        }
+    }
+
+    /// The request is finished with a reply of this status: the one end at which a span says how it went. What is
+    /// released, left unknown or lost goes on in another span, and is no error of this one.
+    pub(super) fn traced_end(&self, status: u16) {
+        if !self.is_traced() {
+            return;
+        }
+        let span = Span::current();
+        if status < 500 {
+            span.record(spans::STATUS, "OK");
+        } else {
+            span.record(spans::STATUS, "ERROR");
+            span.record(spans::ERROR_TYPE, status);
+        }
+    }
+
+    /// It gave up, which is final as long as no operator says another word.
+    pub(super) fn traced_dead_letter(&self) {
+        if self.is_traced() {
+            let span = Span::current();
+            span.record(spans::STATUS, "ERROR");
+            span.record(spans::ERROR_TYPE, "dead_letter");
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! What an engine with `traces` says of a request to the spans that work on it, and what it keeps for those that come
+//! after them. One program, because a process has one subscriber.
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{Debug, Write};
+use std::sync::{Mutex, Once};
+
+use atomic_phases::Outcome;
+use atomic_phases::engine::EngineBuilder;
+use atomic_phases::ops::{Actor, Event, EventKind, Permissions, Scopes};
+use atomic_phases::traces::{Link, LinkKind, TraceContext, Traceparent};
+use atomic_phases::worker::Enqueuer;
+use sha2::{Digest, Sha256};
+use support::work::*;
+use support::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Instrument, Level, Span, Subscriber, info_span};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+on_every_store! {
+    a_request_that_is_killed_twice_is_one_story_told_by_links,
+    what_is_released_is_no_error_and_its_retry_is_linked_to_it,
+    a_request_that_gives_up_is_an_error_of_the_attempt_that_did,
+    a_request_that_was_accepted_is_linked_to_its_acceptance_alone,
+    an_outcome_that_is_looked_into_is_linked_and_no_error,
+    g18_a_delivery_is_linked_to_the_phase_that_staged_its_job,
+    an_engine_without_traces_writes_none_and_leaves_those_of_others,
+    a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with,
+    g19_no_span_has_a_key_a_scope_or_a_value,
+    an_erased_request_has_no_trace,
+}
+
+/// A span as it was seen.
+#[derive(Clone, Debug)]
+struct Seen {
+    name: String,
+    level: Level,
+    parent: Option<usize>,
+    root: usize,
+    fields: BTreeMap<String, String>,
+    links: Vec<(LinkKind, Traceparent)>,
+}
+
+#[derive(Default)]
+struct Spans {
+    seen: Vec<Seen>,
+    /// Of those that are open: `tracing` uses their ids again.
+    open: HashMap<u64, usize>,
+}
+
+static SPANS: Mutex<Option<Spans>> = Mutex::new(None);
+
+fn spans<T>(with: impl FnOnce(&mut Spans) -> T) -> T {
+    with(SPANS.lock().unwrap().get_or_insert_default())
+}
+
+/// Each span of this process is known by its number, and its trace by that of its root.
+fn place(number: usize, root: usize) -> Traceparent {
+    let trace = (root as u128 + 1).to_be_bytes();
+    Traceparent::new(trace, (number as u64 + 1).to_be_bytes(), 1).unwrap()
+}
+
+struct Recorder;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let above = match attributes.is_root() {
+            true => None,
+            false => {
+                let current = context.current_span();
+                attributes.parent().or(current.id()).map(Id::into_u64)
+            }
+        };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let metadata = attributes.metadata();
+        spans(|spans| {
+            let parent = above.and_then(|id| spans.open.get(&id).copied());
+            let number = spans.seen.len();
+            spans.open.insert(id.into_u64(), number);
+            let root = parent.map_or(number, |parent| spans.seen[parent].root);
+            let name = fields.0.get("otel.name").cloned();
+            let name = name.unwrap_or_else(|| metadata.name().to_owned());
+            let (level, links) = (*metadata.level(), Vec::new());
+            spans.seen.push(Seen { name, level, parent, root, fields: fields.0, links });
+        });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        spans(|spans| {
+            let number = spans.open[&id.into_u64()];
+            spans.seen[number].fields.append(&mut fields.0);
+        });
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        self.0.insert(field.name().to_owned(), text.trim_matches('"').to_owned());
+    }
+}
+
+struct Numbers;
+
+impl TraceContext for Numbers {
+    fn current(&self) -> Option<Traceparent> {
+        let id = Span::current().id()?;
+        spans(|spans| {
+            let number = *spans.open.get(&id.into_u64())?;
+            Some(place(number, spans.seen[number].root))
+        })
+    }
+
+    fn link(&self, span: &Span, to: &[Link]) {
+        let Some(id) = span.id() else { return };
+        spans(|spans| {
+            let number = spans.open[&id.into_u64()];
+            spans.seen[number].links.extend(to.iter().map(|link| (link.kind, link.to)));
+        });
+    }
+}
+
+fn recording() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::registry().with(Recorder);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
+
+fn traced<S: TestDb>(db: &S, app: &App) -> TestEngine<S> {
+    traced_as(db, app, |builder| builder)
+}
+
+fn traced_as<S: TestDb>(
+    db: &S,
+    app: &App,
+    set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
+) -> TestEngine<S> {
+    recording();
+    let lease = std::time::Duration::from_secs(60);
+    engine_with(db, app, |builder| set(builder.lease(lease).traces(Numbers)))
+}
+
+/// A key that no other test of the process has.
+fn name() -> String {
+    format!("canary-{}", uuid::Uuid::new_v4())
+}
+
+/// Of a span that works on the request, with its number.
+type Numbered = (usize, Seen);
+
+/// The spans of attempts and calls for the key, in their order.
+fn of_key(name: &str) -> Vec<Numbered> {
+    let hash = Sha256::digest(name.as_bytes())[..4].iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    });
+    let is_ours = |seen: &Seen| seen.fields.get("atomic_phases.key_hash") == Some(&hash);
+    all().into_iter().filter(|(_, seen)| is_ours(seen)).collect()
+}
+
+fn all() -> Vec<Numbered> {
+    spans(|spans| spans.seen.clone().into_iter().enumerate().collect())
+}
+
+fn below(parent: usize) -> Vec<Numbered> {
+    all().into_iter().filter(|(_, seen)| seen.parent == Some(parent)).collect()
+}
+
+impl Seen {
+    fn says(&self, field: &str) -> &str {
+        self.fields.get(field).map_or("", String::as_str)
+    }
+
+    fn status(&self) -> (&str, &str) {
+        (self.says("otel.status_code"), self.says("error.type"))
+    }
+
+    fn outcome(&self) -> &str {
+        self.says("atomic_phases.outcome")
+    }
+}
+
+fn at((number, seen): &Numbered) -> Traceparent {
+    place(*number, seen.root)
+}
+
+fn linked(creation: &Numbered, last: &Numbered) -> Vec<(LinkKind, Traceparent)> {
+    vec![(LinkKind::Creation, at(creation)), (LinkKind::PreviousAttempt, at(last))]
+}
+
+/// Of the timeline: what it is about, and where that was.
+async fn told<S: TestDb>(
+    engine: &TestEngine<S>,
+    name: &str,
+) -> Vec<(Option<EventKind>, Option<Traceparent>)> {
+    let actor = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
+    let timeline = engine.ops(actor).find(&scope(), &key(name)).await.unwrap();
+    let shown = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let shown = shown.show(timeline.request_id).await.unwrap();
+    let kind = |what| match what {
+        Event::Accepted => Some(None),
+        Event::Left { kind, .. } => Some(Some(kind)),
+        _ => None,
+    };
+    let told = shown.timeline.into_iter();
+    told.filter_map(|happened| Some((kind(happened.what)?, happened.trace))).collect()
+}
+
+async fn a_request_that_is_killed_twice_is_one_story_told_by_links<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let (first, second) = (traced(&db, &app), traced(&db.another().await, &app));
+    let worker = traced(&db.another().await, &app);
+    for engine in [&first, &second] {
+        let client = info_span!("client");
+        dies_in_its_call(engine, &name, book(20)).instrument(client).await;
+        db.let_leases_expire().await;
+        db.let_time_pass().await;
+    }
+    // What drives it on has a span of its own, which is not the parent of what it does.
+    assert_eq!(completed(&worker).instrument(info_span!("worker")).await.finished, 1);
+    finished(first.call(&scope(), &key(&name), book(20)).await);
+
+    let seen = of_key(&name);
+    let names: Vec<_> = seen.iter().map(|(_, seen)| seen.name.as_str()).collect();
+    assert_eq!(names, ["book execute", "book execute", "book resume", "book execute"]);
+    let [one, two, resumed, replay] = seen.as_slice() else { unreachable!() };
+    assert_eq!(one.1.links, []);
+    assert_eq!(two.1.links, linked(one, one));
+    assert_eq!(resumed.1.links, linked(one, two), "the worker knows the one killed last");
+    assert_eq!(replay.1.links, [(LinkKind::Creation, at(one))], "who made this answer");
+    assert!(resumed.1.parent.is_none() && one.1.level == Level::INFO, "{resumed:?}");
+    // One of them is final, and no killed one is an error.
+    let statuses: Vec<_> = seen.iter().map(|(_, seen)| seen.status()).collect();
+    assert_eq!(statuses, [("", ""), ("", ""), ("OK", ""), ("", "")]);
+    let outcomes: Vec<_> = seen.iter().map(|(_, seen)| seen.outcome()).collect();
+    assert_eq!(outcomes, ["", "", "finished", "replayed"]);
+    let attempts: Vec<_> = seen.iter().map(|it| it.1.says("atomic_phases.attempt")).collect();
+    assert_eq!(attempts, ["1", "2", "3", ""]);
+    assert_eq!(replay.1.says("atomic_phases.replayed"), "true");
+    assert_eq!(resumed.1.says("atomic_phases.recovery_point"), "booked");
+    let ids: Vec<_> = seen.iter().map(|it| it.1.says("atomic_phases.request_id")).collect();
+    assert!(!ids[0].is_empty() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+
+    let phases = |of: &Numbered| below(of.0).into_iter().map(|(_, seen)| seen.name);
+    assert!(phases(one).eq(["phase booked", "phase charged"]));
+    assert!(phases(two).eq(["phase charged"]));
+    assert!(phases(resumed).eq(["phase charged", "phase answered"]));
+    let charged = below(two.0).remove(0).1;
+    let kind = ["otel.kind", "atomic_phases.phase.kind", "atomic_phases.effect"];
+    assert_eq!(kind.map(|field| charged.says(field)), ["client", "foreign", "idempotent"]);
+
+    let taken_over = Some(EventKind::TakenOver);
+    let expected = [(None, one), (taken_over, one), (taken_over, two)];
+    assert_eq!(told(&first, &name).await, expected.map(|(kind, of)| (kind, Some(at(of)))));
+}
+
+async fn what_is_released_is_no_error_and_its_retry_is_linked_to_it<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    let request = || troubled(Trouble::RetryForeignOnce);
+    failed(engine.call(&scope(), &key(&name), request()).await);
+    db.let_time_pass().await;
+    finished(traced(&db.another().await, &app).call(&scope(), &key(&name), request()).await);
+    let seen = of_key(&name);
+    let [one, two] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(two.1.links, linked(one, one));
+    assert_eq!((one.1.status(), one.1.outcome()), (("", ""), "failed"));
+    assert_eq!((two.1.status(), two.1.outcome()), (("OK", ""), "finished"));
+    let released = (Some(EventKind::Released), Some(at(one)));
+    assert_eq!(told(&engine, &name).await, [(None, Some(at(one))), released]);
+}
+
+async fn a_request_that_gives_up_is_an_error_of_the_attempt_that_did<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced_as(&db, &app, |builder| builder.max_attempts(2));
+    let request = || troubled(Trouble::RetryForeignAlways);
+    failed(engine.call(&scope(), &key(&name), request()).await);
+    db.let_time_pass().await;
+    completed(&engine).await;
+    let told = engine.call(&scope(), &key(&name), request()).await;
+    assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
+    let seen = of_key(&name);
+    let [one, two, asked] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(one.1.status(), ("", ""));
+    assert_eq!(two.1.status(), ("ERROR", "dead_letter"));
+    assert_eq!(asked.1.status(), ("", ""), "it is told of an end that was another's");
+    assert_eq!(asked.1.links, [(LinkKind::Creation, at(one))]);
+    // A reply that the request ends with is its end, whatever it says; one of the server's is an error.
+    for (trouble, status) in [(Trouble::RejectForeign, "OK"), (Trouble::RejectFirst, "OK")] {
+        let name = self::name();
+        finished(engine.call(&scope(), &key(&name), troubled(trouble)).await);
+        assert_eq!(of_key(&name)[0].1.status(), (status, ""), "{trouble:?}");
+    }
+}
+
+async fn a_request_that_was_accepted_is_linked_to_its_acceptance_alone<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    engine.call(&scope(), &key(&name), book(20)).accept().await.unwrap();
+    assert_eq!(completed(&engine).await.finished, 1);
+    let seen = of_key(&name);
+    let [accepted, resumed] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(accepted.1.outcome(), "accepted");
+    assert_eq!(resumed.1.links, [(LinkKind::Creation, at(accepted))]);
+    assert_eq!(resumed.1.status(), ("OK", ""));
+}
+
+async fn an_outcome_that_is_looked_into_is_linked_and_no_error<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    let call = engine.call(&scope(), &key(&name), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(call, Ok(Outcome::Unknown { .. })), "{call:?}");
+    for answers in [false, true] {
+        if answers {
+            app.provider.answer_searches();
+        }
+        db.let_time_pass().await;
+        reconciled(&engine).await;
+    }
+    let seen = of_key(&name);
+    let [one, still_unknown, executed] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(still_unknown.1.links, linked(one, one));
+    assert_eq!(executed.1.links, linked(one, still_unknown));
+    let statuses: Vec<_> = seen.iter().map(|it| (it.1.status().0, it.1.outcome())).collect();
+    assert_eq!(statuses, [("", "unknown"), ("", "unknown"), ("OK", "finished")]);
+}
+
+/// Whatever statement writes the job.
+async fn g18_a_delivery_is_linked_to_the_phase_that_staged_its_job<S: TestDb>(db: S) {
+    let app = App::default();
+    let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
+    for request in [None, Some(Form::InTurn), Some(Form::AsOne)] {
+        let name = name();
+        let call = (scope(), key(&name));
+        match request {
+            None => finished(engine.call(&call.0, &call.1, book(20)).await),
+            Some(form) => finished(engine.call(&call.0, &call.1, form.parcel(Trouble::None)).await),
+        };
+        let (_, stages): (_, Vec<Numbered>) =
+            of_key(&name).pop().map(|of| (of.0, below(of.0))).unwrap();
+        let phase = |name: &str| at(stages.iter().find(|(_, seen)| seen.name == name).unwrap());
+        let staged = match request {
+            None => [("receipt", phase("phase answered")), ("thanks", phase("phase answered"))],
+            Some(_) => [("label", phase("phase packed")), ("thanks", phase("phase delivered"))],
+        };
+        // The second one by an engine that does not trace.
+        let (inbox, other) = (Inbox::default(), Inbox::default());
+        let one = std::sync::Arc::new(Mutex::new(Vec::new()));
+        for (engine, inbox) in [(&engine, &inbox), (&silent, &other)] {
+            let (kept, inside) = (inbox.clone(), one.clone());
+            let handlers = atomic_phases::worker::Handlers::new();
+            let handlers =
+                ["receipt", "thanks", "label"].into_iter().fold(handlers, |all, name| {
+                    let (kept, inside) = (kept.clone(), inside.clone());
+                    all.on(name, move |_: String, job| {
+                        inside.lock().unwrap().push(Numbers.current());
+                        kept.clone().keep(job)
+                    })
+                });
+            let mut enqueuer = Enqueuer::new(engine, handlers, config().batch(1));
+            assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
+            db.let_time_pass().await;
+        }
+        let (first, second) = (inbox.take().remove(0), other.take().remove(0));
+        assert_eq!((first.name.as_str(), second.name.as_str()), (staged[0].0, staged[1].0));
+        assert_eq!(second.traceparent(), Some(staged[1].1), "{request:?}");
+        let id = first.id.to_string();
+        let all = all();
+        let delivery: Vec<_> =
+            all.iter().filter(|it| it.1.says("atomic_phases.job_id") == id).collect();
+        let [delivery] = delivery.as_slice() else { panic!("{delivery:?}") };
+        assert_eq!(delivery.1.name, format!("job {}", first.name));
+        assert_eq!(delivery.1.links, [(LinkKind::Staging, staged[0].1)], "{request:?}");
+        assert_eq!(delivery.1.status(), ("OK", ""));
+        // What the handler does is within the delivery, and what it hands on names it.
+        assert_eq!(first.traceparent(), Some(at(delivery)));
+        assert_eq!(one.lock().unwrap()[0], Some(at(delivery)));
+    }
+}
+
+async fn an_engine_without_traces_writes_none_and_leaves_those_of_others<S: TestDb>(db: S) {
+    recording();
+    let app = App::default();
+    let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
+    let names = [name(), name(), name(), name()];
+    finished(silent.call(&scope(), &key(&names[0]), book(20)).await);
+    finished(silent.call(&scope(), &key(&names[1]), Form::AsOne.parcel(Trouble::None)).await);
+    silent.call(&scope(), &key(&names[2]), book(20)).accept().await.unwrap();
+    dies_in_its_call(&silent, &names[3], book(20)).await;
+    db.let_leases_expire().await;
+    assert_eq!(completed(&silent).await.finished, 2);
+    for table in ["keys", "staged_jobs"] {
+        let kept = format!("SELECT count(*) FROM atomic_phases_{table} WHERE trace IS NOT NULL");
+        assert_eq!(db.number(&kept).await, 0, "{table}");
+    }
+    assert!(names.iter().all(|name| of_key(name).is_empty()), "a span for a view of traces");
+    let tabs = "SELECT count(*) FROM atomic_phases_keys WHERE events LIKE '%00-0%'";
+    assert_eq!(db.number(tabs).await, 0);
+    // The fleet is restarted node by node: a silent one goes on with what a traced one has begun.
+    let name = self::name();
+    dies_in_its_call(&engine, &name, book(20)).await;
+    db.let_leases_expire().await;
+    assert_eq!(completed(&silent).await.finished, 1);
+    finished(engine.call(&scope(), &key(&name), book(20)).await);
+    let seen = of_key(&name);
+    let [one, replay] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(replay.1.links, [(LinkKind::Creation, at(one))]);
+    let taken_over = (Some(EventKind::TakenOver), None);
+    assert_eq!(told(&engine, &name).await, [(None, Some(at(one))), taken_over]);
+}
+
+async fn a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with<S: TestDb>(db: S) {
+    let app = App::default();
+    let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
+    let name = name();
+    dies_in_its_call(&silent, &name, book(20)).await;
+    for _ in 0..2 {
+        db.let_leases_expire().await;
+        dies_in_its_call(&engine, &name, book(20)).await;
+    }
+    let seen = of_key(&name);
+    let [two, three] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(two.1.links, [], "nobody knows who made it");
+    assert_eq!(three.1.links, [(LinkKind::PreviousAttempt, at(two))]);
+    let bytes = if is_postgres::<S>() { "'\\x010203'" } else { "x'010203'" };
+    db.sql(&format!("UPDATE atomic_phases_keys SET trace = {bytes}")).await;
+    db.let_leases_expire().await;
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.finished, 1);
+    assert_eq!(of_key(&name)[2].1.links, []);
+}
+
+async fn g19_no_span_has_a_key_a_scope_or_a_value<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    failed(engine.call(&scope(), &key(&name), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.call(&scope(), &key(&name), troubled(Trouble::RetryForeignOnce)).await);
+    finished(engine.call(&scope(), &key(&name), troubled(Trouble::None)).await);
+    let mut enqueuer = Enqueuer::new(&engine, Inbox::default().sink(), config());
+    while enqueuer.run_once().await.unwrap().delivered > 0 {}
+    let ours = all()
+        .into_iter()
+        .filter(|(_, seen)| seen.fields.keys().any(|name| name.starts_with("atomic_phases.")));
+    let ours: Vec<_> = ours.collect();
+    // Three calls and two deliveries.
+    assert_eq!(of_key(&name).len(), 5);
+    for (_, seen) in ours {
+        let whole = format!("{seen:?}");
+        assert!(!whole.contains("canary") && !whole.contains("tenant-1"), "{whole}");
+    }
+}
+
+async fn an_erased_request_has_no_trace<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    finished(engine.call(&scope(), &key(&name), book(20)).await);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    let kept = "SELECT count(*) FROM atomic_phases_keys WHERE trace IS NOT NULL";
+    assert_eq!(db.number(kept).await, 1);
+    engine.erase(&scope(), &key(&name)).await.unwrap();
+    assert_eq!(db.number(kept).await, 0);
+}
