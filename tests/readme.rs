@@ -118,7 +118,7 @@ fn each_test_that_a_page_names_is_there() {
     let (mut pages, mut code) = (Vec::new(), Vec::new());
     files("docs", &[".md"], &mut pages);
     pages.push((PathBuf::from("README.md"), README.to_owned()));
-    for below in ["src", "tests", "examples", "compat", "cli", "macros"] {
+    for below in ["src", "tests", "examples", "compat", "cli", "macros", "otel"] {
         files(below, &[".rs"], &mut code);
     }
     let known: HashSet<&str> = code.iter().flat_map(|(_, text)| words(text)).collect();
@@ -171,7 +171,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     let mut code = Vec::new();
-    for below in ["src", "tests", "examples", "cli", "compat", "macros"] {
+    for below in ["src", "tests", "examples", "cli", "compat", "macros", "otel"] {
         files(below, &[".rs"], &mut code);
     }
     let functions: HashSet<&str> = code

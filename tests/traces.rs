@@ -27,6 +27,7 @@ on_every_store! {
     a_request_that_gives_up_is_an_error_of_the_attempt_that_did,
     a_request_that_was_accepted_is_linked_to_its_acceptance_alone,
     an_outcome_that_is_looked_into_is_linked_and_no_error,
+    requests_that_a_worker_takes_over_together_have_each_its_own_trace,
     g18_a_delivery_is_linked_to_the_phase_that_staged_its_job,
     an_engine_without_traces_writes_none_and_leaves_those_of_others,
     a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with,
@@ -258,6 +259,8 @@ async fn a_request_that_is_killed_twice_is_one_story_told_by_links<S: TestDb>(db
     assert!(phases(two).eq(["phase charged"]));
     assert!(phases(resumed).eq(["phase charged", "phase answered"]));
     let charged = below(two.0).remove(0).1;
+    let of = ["atomic_phases.request_id", "atomic_phases.attempt"].map(|field| charged.says(field));
+    assert_eq!(of, [ids[0], "2"], "it may be all that arrives of a process that is killed");
     let kind = ["otel.kind", "atomic_phases.phase.kind", "atomic_phases.effect"];
     assert_eq!(kind.map(|field| charged.says(field)), ["client", "foreign", "idempotent"]);
 
@@ -335,6 +338,24 @@ async fn an_outcome_that_is_looked_into_is_linked_and_no_error<S: TestDb>(db: S)
     assert_eq!(executed.1.links, linked(one, still_unknown));
     let statuses: Vec<_> = seen.iter().map(|it| (it.1.status().0, it.1.outcome())).collect();
     assert_eq!(statuses, [("", "unknown"), ("", "unknown"), ("OK", "finished")]);
+}
+
+async fn requests_that_a_worker_takes_over_together_have_each_its_own_trace<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = traced(&db, &app);
+    let request = || troubled(Trouble::RetryForeignAlways);
+    let names: Vec<_> = (0..4).map(|_| name()).collect();
+    for name in &names {
+        engine.call(&scope(), &key(name), request()).accept().await.unwrap();
+    }
+    completed(&engine).await;
+    for name in &names {
+        failed(engine.call(&scope(), &key(name), request()).await);
+        let seen = of_key(name);
+        let [accepted, resumed, retried] = seen.as_slice() else { panic!("{seen:?}") };
+        assert_eq!(resumed.1.links, [(LinkKind::Creation, at(accepted))]);
+        assert_eq!(retried.1.links, linked(accepted, resumed));
+    }
 }
 
 /// Whatever statement writes the job.

@@ -6,6 +6,7 @@
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
+use uuid::Uuid;
 
 use super::JobSeen;
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
@@ -86,11 +87,12 @@ pub(crate) fn driven(found: &DueKey, is_traced: bool) -> Span {
     )
 }
 
-/// Of one phase.
-pub(crate) fn phase(phase: &Phase, is_traced: bool) -> Span {
-    if !is_traced {
+/// Of one phase. `of`: where it is traced, the request and the attempt. It may be all that arrives of one whose process
+/// is killed.
+pub(crate) fn phase(phase: &Phase, of: Option<(Uuid, u32)>) -> Span {
+    let Some((request_id, attempt)) = of else {
         return debug_span!(target: super::TARGET, "atomic_phases.phase", phase = phase.name);
-    }
+    };
     let name = format!("phase {}", phase.name);
     let (span_kind, kind, effect) = match phase.kind {
         PhaseKind::Foreign(EffectClass::AtMostOnce) => ("client", "foreign", Some("at_most_once")),
@@ -105,6 +107,8 @@ pub(crate) fn phase(phase: &Phase, is_traced: bool) -> Span {
         "atomic_phases.phase" = phase.name,
         "atomic_phases.phase.kind" = kind,
         "atomic_phases.effect" = effect,
+        "atomic_phases.request_id" = %request_id,
+        "atomic_phases.attempt" = attempt,
     )
 }
 

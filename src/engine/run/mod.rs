@@ -112,7 +112,8 @@ pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     fn span_of(&self, phase: &Phase) -> tracing::Span {
-        observe::spans::phase(phase, self.core.is_traced())
+        let of = (self.holder.request_id, self.context.attempt);
+        observe::spans::phase(phase, self.core.is_traced().then_some(of))
     }
 
     /// Runs a request that has no committed row yet.
