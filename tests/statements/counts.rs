@@ -6,8 +6,10 @@ use crate::recorded::{self, alone};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
+use atomic_phases::traces::{Link, TraceContext, Traceparent};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, RequestContext, Tx,
+    atomic_phases,
 };
 use diesel::{ExpressionMethods, QueryDsl};
 
@@ -141,6 +143,68 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         7,
         "look, reservation, insert, commit, begin, insert, commit"
     );
+}
+
+/// As one that is always there.
+struct Constant;
+
+impl TraceContext for Constant {
+    fn current(&self) -> Option<Traceparent> {
+        Traceparent::new([7; 16], [7; 8], 1).ok()
+    }
+
+    fn link(&self, _: &tracing::Span, _: &[Link]) {}
+}
+
+/// The contexts of a request's attempts travel with what is sent anyway, and no index has them: updates stay HOT.
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
+    let _alone = alone().await;
+    let mut counted = Vec::new();
+    for is_traced in [false, true] {
+        let db = Postgres::fresh().await;
+        let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
+        let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+        let builder = Engine::builder(store).app(App::default()).register::<Hop>();
+        let builder = builder.register::<Book>().pauses_every(Duration::from_secs(3600));
+        let builder = if is_traced { builder.traces(Constant) } else { builder };
+        let engine = builder.build().unwrap();
+        let asked = recorded::asked_for_pauses();
+        for name in ["warm", "counted"] {
+            let (once, retried) = (key(name), key(&format!("{name}-retried")));
+            let [one, other] = ["in-turn", "as-one"].map(|form| key(&format!("{name}-{form}")));
+            proxy.answer_slowly(if name == "warm" { 0 } else { 10 });
+            let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+            let (before, turns) = (db.number(xid).await, proxy.turns());
+            sent();
+            finished(engine.call(&scope(), &once, book(20)).await);
+            finished(engine.call(&scope(), &once, book(20)).await);
+            finished(engine.call(&scope(), &one, Hop(Form::InTurn)).await);
+            finished(engine.call(&scope(), &other, Hop(Form::AsOne)).expect_new().await);
+            engine.app().forget_bodies();
+            for is_retry in [false, true] {
+                let request = troubled(Trouble::RetryForeignOnce);
+                let told = engine.call(&scope(), &retried, request).await;
+                assert_eq!(matches!(told, Ok(Outcome::Finished(_))), is_retry, "{told:?}");
+            }
+            let words = sent();
+            until(async || recorded::asked_for_pauses() > asked).await;
+            if name == "counted" {
+                counted.push((words, db.number(xid).await - before, proxy.turns() - turns));
+            }
+        }
+        for table in ["keys", "staged_jobs"] {
+            let kept =
+                format!("SELECT count(*) FROM atomic_phases_{table} WHERE trace IS NOT NULL");
+            assert_eq!(db.number(&kept).await > 0, is_traced, "{table}");
+        }
+        let indexed = "SELECT count(*) FROM pg_index JOIN pg_attribute ON attrelid = indrelid \
+            AND (attnum = ANY (indkey) OR indpred::text || indexprs::text LIKE '%:varattno ' || attnum || ' %') \
+            WHERE attname = 'trace'";
+        assert_eq!(db.number(indexed).await, 0);
+    }
+    assert_eq!(counted[0], counted[1]);
+    assert!(counted[0].0.len() > 40, "{counted:?}");
 }
 
 /// By what a transaction is known, and whether its session is set up: one statement behind `BEGIN`.
