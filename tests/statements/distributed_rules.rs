@@ -150,6 +150,14 @@ fn cast_columns(words: &[String]) -> Vec<String> {
     casts.map(|three| three[0].clone()).filter(|word| is_column(word)).collect()
 }
 
+/// Whether an `UPDATE` in it has a query that reads no table. The answer is sent to the row's node in front of the
+/// update. That begins a transaction there, and a node with a transaction is none to which the update expands the
+/// coordinator's: where another node has changes, both are committed one after the other, and not in two phases.
+/// (`Activate2PCIfModifyingTransactionExpandsToNewNode`; seen on 12.1.12, and the same in 14.0.)
+pub fn asks_first(sql: &str) -> bool {
+    changes(sql).iter().any(|change| !queries(change).is_empty())
+}
+
 /// Why a distributed table refuses it, if it does.
 pub async fn refused(db: &Postgres, sql: &str) -> Result<(), String> {
     for change in changes(sql) {

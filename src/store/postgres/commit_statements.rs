@@ -268,6 +268,10 @@ fn push_left_open(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
 pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 
 /// The next state of a row: what changes, and nothing else. So its text depends on what it holds.
+///
+/// Its clock is that of the statement's begin, which is asked nothing in a query of its own: Citus would send the answer
+/// to the row's node in front of the update, and then, where the phase has written to another node before, take the
+/// update for one that needs no commit in two phases (G4). A time that is too early makes a lease shorter, and no longer.
 pub(super) struct NextState<'a> {
     status: Status,
     to: &'a str,
@@ -305,29 +309,24 @@ impl QueryFragment<Pg> for NextState<'_> {
         match &self.lease {
             None => out.push_sql(", locked_until = NULL"),
             lease => {
-                push_next(
-                    &mut out,
-                    ", locked_until = (SELECT clock_timestamp() + ",
-                    lease.as_ref(),
-                )?;
-                out.push_sql(")");
+                push_next(&mut out, ", locked_until = statement_timestamp() + ", lease.as_ref())?;
             }
         }
         match &self.due {
             None => out.push_sql(", run_after = NULL"),
-            // While it runs, the workers hear of it only once it is slow.
+            // While it runs, the workers hear of it only once it is slow. No CASE, in which Citus takes no clock.
             due if self.lease.is_some() => {
+                push_next(
+                    &mut out,
+                    ", run_after = (ARRAY[NULL, statement_timestamp() + ",
+                    due.as_ref(),
+                )?;
                 out.push_sql(
-                    ", run_after = CASE WHEN run_after IS NOT NULL \
-                     OR created_at < (SELECT clock_timestamp() - interval '5 seconds')",
+                    "])[1 + (run_after IS NOT NULL \
+                     OR created_at < statement_timestamp() - interval '5 seconds')::int]",
                 );
-                push_next(&mut out, " THEN (SELECT clock_timestamp() + ", due.as_ref())?;
-                out.push_sql(") END");
             }
-            due => {
-                push_next(&mut out, ", run_after = (SELECT clock_timestamp() + ", due.as_ref())?;
-                out.push_sql(")");
-            }
+            due => push_next(&mut out, ", run_after = statement_timestamp() + ", due.as_ref())?,
         }
         if let Some(response) = &self.response {
             push_next(&mut out, ", response_status = ", Some(&response.status))?;
@@ -380,7 +379,7 @@ impl<'a> Write<'a> {
 statement! {
     /// The commit of a phase, which always moves the recovery point.
     Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
-    {next}, ", advanced_at = (SELECT clock_timestamp())", {guarded}
+    {next}, ", advanced_at = statement_timestamp()", {guarded}
 }
 
 impl<'a> Moved<'a> {

@@ -4,7 +4,8 @@
 //! Each names the distribution column `scope`, touches one row of one table, and is prepared once
 //! for each connection. Times are `clock_timestamp()`: `now()` is the transaction's start (H12). What a statement
 //! changes, and its `RETURNING`, asks for it in a query of its own, `(SELECT clock_timestamp() + $1)`, and casts no
-//! column: a distributed table (docs/scaling.md) takes no other form.
+//! column: a distributed table (docs/scaling.md) takes no other form. In a phase's transaction it is
+//! `statement_timestamp()`, for what stands at `NextState`.
 
 use std::time::Duration;
 
