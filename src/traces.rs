@@ -117,6 +117,11 @@ impl Traceparent {
         self.flags & Self::SAMPLED != 0
     }
 
+    /// The trace, as a view of traces is asked for it.
+    pub(crate) fn trace_hex(&self) -> String {
+        crate::key::hex(&self.trace_id)
+    }
+
     /// As a column has it.
     pub(crate) fn stored(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

@@ -11,7 +11,7 @@ use atomic_phases::Outcome;
 use atomic_phases::engine::EngineBuilder;
 use atomic_phases::ops::{Actor, Event, EventKind, Permissions, Scopes};
 use atomic_phases::traces::{Link, LinkKind, TraceContext, Traceparent};
-use atomic_phases::worker::Enqueuer;
+use atomic_phases::worker::{DeliveryError, Enqueuer};
 use sha2::{Digest, Sha256};
 use support::work::*;
 use support::*;
@@ -29,6 +29,7 @@ on_every_store! {
     an_outcome_that_is_looked_into_is_linked_and_no_error,
     requests_that_a_worker_takes_over_together_have_each_its_own_trace,
     g18_a_delivery_is_linked_to_the_phase_that_staged_its_job,
+    a_delivery_is_an_error_once_it_gives_up,
     an_engine_without_traces_writes_none_and_leaves_those_of_others,
     a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with,
     g19_no_span_has_a_key_a_scope_or_a_value,
@@ -267,6 +268,26 @@ async fn a_request_that_is_killed_twice_is_one_story_told_by_links<S: TestDb>(db
     let taken_over = Some(EventKind::TakenOver);
     let expected = [(None, one), (taken_over, one), (taken_over, two)];
     assert_eq!(told(&first, &name).await, expected.map(|(kind, of)| (kind, Some(at(of)))));
+    // Operators read it, too.
+    let admin =
+        |_: &http::request::Parts| Actor::new("ada", Permissions::admin(), Scopes::All).ok();
+    let api = atomic_phases::console::Api::new(first.clone(), admin).router();
+    let console = atomic_phases::console::Console::new(first.clone(), admin).router();
+    let page = format!("/requests/{}", ids[0]);
+    let (json, page) = (read(api, &page).await, read(console, &page).await);
+    for of in [one, two] {
+        let traceparent = at(of).to_string();
+        assert!(json.contains(&traceparent), "{traceparent}: {json}");
+        assert!(page.contains(&format!("trace <code>{}", &traceparent[3..35])), "{page}");
+    }
+}
+
+async fn read(routes: axum::Router, path: &str) -> String {
+    let request = http::Request::get(path).header("authorization", "Bearer token");
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let response = tower::ServiceExt::oneshot(routes, request).await.unwrap();
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
 }
 
 async fn what_is_released_is_no_error_and_its_retry_is_linked_to_it<S: TestDb>(db: S) {
@@ -409,6 +430,24 @@ async fn g18_a_delivery_is_linked_to_the_phase_that_staged_its_job<S: TestDb>(db
         assert_eq!(first.traceparent(), Some(at(delivery)));
         assert_eq!(one.lock().unwrap()[0], Some(at(delivery)));
     }
+}
+
+async fn a_delivery_is_an_error_once_it_gives_up<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    finished(engine.call(&scope(), &key(&name), book(20)).await);
+    let sink = atomic_phases::worker::Handlers::new()
+        .on("receipt", async |_: String, _| Err(DeliveryError::retry("mail is down")));
+    let mut enqueuer = Enqueuer::new(&engine, sink, config().max_deliveries(2));
+    for _ in 0..2 {
+        enqueuer.run_once().await.unwrap();
+        db.let_time_pass().await;
+    }
+    let seen = of_key(&name);
+    let [_, failed, dead] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!((failed.1.status(), failed.1.outcome()), (("", ""), "failed"));
+    assert_eq!((dead.1.status(), dead.1.outcome()), (("ERROR", "dead_letter"), "dead_letter"));
+    assert_eq!((failed.1.links.len(), &failed.1.links), (1, &dead.1.links));
 }
 
 async fn an_engine_without_traces_writes_none_and_leaves_those_of_others<S: TestDb>(db: S) {

@@ -417,7 +417,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::Unknown { looked_into } => self.core.unknown(looked_into),
             Decision::DeadLetter => {
                 if let Some(row) = &row {
-                    self.core.told_of(row.request_id, row.trace);
+                    self.core.told_of(row.request_id, row.trace.as_deref());
                 }
                 Outcome::DeadLetter
             }
@@ -433,7 +433,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
                 if replayed {
-                    self.core.told_of(row.request_id, row.trace);
+                    self.core.told_of(row.request_id, row.trace.as_deref());
                 }
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),

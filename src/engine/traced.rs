@@ -73,7 +73,7 @@ impl<S: Store, A> Core<S, A> {
     }
 
     /// A call is told what another one came to.
-    pub(super) fn told_of(&self, request_id: Uuid, trace: Option<StoredTrace>) {
+    pub(super) fn told_of(&self, request_id: Uuid, trace: Option<&StoredTrace>) {
         if !self.is_traced() {
             return;
         }

@@ -110,7 +110,7 @@ pub(super) fn key_summary(row: KeySummaryRow) -> Result<KeySummary, StoreError> 
         for_workers: run_after.is_some(),
         expires_at,
         expired: expires_at <= now,
-        trace: stored_trace(trace),
+        trace: stored_trace(trace).map(Box::new),
         response: stored_response((response_status, response_headers, response_body))?,
     })
 }

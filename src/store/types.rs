@@ -85,7 +85,8 @@ pub struct KeySummary {
     pub(crate) for_workers: bool,
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) expired: bool,
-    pub(crate) trace: Option<StoredTrace>,
+    /// Behind a pointer, because most rows have none, and every call has a summary.
+    pub(crate) trace: Option<Box<StoredTrace>>,
     pub(crate) response: Option<StoredResponse>,
 }
 

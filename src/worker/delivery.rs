@@ -176,6 +176,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                 return Ok(Ended::Delivered);
             }
             Err(Failure::Left(why)) => {
+                span.record(spans::OUTCOME, "left");
                 return Ok(
                     match claim.settle(Word::Not(Undelivered::Left, why.reason())).await? {
                         true => Ended::Left(why, found),
@@ -184,6 +185,7 @@ impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
                 );
             }
             Err(Failure::NoTurn) => {
+                span.record(spans::OUTCOME, "left");
                 claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await?;
                 return Ok(Ended::Lost);
             }

@@ -228,12 +228,17 @@ fn details(shown: &Value) -> String {
 fn of_attempt(event: &Value) -> String {
     let said = |value: &Value| if value.is_null() { String::new() } else { text(value) };
     let (phase, reason) = (said(&event["phase"]), said(&event["text"]));
+    let traceparent = said(&event["traceparent"]);
+    let trace = match traceparent.split('-').nth(1) {
+        Some(trace) => format!(" (trace {trace})"),
+        None => String::new(),
+    };
     if event["attempt"].is_null() {
-        return reason;
+        return format!("{reason}{trace}");
     }
     let at = if phase.is_empty() { phase } else { format!(" at {phase}") };
     let because = if reason.is_empty() { reason } else { format!(": {reason}") };
-    format!("attempt {}{at}{because}", text(&event["attempt"]))
+    format!("attempt {}{at}{because}{trace}", text(&event["attempt"]))
 }
 
 pub(crate) const JOBS: [Column; 6] = [

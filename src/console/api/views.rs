@@ -107,6 +107,7 @@ fn happened(happened: &Happened) -> Value {
         "attempt": attempt,
         "phase": phase,
         "act": act,
+        "traceparent": happened.trace.map(|trace| trace.to_string()),
     })
 }
 

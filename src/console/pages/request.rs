@@ -145,6 +145,9 @@ fn happened(one: &Happened) -> Markup {
                     span.reason { " “" (said(&act.reason)) "”" }
                 }
             }
+            @if let Some(trace) = &one.trace {
+                span.quiet { ", trace " code { (trace.trace_hex()) } }
+            }
         }
     }
 }

@@ -235,7 +235,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let mut jobs = staging.into_jobs();
-        let trace = self.core.trace_of(&span).filter(|_| !jobs.is_empty());
+        let trace = (!jobs.is_empty()).then(|| self.core.trace_of(&span)).flatten();
         let trace = trace.map(|trace| trace.stored());
         for job in &mut jobs {
             job.trace = trace;
