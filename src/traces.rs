@@ -1,9 +1,9 @@
 //! Links between the attempts of a request: across processes, stores and crashes.
 //!
 //! A request that is retried, resumed by a worker or replayed has several traces, one for each that tried. With
-//! [`EngineBuilder::traces`](crate::EngineBuilder::traces) the row keeps the context of the call that created it and
-//! of the attempt that held it last, its events keep those of the attempts that ended, and a staged job keeps that of
-//! its phase; and whoever goes on later links its span to them. Links, and no parents: an attempt ends with its
+//! [`EngineBuilder::traces`](crate::engine::EngineBuilder::traces) the row keeps the context of the call that created
+//! it and of the attempt that held it last, its events keep those of the attempts that ended, and a staged job keeps
+//! that of its phase; and whoever goes on later links its span to them. Links, and no parents: an attempt ends with its
 //! process, and a span that waits for the next one would never be sent.
 //!
 //! The crate knows of spans by `tracing`, and of trace contexts by this module alone. What exports them is an

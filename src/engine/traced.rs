@@ -1,5 +1,5 @@
-//! What an engine with [`traces`](crate::EngineBuilder::traces) says of a request to the span that works on it. Without
-//! it, nothing here does anything.
+//! What an engine with [`traces`](crate::engine::EngineBuilder::traces) says of a request to the span that works on
+//! it. Without it, nothing here does anything.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The spans: of a call, of a request that a worker drives on, of a phase, of a job's delivery.
 //!
-//! Without [`traces`](crate::EngineBuilder::traces) they are at `debug`, for a log. With it they are at `info`, have
-//! the names that a view of traces shows, and attributes by the rules of OpenTelemetry. Neither has a key, a parameter
-//! or an output (G19).
+//! Without [`traces`](crate::engine::EngineBuilder::traces) they are at `debug`, for a log. With it they are at
+//! `info`, have the names that a view of traces shows, and attributes by the rules of OpenTelemetry. Neither has a
+//! key, a parameter or an output (G19).
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};

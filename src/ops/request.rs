@@ -259,7 +259,7 @@ pub struct Happened {
     /// What.
     pub what: Event,
     /// In which trace: of the call that created the request, or of the attempt that ended so, where the engine
-    /// [traces](crate::EngineBuilder::traces).
+    /// [traces](crate::engine::EngineBuilder::traces).
     pub trace: Option<Traceparent>,
 }
 

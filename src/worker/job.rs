@@ -33,7 +33,7 @@ pub struct Job {
 
 impl Job {
     /// The context of this delivery, for what goes on elsewhere to be its child; where nothing is
-    /// [traced](crate::EngineBuilder::traces), that of the phase that staged it, if that was.
+    /// [traced](crate::engine::EngineBuilder::traces), that of the phase that staged it, if that was.
     #[must_use]
     pub fn traceparent(&self) -> Option<Traceparent> {
         self.trace
