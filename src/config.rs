@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     /// date, a request id) belong to the one answer that they were made for.
     pub(crate) stored_headers: Vec<String>,
     pub(crate) quota: Quota,
+    /// Whether a job tells of each request that begins to wait for a reconcile function or an operator.
+    pub(crate) tells_of_waiting: bool,
 }
 
 /// Caps on what a caller may make the engine store, in bytes.
@@ -182,6 +184,7 @@ impl Default for Settings {
             limits: Limits::default(),
             stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
             quota: Quota::default(),
+            tells_of_waiting: false,
         }
     }
 }

@@ -196,6 +196,11 @@ pub(crate) fn dead_letter(definition: &'static str, subject: Subject<'_>, reason
     event!(warn, subject, { reason, }, "dead letter: an operator has to settle it");
 }
 
+/// A request begins to wait, and nobody is told.
+pub(crate) fn notice_failed(subject: Subject<'_>, error: &'static str) {
+    event!(warn, subject, { error, }, "the codec failed for the notice that a request waits: it is not staged");
+}
+
 pub(crate) fn commit_unanswered(definition: &'static str, subject: Subject<'_>) {
     metrics::UNANSWERED.add(1, [definition]);
     event!(warn, subject, {}, "a commit got no answer; asking what became of it");

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::{Lock, LockedJob, Locks, fits};
+use crate::engine::WAITING_JOB;
 use crate::store::{Store, StoreError, SurveyedJob};
 
 /// Arguments that are longer are not looked at, so that a check costs a few megabytes at most.
@@ -87,6 +88,10 @@ impl fmt::Debug for StagedJobs {
 
 impl StagedJobs {
     pub(super) fn left_by(&self, locks: &Locks) -> Option<LeftJobs> {
+        // The library's own, of no definition.
+        if self.name == WAITING_JOB {
+            return None;
+        }
         let left = |jobs, because| Some(LeftJobs { name: self.name.clone(), jobs, because });
         let live = locks.iter().filter(|lock| lock.is_live());
         let of_all = live.flat_map(|lock| lock.jobs.iter().map(move |job| (lock, job)));

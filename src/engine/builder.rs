@@ -223,6 +223,14 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
+    /// Stages a job called [`WAITING_JOB`](crate::engine::WAITING_JOB) in the commit that leaves a request to wait
+    /// for a reconcile function or an operator; none by default. So it is told exactly if it is so: see
+    /// [`Waiting`](crate::engine::Waiting), which are its arguments.
+    pub fn tell_of_waiting(mut self) -> Self {
+        self.settings.tells_of_waiting = true;
+        self
+    }
+
     /// What one scope may create; anything (G16).
     pub fn quota(mut self, quota: Quota) -> Self {
         self.settings.quota = quota;

@@ -35,6 +35,7 @@ mod status;
 mod traced;
 mod unasked;
 mod undecodable;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,7 @@ pub use self::progress::StrandedBecause;
 pub(crate) use self::resolve::Terms;
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
+pub use self::waiting::{WAITING_JOB, Waiting};
 
 use self::clock::Clock;
 use self::lease::{Heartbeats, Running};

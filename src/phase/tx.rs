@@ -69,6 +69,14 @@ pub struct StagedJob {
     pub(crate) trace: Option<[u8; Traceparent::BYTES]>,
 }
 
+/// The first position of a notice. It is behind those of all jobs of phases, and a notice waits for none of them, nor
+/// for another notice: what a request waits for is told, whatever its jobs wait for. The statements of the stores
+/// say it, too.
+pub(crate) const FIRST_NOTICE: i64 = 1 << 62;
+
+/// Names of jobs that begin with it are the library's.
+const RESERVED: &str = "atomic_phases.";
+
 impl StagedJob {
     pub(crate) fn trace(&self) -> Option<&[u8]> {
         self.trace.as_ref().map(<[u8; _]>::as_slice)
@@ -76,7 +84,13 @@ impl StagedJob {
 
     /// Whether its phase staged another one before it, which is delivered first.
     pub(crate) fn is_behind_another(&self) -> bool {
-        self.position & i64::from(u32::MAX) != 0
+        self.position < FIRST_NOTICE && self.position & i64::from(u32::MAX) != 0
+    }
+
+    /// One of the library's own, about a request that a holder of this token leaves: it leaves it once.
+    pub(crate) fn notice(request_id: Uuid, token: i64, name: &str, args: Vec<u8>) -> Self {
+        let position = FIRST_NOTICE | (token & (FIRST_NOTICE - 1));
+        Self { id: job_id(request_id, position), name: name.to_owned(), position, args }
     }
 }
 
@@ -110,6 +124,11 @@ impl Staging {
         }
         if name.contains(char::is_control) {
             return Err(PhaseError::retryable("a staged job's name has a control character"));
+        }
+        if name.starts_with(RESERVED) {
+            return Err(PhaseError::retryable(
+                "a staged job's name must not begin with `atomic_phases.`: such jobs are the library's",
+            ));
         }
         let args = serde_json::to_vec(given).map_err(|_| {
             PhaseError::retryable("a staged job's arguments do not serialise to JSON")
@@ -150,8 +169,9 @@ impl<'c, S: Store> Tx<'c, S> {
     ///
     /// # Errors
     /// A retryable failure where `args` has no JSON form or holds a float that is NaN or infinite (JSON
-    /// writes it as `null`, which no handler reads as a float), or `name` is empty, over 100 bytes, or has
-    /// a control character (PostgreSQL's text holds no NUL, and names are logged).
+    /// writes it as `null`, which no handler reads as a float), or `name` is empty, over 100 bytes, has
+    /// a control character (PostgreSQL's text holds no NUL, and names are logged), or begins with
+    /// `atomic_phases.`, as those of the library's own jobs do.
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         self.staging.stage(name, args)
     }

@@ -188,7 +188,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     assert!(store.renew(&one.guard(1, ""), less).await.unwrap());
     assert!(!one.row().await.expired);
     let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
-    assert!(matches!(store.write(&one.guard(1, "started"), &done).await, Commit::Done(())));
+    assert!(matches!(store.write(&one.guard(1, "started"), &done, None).await, Commit::Done(())));
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
 }
 
@@ -197,7 +197,7 @@ async fn g3_a_word_settles_a_row_only_as_it_was_seen<S: Store>(store: S) {
     let dead_letter = async || {
         let one = One::of(&store, FAR, OVER).await;
         let gave_up = Change { status: Status::DeadLetter, hold: None, ..to("started", OVER) };
-        let written = store.write(&one.guard(1, "started"), &gave_up).await;
+        let written = store.write(&one.guard(1, "started"), &gave_up, None).await;
         assert!(matches!(written, Commit::Done(())), "{written:?}");
         one
     };
@@ -255,7 +255,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
         match what {
             "commit" => one.commit("started", &to("a", FAR), &[]).await,
             "write" => {
-                let written = store.write(&one.guard(1, "a"), &to("b", FAR)).await;
+                let written = store.write(&one.guard(1, "a"), &to("b", FAR), None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             "advance" => {
@@ -268,7 +268,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
             }
             _ => {
                 let intent = Change { open_intent: Some("d"), ..to("c", FAR) };
-                let written = store.write(&one.guard(1, "c"), &intent).await;
+                let written = store.write(&one.guard(1, "c"), &intent, None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
         }
@@ -294,7 +294,10 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     assert!(!store.enrol(&found(&one, 1)).await.unwrap(), "it is entered");
     let done = One::of(&store, OVER, OVER).await;
     let finished = Change { status: Status::Completed, ..to("finished", OVER) };
-    assert!(matches!(store.write(&done.guard(1, "started"), &finished).await, Commit::Done(())));
+    assert!(matches!(
+        store.write(&done.guard(1, "started"), &finished, None).await,
+        Commit::Done(())
+    ));
     assert!(!store.enrol(&found(&done, 1)).await.unwrap(), "it is finished");
     assert_eq!(
         store.reap(10).await.unwrap(),

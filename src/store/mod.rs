@@ -231,9 +231,15 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         hold: Hold,
     ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
 
-    /// Writes `change` in a transaction of its own: one guarded statement.
+    /// Writes `change` in a transaction of its own: one guarded statement. Where there is a notice of it, that is
+    /// staged in the same transaction.
     #[doc(hidden)]
-    fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> impl Future<Output = Commit> + Send;
+    fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> impl Future<Output = Commit> + Send;
 
     /// Acquires a row that nobody holds and writes `change` to it, with the audit row that it may have, in one
     /// transaction: the row is never seen held, and what is cut off leaves it as it was.

@@ -36,6 +36,8 @@ mod slots;
 mod supervisor;
 mod unasked;
 mod watched;
+#[cfg(feature = "reqwest")]
+mod webhook;
 
 use std::future::Future;
 use std::pin::pin;
@@ -57,6 +59,8 @@ pub use self::reconciler::Reconciler;
 #[cfg(feature = "redis")]
 pub use self::redis_stream::RedisStream;
 pub use self::supervisor::{StillWorking, Workers};
+#[cfg(feature = "reqwest")]
+pub use self::webhook::{Webhook, WebhookError};
 
 use crate::chance;
 use crate::observe;

@@ -109,6 +109,7 @@ on_both_stores! {
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_survives_every_pair_of_crashes,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    a_request_is_told_of_exactly_if_it_began_to_wait,
     a_booking_survives_two_workers_in_every_order,
     an_at_most_once_call_survives_two_workers_in_every_order,
     two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
@@ -129,6 +130,7 @@ on_mariadb! {
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    a_request_is_told_of_exactly_if_it_began_to_wait,
     a_call_under_way_goes_no_further_than_its_lease,
     the_points_are_what_the_phase_list_says,
     what_cannot_be_explored_is_told_with_the_reason,
@@ -245,6 +247,43 @@ async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_neve
     let report = notifying(db, false).crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert!(report.unknown() > 0);
+}
+
+/// Wherever it is crashed, whatever is lost: as many notices are staged as the row says that it began to wait.
+async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
+    let world = async move || {
+        let (_, world) = emptied(&db, Provider::that_ignores_keys()).await;
+        let engine = engine_with(&db, &world.app, |builder| {
+            let builder = builder.lease(Duration::from_secs(60)).lock_wait(lock_wait::<S>());
+            let builder = builder.back_off(Duration::from_millis(1), Duration::from_millis(1));
+            builder.max_reconciles(1).tell_of_waiting()
+        });
+        (engine, world)
+    };
+    let told = |world: &World<S>| {
+        let db = world.db.clone();
+        async move {
+            // Of both at once: a worker may be about to change them.
+            let both = "SELECT (SELECT count(*) FROM atomic_phases_staged_jobs \
+                        WHERE name = 'atomic_phases.waiting') || ' ' || (SELECT coalesce(max(events), '') \
+                        FROM atomic_phases_keys)";
+            let both = db.text(both).await;
+            let (told, events) = both.split_once(' ').unwrap();
+            let began = ["unknown", "window_passed", "dead_letter"];
+            let began = events
+                .lines()
+                .filter(|line| line.split('\t').next().is_some_and(|kind| began.contains(&kind)));
+            assert_eq!(told, began.count().to_string(), "{both}");
+        }
+    };
+    let report = explore(world, notify(Trouble::None))
+        .always("told as often as it began to wait", told)
+        .crash_at_every_point()
+        .with_competitor()
+        .run()
+        .await;
+    shown(&report);
+    assert!(report.unknown() > 0, "{report}");
 }
 
 async fn a_booking_survives_two_workers_in_every_order<S: TestDb>(db: S) {

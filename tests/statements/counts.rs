@@ -351,3 +351,35 @@ async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
         "a back-off is no event: {resumed:#?}"
     );
 }
+
+/// A request that begins to wait is told of by the statement that leaves it so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notice_is_no_statement_of_its_own() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let [silent, telling] = [false, true].map(|tells| {
+        engine_with(&db, &app, |builder| {
+            let builder = builder.lease(Duration::from_secs(60));
+            if tells { builder.tell_of_waiting() } else { builder }
+        })
+    });
+    for engine in [&silent, &telling] {
+        finished(engine.call(&scope(), &key("warm"), notify(Trouble::None)).await);
+        finished(engine.call(&scope(), &key("warmer"), book(20)).await);
+    }
+    let mut sent = Vec::new();
+    for (engine, name) in [(&silent, "silent"), (&telling, "telling")] {
+        recorded::sent();
+        let unknown = engine.call(&scope(), &key(name), notify(Trouble::UnknownForeign)).await;
+        assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
+        sent.push(recorded::sent());
+    }
+    let [silent, telling] = [&sent[0], &sent[1]];
+    assert!(!silent.iter().any(|sql| sql.contains("staged_jobs")), "{silent:#?}");
+    assert_eq!(silent.len(), telling.len(), "{telling:#?}");
+    let (left, with_notice) = (silent.last().unwrap(), telling.last().unwrap());
+    assert!(left.starts_with("UPDATE"), "{left}");
+    assert!(with_notice.starts_with("WITH written AS (UPDATE"), "{with_notice}");
+    assert_eq!(silent[..silent.len() - 1], telling[..telling.len() - 1]);
+}

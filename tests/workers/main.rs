@@ -9,6 +9,7 @@ mod fair_workers;
 mod groups;
 mod jobs;
 mod no_connection;
+mod notices;
 mod partitions;
 mod redis_stream;
 mod single_looks;

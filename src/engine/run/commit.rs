@@ -56,7 +56,7 @@ enum Arrival {
 
 impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// Commits a transition, fenced (G3), with what the phase wrote and the jobs that it staged (G4).
-    /// `writing: None`: in a transaction of its own, one guarded statement.
+    /// `writing: None`: in a transaction of its own, one guarded statement; of jobs, one notice at most.
     pub(super) async fn commit(
         &mut self,
         writing: Option<Writing<'_, S>>,
@@ -136,7 +136,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             let (guard, change) = (self.guard(), transition.change());
             let store = &self.core.store;
             match writing {
-                None => store.write(&guard, &change).await.map(|()| None),
+                None => store.write(&guard, &change, jobs.first()).await.map(|()| None),
                 Some(Writing::Open(tx) | Writing::Reserved(tx)) => {
                     tx.commit(&guard, &change, jobs).await.map(|()| None)
                 }
@@ -245,7 +245,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         transition: &Transition,
     ) -> Result<Option<Moment>, CallError> {
         loop {
-            let error = match self.commit(None, BATCH_TIME_LIMIT, transition, &[]).await? {
+            let notice = transition.notice.as_slice();
+            let error = match self.commit(None, BATCH_TIME_LIMIT, transition, notice).await? {
                 CommitFate::Applied(sent) => return Ok(Some(sent)),
                 CommitFate::NeverArrived(error) => error,
                 CommitFate::Failed(error) if error.is_worth_a_rerun() => error,

@@ -45,7 +45,9 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         // The business writes by themselves, and the recovery point afterwards.
         let commit = committing!(phase, transition.kind(), tx.commit_unguarded().await);
         Ok(match commit {
-            Commit::Done(()) => self.core.store.write(&self.guard(), &transition.change()).await,
+            Commit::Done(()) => {
+                self.core.store.write(&self.guard(), &transition.change(), None).await
+            }
             commit => commit,
         })
     }

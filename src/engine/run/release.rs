@@ -4,15 +4,19 @@ use std::borrow::Cow;
 use std::ops::ControlFlow::Break;
 use std::time::Duration;
 
+use chrono::Utc;
+
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
+use crate::engine::lease::Holder;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
+use crate::engine::waiting::{WAITING_JOB, Waiting};
 use crate::moment::Moment;
 use crate::observe;
-use crate::phase::Reply;
+use crate::phase::{Reply, StagedJob};
 use crate::store::events::EventKind;
 use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
@@ -142,7 +146,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
         let standing = self.standing(Status::DeadLetter, None);
         let left = Transition { was_no_attempt: true, reason, ..standing };
-        self.leave_at(self.stopped(left, EventKind::DeadLetter)).await
+        self.leave_at(self.stopped(left, EventKind::DeadLetter).await).await
     }
 
     /// Leaves the row to the phase's reconcile function; to an operator alone, where it has none. `intent`: the
@@ -181,7 +185,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             WINDOW_PASSED => EventKind::WindowPassed,
             _ => EventKind::Unknown,
         };
-        let left = self.leave_at(self.stopped(left, kind)).await?;
+        let left = self.leave_at(self.stopped(left, kind).await).await?;
         if matches!(left, RoundEnd::Outcome(_)) {
             observe::unknown(self.definition.name, self.subject(), phase, reason);
         }
@@ -213,18 +217,58 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             Status::DeadLetter => EventKind::DeadLetter,
             _ => EventKind::StillUnknown,
         };
-        self.leave_at(self.stopped(left, kind)).await
+        self.leave_at(self.stopped(left, kind).await).await
     }
 
-    /// With what an operator is to read of it: at which phase, in which attempt.
-    fn stopped(&self, left: Transition, kind: EventKind) -> Transition {
+    /// With what an operator is to read of it: at which phase, in which attempt. Where it begins to wait, with the
+    /// notice of that, if notices are wanted.
+    async fn stopped(&self, left: Transition, kind: EventKind) -> Transition {
         // Where the outputs could not be read, which phase is next is not known.
         let done = self.outputs.len();
         let next = self.definition.phases.get(done).filter(|_| done > 0 || self.point == STARTED);
         let (phase, reason) = (left.intent.clone(), left.reason.clone());
         let phase = phase.as_deref().or(next.map(|phase| phase.name));
         let attempt = self.context.attempt.saturating_sub(left.was_no_attempt.into());
-        left.noted(kind, attempt, phase, reason.as_deref(), self.core.trace())
+        let notice = match kind {
+            EventKind::StillUnknown => None,
+            _ if !self.core.settings.tells_of_waiting => None,
+            _ => self.notice(&left, attempt, phase).await,
+        };
+        let left = left.noted(kind, attempt, phase, reason.as_deref(), self.core.trace());
+        Transition { notice, ..left }
+    }
+
+    /// The job that tells of a request that begins to wait.
+    async fn notice(
+        &self,
+        left: &Transition,
+        attempt: u32,
+        phase: Option<&str>,
+    ) -> Option<StagedJob> {
+        let Holder { scope, key, request_id } = &self.holder;
+        // Of another time nothing depends.
+        let since = self.core.now().await.unwrap_or_else(|_| Utc::now());
+        let waiting = Waiting {
+            request_id: *request_id,
+            definition: self.definition.name.to_owned(),
+            version: self.definition.version,
+            phase: phase.map(str::to_owned),
+            attempt,
+            status: left.status,
+            is_asked: left.status == Status::Unknown && left.hold.is_some(),
+            reason: left.reason.as_deref().map(str::to_owned),
+            since,
+        };
+        let args = serde_json::to_vec(&waiting).ok()?;
+        let mut job = StagedJob::notice(*request_id, self.lease.token(), WAITING_JOB, args);
+        match self.core.encode_args(scope, key, &job).map(std::borrow::Cow::into_owned) {
+            Ok(args) => job.args = args,
+            Err(error) => {
+                observe::notice_failed(self.subject(), error.0);
+                return None;
+            }
+        }
+        Some(job)
     }
 
     async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, CallError> {

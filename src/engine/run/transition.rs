@@ -12,7 +12,7 @@ use crate::engine::encoding::Rule;
 #[cfg(feature = "fault-injection")]
 use crate::fault::Place;
 use crate::observe;
-use crate::phase::Reply;
+use crate::phase::{Reply, StagedJob};
 use crate::store::events::{EventKind, line};
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
 use crate::traces::Traceparent;
@@ -34,6 +34,8 @@ pub(in crate::engine) struct Transition {
     pub(super) finished: Option<(Reply, StoredResponse)>,
     /// What an operator is to read of it, where that is not a request's usual way: a [`line`].
     pub(super) event: Option<String>,
+    /// A job that tells of it.
+    pub(super) notice: Option<StagedJob>,
 }
 
 impl Transition {
@@ -52,6 +54,7 @@ impl Transition {
             was_no_attempt: false,
             finished: None,
             event: None,
+            notice: None,
         }
     }
 

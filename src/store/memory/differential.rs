@@ -254,7 +254,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 write!(line, "advance {}", commit_of(&commit)).unwrap();
             }
             7 | 8 => {
-                let commit = store.write(&guard, &change).await;
+                let commit = store.write(&guard, &change, None).await;
                 write!(line, "write {}", commit_of(&commit)).unwrap();
             }
             9 => match store.begin(isolation, &guard).await.unwrap() {

@@ -250,9 +250,16 @@ impl Memory {
         }
     }
 
-    async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
+    async fn try_write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Result<bool, StoreError> {
         let (guarded, next) = (Guarded::by(guard), NextState::of(change));
-        let write = self.ask("write the key", move |session| write(session, guarded, next).boxed());
+        let notice = notice.map(|job| staged(guard, job));
+        let write =
+            self.ask("write the key", move |session| write(session, guarded, next, notice).boxed());
         if write.await? {
             return Ok(true);
         }
@@ -521,10 +528,15 @@ impl Store for Memory {
         }
     }
 
-    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+    async fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Commit {
         let mut pauses = Pauses::within(LOCKED_WAIT);
         loop {
-            match self.try_write(guard, change).await {
+            match self.try_write(guard, change, notice).await {
                 Err(StoreError::Locked) if pauses.pause().await => {}
                 written => return commit_of(written),
             }
@@ -679,9 +691,17 @@ async fn take_over(
     session.conclude(taken).await
 }
 
-async fn write(session: &mut Session, guarded: Guarded, next: NextState) -> QueryResult<bool> {
+async fn write(
+    session: &mut Session,
+    guarded: Guarded,
+    next: NextState,
+    notice: Option<JobRecord>,
+) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let written = session.advance(&guarded, next, Wait::No).await;
+    let written = match (session.advance(&guarded, next, Wait::No).await, notice) {
+        (Ok(true), Some(notice)) => session.insert_job(notice).await.map(|()| true),
+        (written, _) => written,
+    };
     session.conclude(written).await
 }
 

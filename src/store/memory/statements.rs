@@ -13,7 +13,7 @@ use super::record::{
     AuditRecord, BulkRecord, Bytes, JobRecord, KeyRecord, PauseRecord, Place, Record, Time,
 };
 use super::session::Session;
-use crate::phase::StagedJob;
+use crate::phase::{FIRST_NOTICE, StagedJob};
 use crate::store::events::with;
 use crate::store::row::{millis, whole_millis};
 use crate::store::{
@@ -655,7 +655,7 @@ impl Session {
             other.scope == job.scope
                 && other.request_id == job.request_id
                 && other.run_after.is_some()
-                && (other.position < job.position
+                && (other.position < job.position && job.position < FIRST_NOTICE
                     || other.position > job.position && is_under_way(other))
         })
     }

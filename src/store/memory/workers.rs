@@ -12,6 +12,7 @@ use super::session::Session;
 use super::statements::{Wait, after, waits};
 use super::{Memory, place_of, read_jobs, read_keys};
 use crate::definition::Isolation;
+use crate::phase::FIRST_NOTICE;
 use crate::store::due::{DueJobRow, DueKeyRow, HeldKeyRow, due_jobs, due_keys, held_keys};
 use crate::store::pauses::PausedPhase;
 use crate::store::{
@@ -336,6 +337,7 @@ async fn change_behind(session: &mut Session, place: &Place, behind: Behind) -> 
     later.retain(|job| {
         (&job.scope, job.request_id.uuid()) == (scope, *request_id)
             && job.position > *position
+            && (behind == Behind::MadeDue || job.position < FIRST_NOTICE)
             && job.run_after.is_some()
     });
     later.sort_by_key(|job| job.position);

@@ -16,7 +16,7 @@ use crate::store::{JobAt, Undelivered};
 /// there may be many, are not read.
 const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND other.position < j.position) \
+    AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904) \
     AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
     AND other.attempts > 0 AND other.reason IS NULL \
@@ -46,7 +46,7 @@ statement! {
      COUNT(CASE WHEN position > ", behind, " AND attempts > 0 AND reason IS NULL \
      AND run_after > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) THEN 1 END) AS under_way \
      FROM atomic_phases_staged_jobs WHERE scope = ", again, " AND request_id = ", once_more,
-    ") AS others ON others.first = j.position AND (j.forgiven_attempts = 0 OR others.under_way = 0) \
+    ") AS others ON (others.first = j.position OR j.position >= 4611686018427387904) AND (j.forgiven_attempts = 0 OR others.under_way = 0) \
      SET j.attempts = j.attempts + 1, j.reason = NULL, j.run_after = ", [NOW], " + ", lease_ms,
     " WHERE j.scope = ", scope, " AND j.request_id = ", request_id, " AND j.position = ", position,
     " AND j.attempts = ", attempts, " AND j.run_after <= ", [NOW]
@@ -197,7 +197,8 @@ statement! {
     LetOthersWait for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [WAITS], " WHERE scope = ", scope,
-    " AND request_id = ", request_id, " AND position > ", position, " AND run_after <= ", [CLOCK]
+    " AND request_id = ", request_id, " AND position > ", position, " AND position < 4611686018427387904 \
+     AND run_after <= ", [CLOCK]
 }
 
 impl LetOthersWait {

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::phase::StagedJob;
 use crate::store::audit::AuditEntry;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::Patience;
@@ -187,6 +188,23 @@ impl Mysql {
                 }
                 _ => Commit::Failed(StoreError::database(DOING, error)),
             },
+        }
+    }
+
+    async fn write_with_notice(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: &StagedJob,
+    ) -> Commit {
+        const DOING: &str = "write the key";
+        let bounds = || {
+            let write = bound(DOING, &sql::Write::new(guard, change))?;
+            Ok::<_, StoreError>((write, bound(DOING, &sql::InsertJob::new(guard, notice))?))
+        };
+        match bounds() {
+            Ok((write, notice)) => in_one_go(&self.pool, write, vec![notice]).await,
+            Err(error) => Commit::Failed(error),
         }
     }
 
@@ -391,10 +409,19 @@ impl Store for Mysql {
         taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+    async fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Commit {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
-            match self.write_once(guard, change).await {
+            let written = match notice {
+                None => self.write_once(guard, change).await,
+                Some(notice) => self.write_with_notice(guard, change, notice).await,
+            };
+            match written {
                 Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
                 Commit::Unknown(error) if error.is_of_the_connection() => {
                     self.forget_idle();

@@ -377,6 +377,29 @@ impl<'a> Write<'a> {
 }
 
 statement! {
+    /// [`Write`], and the notice of it: both or neither. The number of rows tells.
+    WriteWithNotice<'a> for Pg as varying, rows sql_types::Untyped,
+    { write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8] },
+    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id) \
+     INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, args, \
+     staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
+    ", ", args, ", t, t FROM written, clock_timestamp() AS t"
+}
+
+impl<'a> WriteWithNotice<'a> {
+    pub(super) fn new(write: Write<'a>, guard: &Guard<'a>, job: &'a StagedJob) -> Self {
+        Self {
+            write,
+            scope: guard.scope.as_str(),
+            job_id: job.id,
+            position: job.position,
+            name: &job.name,
+            args: &job.args,
+        }
+    }
+}
+
+statement! {
     /// The commit of a phase, which always moves the recovery point.
     Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
     {next}, ", advanced_at = statement_timestamp()", {guarded}

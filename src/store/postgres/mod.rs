@@ -44,6 +44,7 @@ use futures_util::future::{OptionFuture, join, join_all, join3, join4};
 use uuid::Uuid;
 
 use self::ask::{answered, answered_within, ask, ask_again, ask_for_many, ask_within};
+use self::commit_statements::WriteWithNotice;
 use self::connection::Lent;
 use self::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
@@ -379,8 +380,18 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// One guarded update. `false` where the row is not as the guard says.
-    async fn try_write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Result<bool, StoreError> {
-        if self.write_once(guard, change).await? == 1 {
+    async fn try_write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Result<bool, StoreError> {
+        let write = commit_statements::Write::new(guard, change);
+        let written = match notice {
+            None => self.write_once(write).await?,
+            Some(job) => self.write_once(WriteWithNotice::new(write, guard, job)).await?,
+        };
+        if written == 1 {
             return Ok(true);
         }
         let stands = ask_again!(self, "look at the key", |conn| {
@@ -455,12 +466,10 @@ impl<P: Pool> Postgres<P> {
 
     /// One guarded update. It commits by itself, but for a connection on which somebody has left a
     /// transaction open: in a pool of the application's that may be, and then only COMMIT commits it.
-    async fn write_once(
-        &self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-    ) -> Result<usize, StoreError> {
-        let write = commit_statements::Write::new(guard, change);
+    async fn write_once<Q>(&self, write: Q) -> Result<usize, StoreError>
+    where
+        Q: QueryFragment<Pg> + QueryId + Send,
+    {
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
@@ -732,10 +741,15 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+    async fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Commit {
         let mut patience = Patience::new(LOCKED_WAIT);
         loop {
-            match self.try_write(guard, change).await {
+            match self.try_write(guard, change, notice).await {
                 Err(StoreError::Locked) if patience.pause().await => {}
                 written => return commit_of(written),
             }

@@ -635,7 +635,7 @@ pub(super) const WAITS: &str = "timestamptz '9999-12-31 00:00:00+00'";
 
 const NONE_BEFORE: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND other.position < j.position)";
+    AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904)";
 
 const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.request_id = j.request_id AND other.position > j.position \
@@ -845,7 +845,7 @@ statement! {
     "), reason = ", reason, {claimed}, " RETURNING position), \
      waits AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = ", [WAITS],
     " FROM put_back WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
-    " AND j.position > put_back.position AND j.run_after <= (SELECT clock_timestamp())) SELECT count(*) FROM put_back"
+    " AND j.position > put_back.position AND j.position < 4611686018427387904 AND j.run_after <= (SELECT clock_timestamp())) SELECT count(*) FROM put_back"
 }
 
 impl<'a> JobPutBack<'a> {

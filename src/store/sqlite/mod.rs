@@ -393,9 +393,22 @@ impl Store for Sqlite {
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
+    async fn write(
+        &self,
+        guard: &Guard<'_>,
+        change: &Change<'_>,
+        notice: Option<&StagedJob>,
+    ) -> Commit {
         let write = sql::Write::new(guard, change);
-        match self.run("write the key", |conn| write.execute(conn)).await {
+        let notice = notice.map(|job| sql::InsertJob::new(guard, job));
+        let written = self.run("write the key", |conn| match notice {
+            None => write.execute(conn),
+            Some(notice) => conn.immediate_transaction(|conn| match write.execute(conn)? {
+                0 => Ok(0),
+                _ => notice.execute(conn),
+            }),
+        });
+        match written.await {
             Ok(0) => Commit::Fenced,
             Ok(_) => Commit::Done(()),
             Err(error) => Commit::Failed(error),

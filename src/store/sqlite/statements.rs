@@ -503,7 +503,7 @@ statement! {
 /// there may be many, are not read.
 const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND other.position < j.position) \
+    AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904) \
     AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
     AND other.attempts > 0 AND other.reason IS NULL \
@@ -622,7 +622,8 @@ statement! {
     LetOthersWait for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [WAITS], " WHERE scope = ", scope,
-    " AND request_id = ", request_id, " AND position > ", position, " AND run_after <= ", [NOW]
+    " AND request_id = ", request_id, " AND position > ", position, " AND position < 4611686018427387904 \
+     AND run_after <= ", [NOW]
 }
 
 impl LetOthersWait {
