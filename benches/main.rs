@@ -27,6 +27,8 @@ mod samples;
 mod server;
 mod several;
 mod tending;
+#[cfg(feature = "metrics")]
+mod watched;
 mod yardstick;
 
 use std::fmt::Write;
@@ -53,6 +55,8 @@ async fn main() {
     let plan = Plan::of(&options);
     if let (Some(case), Some(port)) = (&options.alone, options.port) {
         match case.as_str() {
+            #[cfg(feature = "metrics")]
+            case if case.starts_with(watched::ALONE) => watched::alone(case, port, &plan).await,
             "hot" | "cold" => several::alone(case == "hot", port, &plan).await,
             case => beside::alone(case, port, &plan).await,
         }
@@ -121,6 +125,14 @@ async fn main() {
         let text = cached::measure(&server, &plan).await;
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
         std::fs::write(folder.join("replay-cache.md"), &text).unwrap();
+        println!("{text}");
+        return;
+    }
+    #[cfg(feature = "metrics")]
+    if options.watched {
+        let text = watched::measure(&server, &plan).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("watched.md"), &text).unwrap();
         println!("{text}");
         return;
     }

@@ -43,6 +43,11 @@ pub struct Options {
     #[cfg(feature = "redis")]
     #[arg(long)]
     pub replay_cache: bool,
+    /// Only fresh requests and replays, with everything on that tells of them and with all of it off; writes
+    /// docs/bench/watched.md.
+    #[cfg(feature = "metrics")]
+    #[arg(long)]
+    pub watched: bool,
     /// How many jobs and accepted requests each contestant of that has.
     #[arg(long)]
     pub jobs: Option<u64>,

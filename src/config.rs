@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) quota: Quota,
     /// Whether a job tells of each request that begins to wait for a reconcile function or an operator.
     pub(crate) tells_of_waiting: bool,
+    /// How many scopes have series of their own among the metrics.
+    pub(crate) scopes_in_metrics: Option<usize>,
 }
 
 /// Caps on what a caller may make the engine store, in bytes.
@@ -185,6 +187,7 @@ impl Default for Settings {
             stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
             quota: Quota::default(),
             tells_of_waiting: false,
+            scopes_in_metrics: None,
         }
     }
 }
@@ -206,6 +209,9 @@ impl Settings {
         number("max_reconciles", self.max_reconciles, 1, most)?;
         duration("window_margin", self.window_margin, Duration::ZERO, CENTURY)?;
         duration("pauses_every", self.pauses_every, MILLISECOND * 10, DAY)?;
+        if let Some(most) = self.scopes_in_metrics {
+            number("scopes_in_metrics", most, 1, 1000)?;
+        }
         self.limits.check()?;
         self.quota.check()
     }

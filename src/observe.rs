@@ -6,11 +6,14 @@
 
 pub(crate) mod gauges;
 pub(crate) mod metrics;
+mod scopes;
 pub(crate) mod spans;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
+
+pub(crate) use self::scopes::Scopes;
 
 use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::error::Causes;
@@ -41,6 +44,21 @@ pub(crate) fn answered(
         Err(CallError::Unavailable(error)) => metrics::STORE_ERRORS.add(1, [error.kind()]),
         _ => {}
     }
+}
+
+/// The same, of one scope.
+pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, outcome: &Result<Outcome, CallError>) {
+    let word = match told(outcome) {
+        duplicate @ ("replayed" | "in_progress" | "mismatch") => duplicate,
+        _ => "other",
+    };
+    let scope = scopes.label(scope, word != "other");
+    metrics::SCOPE_CALLS.add(1, [scope, word.into()]);
+}
+
+/// How long it took to get a connection.
+pub(crate) fn connected(began: Instant) {
+    metrics::POOL_WAIT.record::<&str>(began.elapsed().as_secs_f64(), []);
 }
 
 /// One word for what a caller was told.
@@ -97,8 +115,10 @@ pub(crate) fn called(
 }
 
 /// A request came to its answer, and the answer is stored.
-pub(crate) fn completed(definition: &'static str, attempt: u32) {
+/// `age`: since its creation.
+pub(crate) fn completed(definition: &'static str, attempt: u32, age: Duration) {
     metrics::COMPLETED.add(1, [definition]);
+    metrics::REQUEST_AGE.record(age.as_secs_f64(), [definition]);
     metrics::REQUEST_ATTEMPTS.record(attempt.into(), [definition]);
 }
 

@@ -10,6 +10,8 @@ mod charge_api;
 mod console;
 mod create_ride;
 mod db;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod pilot_api;
 mod pilots;
 mod provider;
@@ -26,7 +28,7 @@ use std::time::Duration;
 use atomic_phases::Mysql;
 use atomic_phases::http::Profile;
 use atomic_phases::ops::OperatorStore;
-use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+use atomic_phases::worker::{DeliveryError, Handlers, Job, Webhook, WorkerConfig};
 use atomic_phases::{Engine, Postgres, Sqlite};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
@@ -37,7 +39,7 @@ use crate::charge_api::ChargeApi;
 use crate::create_ride::{App, Receipt, definitions};
 use crate::db::RidesDb;
 use crate::pilot_api::PilotApi;
-use crate::provider::{Options, Webhook};
+use crate::provider::Options;
 use crate::trouble::Trouble;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -132,6 +134,16 @@ struct Serve {
     delivery: f64,
     #[arg(long, env = "WEBHOOK_SECRET", default_value = WEBHOOK_SECRET, hide_env_values = true)]
     webhook_secret: String,
+    /// Address of /metrics for Prometheus: 127.0.0.1:9464, say; without it, none
+    #[cfg(feature = "metrics")]
+    #[arg(long)]
+    metrics_address: Option<String>,
+    /// URL to tell of each request that begins to wait for an operator; without it, nobody is told
+    #[arg(long, requires = "waiting_secret")]
+    waiting_webhook: Option<String>,
+    /// What that is signed with: whsec_ and the base64 of 24 bytes or more
+    #[arg(long, env = "WAITING_SECRET", hide_env_values = true)]
+    waiting_secret: Option<String>,
     /// Port of the operators' console on loopback: 0 for one that is free; without it, none
     #[arg(long)]
     console: Option<u16>,
@@ -150,7 +162,7 @@ async fn main() -> Result<(), Failure> {
     tracing_subscriber::fmt().with_max_level(cli.log).with_writer(std::io::stderr).init();
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Provider { listen, ledger, ignore_keys, webhook, webhook_secret } => {
-            let webhook = webhook.map(|url| Webhook { url, secret: webhook_secret });
+            let webhook = webhook.map(|url| provider::Webhook { url, secret: webhook_secret });
             let listener = TcpListener::bind(listen).await?;
             println!("provider is ready on http://{}", listener.local_addr()?);
             Ok(provider::serve(listener, &ledger, Options { ignore_keys, webhook }).await?)
@@ -196,6 +208,10 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         Some(url) => url,
         None => start_provider().await?,
     };
+    #[cfg(feature = "metrics")]
+    if let Some(address) = &options.metrics_address {
+        println!("metrics: http://{}/metrics", metrics::open(address).await?);
+    }
     let engine = Engine::builder(store)
         .app(App {
             charges: ChargeApi::new(&charge_api, &options.charge_api_secret)?,
@@ -203,16 +219,21 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         })
         .definitions(definitions())
         .lease(Duration::from_secs_f64(options.lease))
-        .reconcile_after(Duration::from_secs_f64(options.reconcile_after))
-        .build()?;
+        .reconcile_after(Duration::from_secs_f64(options.reconcile_after));
+    let told = options.waiting_webhook.zip(options.waiting_secret);
+    let engine = if told.is_some() { engine.tell_of_waiting() } else { engine };
+    let engine = engine.build()?;
     let report = engine.check().await?;
     for stranded in &report.stranded {
         println!("left to another version of this program: {stranded:?}");
     }
     let config = WorkerConfig::default()
         .poll(Duration::from_secs_f64(options.poll))
-        .delivery(Duration::from_secs_f64(options.delivery))
-        .sink(mail());
+        .delivery(Duration::from_secs_f64(options.delivery));
+    let config = match told {
+        Some((url, secret)) => config.sink(Webhook::new(&url, &secret)?.beside(mail())),
+        None => config.sink(mail()),
+    };
     let workers = options.workers.then(|| engine.spawn_workers(config)).transpose()?;
     let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
     let listener = TcpListener::bind(listen).await?;

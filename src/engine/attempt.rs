@@ -197,6 +197,9 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         observe::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
+        if let Some(scopes) = &self.core.scopes {
+            observe::answered_to(scopes, &self.scope, &outcome);
+        }
         if let Err(error) = &outcome {
             observe::call_failed(self.subject(), error);
         }

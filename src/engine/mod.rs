@@ -71,6 +71,7 @@ use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::fingerprint::RequestOrigin;
 use crate::key::{IdempotencyKey, Scope};
+use crate::observe::Scopes;
 use crate::store::Store;
 
 /// Runs registered request definitions on a store. Cheap to clone; one for each process is enough.
@@ -131,6 +132,8 @@ pub(crate) struct Core<S: Store, A> {
     pub(crate) pauses: Pauses,
     pub(crate) replays: Option<Arc<Replays>>,
     pub(crate) traces: Traces,
+    /// Whose calls are counted by scope, where that is wanted.
+    pub(crate) scopes: Option<Scopes>,
 }
 
 /// Rung for the workers of this process; those of other nodes look by themselves.

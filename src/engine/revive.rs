@@ -236,6 +236,12 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         names
     }
 
+    /// Name and version of each definition that is registered.
+    pub(crate) fn known_versions(&self) -> Vec<(&'static str, u32)> {
+        let of = |entry: &Entry<S, A>| (entry.definition.name, entry.definition.version);
+        self.registry.entries().map(of).collect()
+    }
+
     /// The definitions that are registered, with their phases as they stand with the rows that are run here.
     pub(crate) fn definitions(&self) -> Vec<NodeDefinition> {
         let of = |entry: &Entry<S, A>| NodeDefinition {

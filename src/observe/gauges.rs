@@ -1,10 +1,13 @@
 //! What waits now, as gauges: of the one process that takes the census. What it does not know any more is no number
 //! (`NaN`), so that no alert and no sum goes by a value of before.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::{DateTime, Utc};
 
 use super::metrics::{
-    CENSUS, DUE, DUE_OLDEST, JOBS_DEAD_NOW, JOBS_OLDEST, JOBS_STAGED, STRANDED, WAITING,
+    CENSUS, DUE, DUE_OLDEST, JOBS_DEAD_NOW, JOBS_OLDEST, JOBS_STAGED, NODES, STRANDED, WAITING,
     WAITING_OLDEST, WINDOW_END,
 };
 use crate::engine::StrandedBecause;
@@ -72,6 +75,46 @@ fn show(definitions: &[&'static str], tally: Option<&Tally>) {
     JOBS_STAGED.set::<&str>(number(tally.map(|known| known.jobs.staged)), []);
     JOBS_OLDEST.set::<&str>(time(tally.and_then(|known| known.jobs.oldest_due)), []);
     JOBS_DEAD_NOW.set::<&str>(number(tally.map(|known| known.jobs.dead)), []);
+}
+
+/// How many versions of definitions are told of at most: those of this process, and those of others that it has met.
+const MOST_VERSIONS: usize = 500;
+
+/// Which versions of definitions processes run.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    own: Vec<(&'static str, u32)>,
+    /// What has been told so far: it is told on, as zero where nobody runs it any more.
+    told: BTreeSet<(&'static str, u32)>,
+}
+
+impl Versions {
+    pub(crate) fn new(own: Vec<(&'static str, u32)>) -> Self {
+        Self { told: own.iter().copied().collect(), own }
+    }
+
+    pub(crate) fn counted(&mut self, nodes: &BTreeMap<(String, u32), u32>) {
+        let mut counts: BTreeMap<(&'static str, u32), u32> = BTreeMap::new();
+        for ((name, version), processes) in nodes {
+            // Of a definition that this process does not have, the name may be any text.
+            let Some((name, _)) = self.own.iter().find(|(own, _)| own == name) else { continue };
+            if self.told.len() < MOST_VERSIONS || self.told.contains(&(*name, *version)) {
+                self.told.insert((*name, *version));
+                counts.insert((*name, *version), *processes);
+            }
+        }
+        for of in &self.told {
+            NODES.set((*counts.get(of).unwrap_or(&0)).into(), Self::words(of));
+        }
+    }
+
+    pub(crate) fn not_counted(&self) {
+        self.told.iter().for_each(|of| NODES.set(f64::NAN, Self::words(of)));
+    }
+
+    fn words((name, version): &(&'static str, u32)) -> [Cow<'static, str>; 2] {
+        [(*name).into(), version.to_string().into()]
+    }
 }
 
 /// Since 1970.

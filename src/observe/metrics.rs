@@ -5,6 +5,9 @@
 
 use std::borrow::Cow;
 
+#[cfg(feature = "metrics")]
+use metrics::{Level, Metadata, with_recorder};
+
 /// One of the table, with the names of its labels.
 #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
 pub(crate) struct Metric<const LABELS: usize> {
@@ -61,6 +64,8 @@ table! {
         "Keys that were new.";
     counter COMPLETED "requests.completed" in Count by ["definition"]
         "Requests that came to an answer which is stored.";
+    histogram REQUEST_AGE "request.age" in Seconds by ["definition"]
+        "How old a request was when its answer was stored: from its creation, over all attempts.";
     histogram REQUEST_ATTEMPTS "request.attempts" in Count by ["definition"]
         "In which attempt a request came to its answer.";
     histogram PHASE_DURATION "phase.duration" in Seconds by ["definition", "phase"]
@@ -101,6 +106,10 @@ table! {
         "From the commit that staged a job to its delivery.";
     counter REPLAY_CACHE "replay_cache.asks" in Count by ["definition", "outcome"]
         "Times that the cache in front of replays was to be asked or written to, by what came of it.";
+    counter SCOPE_CALLS "scope.calls" in Count by ["scope", "outcome"]
+        "Calls of the scopes with the most duplicates, by what their caller was told; where it is turned on.";
+    histogram POOL_WAIT "pool.wait" in Seconds by []
+        "How long it took to get a connection: until one was free, or was opened.";
     counter STORE_ERRORS "store.errors" in Count by ["kind"]
         "Calls and searches of workers that the store could not serve.";
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
@@ -125,6 +134,8 @@ table! {
         "Since when the first of them is due, as a Unix time.";
     gauge JOBS_DEAD_NOW "jobs.dead" in Count by []
         "Staged jobs that gave up and wait for an operator.";
+    gauge NODES "nodes" in Count by ["definition", "version"]
+        "Processes that are there and run this version of the definition.";
     gauge CENSUS "census.timestamp" in Seconds by []
         "When this process has last counted what waits, as a Unix time.";
     gauge BUILD_INFO "build_info" in Count by ["version"]
@@ -134,26 +145,99 @@ table! {
 #[cfg(feature = "metrics")]
 impl<const LABELS: usize> Metric<LABELS> {
     pub(crate) fn add<W: Into<Word>>(&self, by: u64, words: [W; LABELS]) {
-        let labels = self.labelled(words);
-        #[cfg(feature = "metrics-seed-names")]
-        seed_names::add(self.name, &labels, by);
-        metrics::counter!(self.name, labels).increment(by);
+        keys::with(self, words, |key| {
+            with_recorder(|to| to.register_counter(key, &METADATA).increment(by));
+        });
     }
 
     pub(crate) fn record<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
-        let labels = self.labelled(words);
-        #[cfg(feature = "metrics-seed-names")]
-        seed_names::record(self.name, &labels, value);
-        metrics::histogram!(self.name, labels).record(value);
+        keys::with(self, words, |key| {
+            with_recorder(|to| to.register_histogram(key, &METADATA).record(value));
+        });
     }
 
     pub(crate) fn set<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
-        metrics::gauge!(self.name, self.labelled(words)).set(value);
+        keys::with(self, words, |key| {
+            with_recorder(|to| to.register_gauge(key, &METADATA).set(value));
+        });
+    }
+}
+
+#[cfg(feature = "metrics")]
+static METADATA: Metadata<'static> =
+    Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+
+/// What a recorder knows a series by, made once on each thread: a replay, which records two or three, allocates
+/// nothing for them.
+#[cfg(feature = "metrics")]
+mod keys {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+
+    use metrics::{Key, Label};
+
+    use super::{Metric, Word};
+
+    /// No metric has more labels.
+    const MOST_LABELS: usize = 4;
+
+    /// Name and words, by where they stand in the program: of one text there may be two, and then two keys that are
+    /// equal.
+    type Place = ([(usize, usize); MOST_LABELS], usize);
+
+    /// A key, and that of the other name where there is one.
+    type Keys = (Key, Option<Key>);
+
+    thread_local! {
+        static KNOWN: RefCell<HashMap<Place, Keys>> = RefCell::default();
     }
 
-    fn labelled<W: Into<Word>>(&self, words: [W; LABELS]) -> Vec<metrics::Label> {
-        let labels = self.labels.into_iter().zip(words);
-        labels.map(|(name, word)| metrics::Label::new(name, word.into())).collect()
+    /// Where words stand that live as long as the program; of others there may be any number.
+    fn place<const LABELS: usize>(
+        metric: &Metric<LABELS>,
+        words: &[Word; LABELS],
+    ) -> Option<Place> {
+        let mut place = [(0, 0); MOST_LABELS];
+        for (at, word) in place.iter_mut().zip(words) {
+            let Word::Borrowed(word) = word else { return None };
+            *at = (word.as_ptr() as usize, word.len());
+        }
+        Some((place, metric.name.as_ptr() as usize))
+    }
+
+    fn keys<const LABELS: usize>(metric: &Metric<LABELS>, words: [Word; LABELS]) -> Keys {
+        const { assert!(LABELS <= MOST_LABELS) };
+        let labels = metric.labels.into_iter().zip(words);
+        let labels: Vec<Label> = labels.map(|(name, word)| Label::new(name, word)).collect();
+        #[cfg(feature = "metrics-seed-names")]
+        let other = super::seed_names::key(metric.name, &labels);
+        #[cfg(not(feature = "metrics-seed-names"))]
+        let other = None;
+        (Key::from_parts(metric.name, labels), other)
+    }
+
+    pub(super) fn with<W: Into<Word>, const LABELS: usize>(
+        metric: &Metric<LABELS>,
+        words: [W; LABELS],
+        record: impl Fn(&Key),
+    ) {
+        let words = words.map(Into::into);
+        let record = |(key, other): &Keys| {
+            record(key);
+            other.iter().for_each(&record);
+        };
+        let Some(place) = place(metric, &words) else { return record(&keys(metric, words)) };
+        // A recorder that comes back here, and a thread that ends, make theirs anew.
+        let known = KNOWN.try_with(|known| match known.try_borrow_mut() {
+            Ok(mut known) => {
+                record(known.entry(place).or_insert_with(|| keys(metric, words.clone())));
+                true
+            }
+            Err(_) => false,
+        });
+        if known != Ok(true) {
+            record(&keys(metric, words));
+        }
     }
 }
 
@@ -170,7 +254,7 @@ impl<const LABELS: usize> Metric<LABELS> {
 /// The names that the literature on idempotency keys has, for dashboards that have them already.
 #[cfg(feature = "metrics-seed-names")]
 mod seed_names {
-    use metrics::{Key, Label, Level, Metadata, with_recorder};
+    use metrics::{Key, Label};
 
     /// A metric of ours, one of its labels' values where only that is meant, and the other name.
     pub(super) const NAMES: [(&str, Option<&str>, &str); 20] = [
@@ -196,22 +280,7 @@ mod seed_names {
         ("job.lag", None, "staged_job.lag.seconds"),
     ];
 
-    static METADATA: Metadata<'static> =
-        Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
-
-    pub(super) fn add(name: &str, labels: &[Label], by: u64) {
-        if let Some(key) = key(name, labels) {
-            with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(by));
-        }
-    }
-
-    pub(super) fn record(name: &str, labels: &[Label], value: f64) {
-        if let Some(key) = key(name, labels) {
-            with_recorder(|recorder| recorder.register_histogram(&key, &METADATA).record(value));
-        }
-    }
-
-    fn key(name: &str, labels: &[Label]) -> Option<Key> {
+    pub(super) fn key(name: &str, labels: &[Label]) -> Option<Key> {
         let ours = name.strip_prefix("atomic_phases.")?;
         let means = |word: &str| labels.iter().any(|label| label.value() == word);
         let (_, _, theirs) =
@@ -227,6 +296,29 @@ mod seed_names {
 #[cfg(test)]
 mod tests {
     use super::TABLE;
+
+    /// Two things are recorded of a replay, and where no recorder is installed they leave the heap alone: so the feature
+    /// costs it not one allocation.
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn what_is_recorded_of_a_replay_allocates_nothing() {
+        use std::time::{Duration, Instant};
+
+        use crate::engine::{Finished, Outcome};
+        use crate::observe::{answered, connected};
+        use crate::phase::Reply;
+
+        let (reply, expires_at) = (Reply::text(200, "booked"), chrono::Utc::now());
+        let told = Ok(Outcome::Finished(Finished { reply, replayed: true, expires_at }));
+        let replay = || {
+            connected(Instant::now());
+            answered("book", &told, Duration::from_millis(1));
+        };
+        let first = allocation_counter::measure(replay);
+        assert!(first.count_total > 0, "the keys are made once");
+        let second = allocation_counter::measure(replay);
+        assert_eq!(second.count_total, 0, "{second:?}");
+    }
 
     #[test]
     fn the_chapter_on_metrics_has_each_of_them() {

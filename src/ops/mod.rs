@@ -28,6 +28,7 @@ pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
 pub(crate) use self::in_bulk::Turn;
 pub use self::jobs::{JobView, Place};
+pub(crate) use self::node::versions;
 pub use self::node::{DefinitionView, NodeView};
 pub use self::pause::{ForeignPhase, PauseView};
 pub use self::request::{

@@ -75,6 +75,15 @@ impl From<NodeRow> for NodeView {
     }
 }
 
+/// How many processes that are there run each version of each definition.
+pub(crate) fn versions(rows: &[NodeRow]) -> BTreeMap<(String, u32), u32> {
+    let mut versions = BTreeMap::new();
+    for one in rows.iter().filter(|row| !is_gone(row)).flat_map(of_node) {
+        *versions.entry((one.name, one.version)).or_default() += 1;
+    }
+    versions
+}
+
 fn is_gone(row: &NodeRow) -> bool {
     row.now - row.seen_at > GONE_AFTER
 }

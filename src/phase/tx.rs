@@ -90,7 +90,8 @@ impl StagedJob {
     /// One of the library's own, about a request that a holder of this token leaves: it leaves it once.
     pub(crate) fn notice(request_id: Uuid, token: i64, name: &str, args: Vec<u8>) -> Self {
         let position = FIRST_NOTICE | (token & (FIRST_NOTICE - 1));
-        Self { id: job_id(request_id, position), name: name.to_owned(), position, args }
+        let (id, name) = (job_id(request_id, position), name.to_owned());
+        Self { id, name, position, args, trace: None }
     }
 }
 

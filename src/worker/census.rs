@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::chance;
 use crate::engine::{Core, Engine, PAUSED};
-use crate::observe::gauges;
+use crate::observe::gauges::{self, Versions};
+use crate::ops::versions;
 use crate::store::StoreError;
 use crate::store::census::{Census as Counted, CensusLease};
 use crate::store::operators::{Limits, OperatorStore};
@@ -24,6 +25,7 @@ pub struct Census<S: OperatorStore, A: Send + Sync + 'static = ()> {
     config: WorkerConfig,
     holder: Uuid,
     definitions: Vec<&'static str>,
+    versions: Versions,
     /// The gauges say what this process has counted.
     is_told: bool,
 }
@@ -33,7 +35,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
     pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let core = engine.core.clone();
         let definitions = core.known_names();
-        Self { core, config, holder: chance::uuid(), definitions, is_told: false }
+        let versions = Versions::new(core.known_versions());
+        Self { core, config, holder: chance::uuid(), definitions, versions, is_told: false }
     }
 
     /// Counts once, unless another process does: says whether it has counted.
@@ -68,7 +71,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
         let store = &self.core.store;
         let groups = store.unfinished(&Limits::default(), PAUSED).await?;
         let census = Counted { groups, jobs: store.job_census().await? };
+        let nodes = versions(&store.nodes().await?);
         gauges::counted(&self.definitions, &self.core.tally(&census));
+        self.versions.counted(&nodes);
         self.is_told = true;
         Ok(true)
     }
@@ -80,6 +85,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
     fn forget(&mut self) {
         if std::mem::take(&mut self.is_told) {
             gauges::not_counted(&self.definitions);
+            self.versions.not_counted();
         }
     }
 }

@@ -254,3 +254,30 @@ async fn g19_a_failure_is_logged_by_default() {
     assert!(log.contains("rides.create") && log.contains("charge_created"), "{log}");
     assert!(!log.contains("canary") && !log.contains("user@"), "{log}");
 }
+
+/// By one flag; and by two it tells of what waits.
+#[cfg(feature = "metrics")]
+#[tokio::test(flavor = "multi_thread")]
+async fn it_tells_prometheus_what_it_counts() {
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let arguments = [("--metrics-address", address.as_str())];
+    let rides = tokio::task::block_in_place(|| Rides::start_with(sqlite, &arguments));
+    for _ in 0..2 {
+        assert_eq!(book(&rides.server.url, "user@example.com", "canary").await.0, 201);
+    }
+    let exposition = async || {
+        let answer = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
+        answer.text().await.unwrap()
+    };
+    let counted = exposition().await;
+    for line in [
+        r#"atomic_phases_requests_total{definition="rides.create",outcome="finished"} 1"#,
+        r#"atomic_phases_requests_total{definition="rides.create",outcome="replayed"} 1"#,
+        r#"atomic_phases_request_age_seconds_count{definition="rides.create"} 1"#,
+        "# TYPE atomic_phases_pool_wait_seconds histogram",
+    ] {
+        assert!(counted.contains(line), "{line}\n{counted}");
+    }
+    assert!(!counted.contains("canary") && !counted.contains("user@example.com"), "G19");
+}

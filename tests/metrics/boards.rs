@@ -79,6 +79,14 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 )],
             ),
             (
+                "Whose duplicates, where that is turned on",
+                "reqps",
+                &[(
+                    r#"sum by (scope) (rate(atomic_phases_scope_calls_total{$,outcome!="other"}[$__rate_interval]))"#,
+                    "{{scope}}",
+                )],
+            ),
+            (
                 "New keys, and keys that came to an answer",
                 "reqps",
                 &[
@@ -105,6 +113,14 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                         "p99 {{definition}}",
                     ),
                 ],
+            ),
+            (
+                "From a request's creation to its answer, over all attempts, p99",
+                "s",
+                &[(
+                    "histogram_quantile(0.99, sum by (le, definition) (rate(atomic_phases_request_age_seconds_bucket{$}[$__rate_interval])))",
+                    "{{definition}}",
+                )],
             ),
             (
                 "Resumed",
@@ -141,6 +157,14 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 &[(
                     "sum by (kind) (rate(atomic_phases_store_errors_total{$}[$__rate_interval]))",
                     "{{kind}}",
+                )],
+            ),
+            (
+                "Until a connection was there, p99",
+                "s",
+                &[(
+                    "histogram_quantile(0.99, sum by (le) (rate(atomic_phases_pool_wait_seconds_bucket{$}[$__rate_interval])))",
+                    "pool",
                 )],
             ),
             (
@@ -279,6 +303,14 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 "Processes, by version of the library",
                 "short",
                 &[("count by (version) (atomic_phases_build_info{$})", "{{version}}")],
+            ),
+            (
+                "Processes, by version of a definition",
+                "short",
+                &[(
+                    "max by (definition, version) (atomic_phases_nodes{$})",
+                    "{{definition}} v{{version}}",
+                )],
             ),
         ],
     ),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::support::replay_cache::{FakeCache, Manner};
 use crate::support::*;
-use atomic_phases::Sqlite;
 use atomic_phases::ops::{Actor, Permissions, Scopes, What};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
+use atomic_phases::{Scope, Sqlite};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// What becomes of requests that go well and badly, of their jobs and of their keys.
@@ -114,6 +114,8 @@ async fn each_metric_counts_what_its_name_says() {
         (format!("requests_completed_total{{{notify}}}"), 1.0),
         (format!("request_attempts_count{{{book}}}"), 3.0),
         (format!("request_duration_seconds_count{{{book}}}"), 3.0),
+        (format!("request_age_seconds_count{{{book}}}"), 3.0),
+        (format!("request_age_seconds_count{{{notify}}}"), 1.0),
         (format!("resumes_total{{{book}}}"), 1.0),
         (format!("resumes_total{{{notify}}}"), 1.0),
         (format!("outcomes_unknown_total{{{notify}}}"), 1.0),
@@ -137,6 +139,8 @@ async fn each_metric_counts_what_its_name_says() {
         seen.iter().filter(|(name, _)| is(name)).map(|(_, count)| count).sum()
     };
     assert_eq!((calls(r#"outcome="ok""#), calls(r#"outcome="unknown""#)), (3.0, 1.0), "{seen:#?}");
+
+    assert!(seen["atomic_phases_pool_wait_seconds_count"] > 30.0, "{seen:#?}");
 
     // By the other names: the same.
     for (name, count) in [
@@ -190,7 +194,37 @@ async fn each_metric_counts_what_its_name_says() {
     assert_eq!(lint(&ours.collect::<String>()), "exit status: 0");
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
     assert!(series(&recorder.render())[waits].is_nan());
+
+    // Of two scopes the calls are counted by themselves: of the first that send many duplicates.
+    let by_scope = engine_with(&db, &App::default(), |builder| {
+        builder.lease(Duration::from_secs(60)).scopes_in_metrics(2)
+    });
+    let call = async |name: &str| {
+        let scope = Scope::new(name).unwrap();
+        by_scope.call(&scope, &key("canary-f"), crate::support::book(20)).await.unwrap();
+    };
+    for round in 0..150 {
+        for name in ["canary-busy-1", "canary-busy-2", "canary-busy-3"] {
+            call(name).await;
+        }
+        if round < 40 {
+            call(&format!("canary-once-{round}")).await;
+        }
+    }
     let exposition = recorder.render();
+    let of_scopes: BTreeMap<String, f64> = series(&exposition)
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("atomic_phases_scope_calls"))
+        .collect();
+    let replayed: Vec<f64> = of_scopes
+        .iter()
+        .filter(|(name, _)| name.contains("replayed") && !name.contains(r#"scope="other""#))
+        .map(|(_, count)| *count)
+        .collect();
+    // From the hundredth of the 149 on.
+    assert_eq!(replayed, [50.0, 50.0], "{of_scopes:#?}");
+    assert_eq!(of_scopes.values().sum::<f64>(), 490.0, "{of_scopes:#?}");
+    assert!(of_scopes.len() <= 4 * (2 + 1), "{of_scopes:#?}");
 
     // Other keys, and more of them, are no other series.
     assert!(!exposition.contains("canary"), "{exposition}");

@@ -8,4 +8,5 @@ mod support;
 mod alerts;
 mod boards;
 mod counted;
+mod replays;
 mod table;

@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atomic_phases::Sqlite;
 use atomic_phases::ops::{Filter, HeldBy, OperatorStore};
-use atomic_phases::worker::{Census, WorkerConfig};
+use atomic_phases::worker::{Announcer, Census, WorkerConfig};
+use atomic_phases::{Engine, Sqlite};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
 use super::cast::*;
+use crate::support::work::config;
 use crate::support::*;
 
 on_every_store! {
     the_gauges_say_of_all_requests_what_an_operator_is_told_of_each,
     g11_the_next_end_of_a_window_is_told,
     one_process_at_a_time_counts_and_the_others_tell_nothing,
+    how_many_processes_run_each_version_of_a_definition_is_told,
 }
 
 /// What a process tells, by series, whose units it was not told.
@@ -35,7 +37,11 @@ impl Node {
 
     fn all(&self) -> BTreeMap<String, f64> {
         let exposition = self.0.handle().render();
-        let lines = exposition.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        // How long the counting itself waited for its connections is not what it counts.
+        let is_gauge = |line: &&str| {
+            !["#", "atomic_phases_pool_wait"].iter().any(|start| line.starts_with(start))
+        };
+        let lines = exposition.lines().filter(|line| is_gauge(line) && !line.is_empty());
         let series = lines.map(|line| {
             let (name, value) = line.rsplit_once(' ').unwrap();
             (name.strip_prefix("atomic_phases_").unwrap().to_owned(), value.parse().unwrap())
@@ -233,6 +239,46 @@ async fn one_process_at_a_time_counts_and_the_others_tell_nothing<S: TestDb + Op
     let _recorded = metrics::set_default_local_recorder(&third.0);
     drop(next);
     assert!(third.known().is_empty(), "{:#?}", third.known());
+}
+
+async fn how_many_processes_run_each_version_of_a_definition_is_told<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let (node, mut census) = (Node::new(), Census::new(&engine, WorkerConfig::default()));
+    let of =
+        |name: &str, version: u32| format!(r#"nodes{{definition="{name}",version="{version}"}}"#);
+    assert!(node.counts(&mut census).await);
+    assert_eq!(node.says(&of("book", 1)), 0.0, "nobody says that it is there");
+
+    let of_books = Engine::builder(db.another().await).app(App::default());
+    let of_books: TestEngine<S> = of_books.register::<Book>().build().unwrap();
+    let (mut both, mut books) =
+        (Announcer::new(&engine, config()), Announcer::new(&of_books, config()));
+    both.run_once().await.unwrap();
+    books.run_once().await.unwrap();
+    assert!(node.counts(&mut census).await);
+    assert_eq!((node.says(&of("book", 1)), node.says(&of("notify", 1))), (2.0, 1.0));
+
+    // A build of later; and what this process knows nothing of makes no series.
+    let later =
+        r#"[{"name":"book","version":7,"phases":""},{"name":"canary","version":1,"phases":""}]"#;
+    both.run(async {}).await;
+    // The store in memory has no such table that SQL would change.
+    let met = if is_memory::<S>() { 1 } else { 7 };
+    db.sql(&format!("UPDATE atomic_phases_nodes SET definitions = '{later}'")).await;
+    assert!(node.counts(&mut census).await);
+    assert_eq!(node.says(&of("book", met)), 1.0);
+    assert_eq!(node.says(&of("book", 1)), if met == 1 { 1.0 } else { 0.0 });
+    assert!(!node.0.handle().render().contains("canary"));
+
+    // A version that nobody runs any more is zero, and not what it was.
+    books.run(async {}).await;
+    assert!(node.counts(&mut census).await);
+    assert_eq!((node.says(&of("book", met)), node.says(&of("book", 1))), (0.0, 0.0));
+    let _recorded = metrics::set_default_local_recorder(&node.0);
+    drop(census);
+    assert!(node.known().is_empty(), "{:#?}", node.known());
 }
 
 #[tokio::test(flavor = "multi_thread")]

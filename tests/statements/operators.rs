@@ -157,7 +157,12 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     let mut sent_by_census = sent("atomic_phases_");
     // What is said of each transaction.
     sent_by_census.retain(|sql| !sql.starts_with("SELECT set_config"));
-    assert_eq!(sent_by_census.len(), 3, "the lease, the requests, the jobs: {sent_by_census:#?}");
+    // The lease, the requests, the jobs, the processes.
+    assert_eq!(sent_by_census.len(), 4, "{sent_by_census:#?}");
+    assert!(
+        sent_by_census[3].contains("FROM atomic_phases_nodes")
+            && sent_by_census[3].contains("LIMIT 1000")
+    );
     let (groups, jobs) = (&sent_by_census[1], &sent_by_census[2]);
     let plan = plan_of(&db, groups).await;
     // Of each index ten thousand.

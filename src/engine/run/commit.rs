@@ -4,6 +4,8 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
+use chrono::Utc;
+
 use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Run};
@@ -291,12 +293,21 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         self.point = transition.point;
         let Some((reply, stored)) = transition.finished else { return Continue(()) };
         let (name, expires_at) = (self.definition.name, self.expires_at);
-        observe::completed(name, self.context.attempt);
+        observe::completed(name, self.context.attempt, self.age());
         self.core.traced_end(stored.status);
         self.core.remember(&self.holder, name, &self.fingerprint, stored, expires_at, sent);
         faults! { let reply = super::mutants::told(reply); }
         let finished = Finished { reply, replayed: false, expires_at };
         Break(RoundEnd::Outcome(Outcome::Finished(finished)))
+    }
+
+    /// Since the creation of the request, by the database's clock where it was heard lately.
+    fn age(&self) -> Duration {
+        if !cfg!(feature = "metrics") {
+            return Duration::ZERO;
+        }
+        let now = self.core.clock.reads().unwrap_or_else(Utc::now);
+        (now - self.context.created_at).to_std().unwrap_or_default()
     }
 
     pub(super) async fn pause(&self) {

@@ -261,6 +261,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         };
         let args = serde_json::to_vec(&waiting).ok()?;
         let mut job = StagedJob::notice(*request_id, self.lease.token(), WAITING_JOB, args);
+        job.trace = self.core.trace().map(|trace| trace.stored());
         match self.core.encode_args(scope, key, &job).map(std::borrow::Cow::into_owned) {
             Ok(args) => job.args = args,
             Err(error) => {

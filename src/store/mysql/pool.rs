@@ -1,12 +1,14 @@
 //! The pool, and [`Lent`]: a connection that goes back to it only as it came.
 
 use std::ops::{Deref, DerefMut};
+use std::time::Instant;
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult, Timeouts};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::killer::Killer;
+use crate::observe;
 use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
 
@@ -75,8 +77,10 @@ impl Lent {
     }
 
     async fn as_it_is(pool: &MysqlPool) -> Result<Self, StoreError> {
-        let object =
-            pool.get().await.map_err(|error| StoreError::NoConnection(error.to_string()))?;
+        let began = Instant::now();
+        let object = pool.get().await;
+        observe::connected(began);
+        let object = object.map_err(|error| StoreError::NoConnection(error.to_string()))?;
         Ok(Self(Some(object)))
     }
 

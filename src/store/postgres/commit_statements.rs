@@ -379,11 +379,14 @@ impl<'a> Write<'a> {
 statement! {
     /// [`Write`], and the notice of it: both or neither. The number of rows tells.
     WriteWithNotice<'a> for Pg as varying, rows sql_types::Untyped,
-    { write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8] },
+    {
+        write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8],
+        trace: Option<&'a [u8]>,
+    },
     "WITH written AS (", {write}, " RETURNING idempotency_key, request_id) \
      INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, args, \
-     staged_at, run_after) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
-    ", ", args, ", t, t FROM written, clock_timestamp() AS t"
+     staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
+    ", ", args, ", t, t, ", trace, " FROM written, clock_timestamp() AS t"
 }
 
 impl<'a> WriteWithNotice<'a> {
@@ -395,6 +398,7 @@ impl<'a> WriteWithNotice<'a> {
             position: job.position,
             name: &job.name,
             args: &job.args,
+            trace: job.trace(),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! nobody happens to take that connection (H1). Here whoever is done says so; whoever is dropped
 //! closes the connection, and the server rolls back at once.
 
+use std::time::Instant;
+
 use diesel::result::Error;
 use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
@@ -13,6 +15,7 @@ use diesel_async::{
 use super::error::{has_lost_its_statements, has_no_kind, is_lost};
 use super::statements as sql;
 use super::{Pool, answered};
+use crate::observe;
 use crate::store::{StoreError, is_nested};
 
 pub(super) struct Lent<P: Pool> {
@@ -21,15 +24,23 @@ pub(super) struct Lent<P: Pool> {
     close: bool,
 }
 
+/// A connection, and how long that took.
+async fn taken<P: Pool>(pool: &P) -> Result<P::Handle, StoreError> {
+    let began = Instant::now();
+    let handle = pool.get().await;
+    observe::connected(began);
+    handle
+}
+
 impl<P: Pool> Lent<P> {
     pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(pool.get().await?), close: true })
+        Ok(Self { handle: Some(taken(pool).await?), close: true })
     }
 
     /// For one statement that only reads. Dropped in the middle of it, the connection is as good as
     /// before: clients that hang up cost no connections.
     pub(super) async fn to_read(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(pool.get().await?), close: false })
+        Ok(Self { handle: Some(taken(pool).await?), close: false })
     }
 
     /// Tells diesel that a transaction is open, before `BEGIN` is sent: from here on a user's nested

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex as ConnectionMutex, Notify, OwnedMutexGuard};
 
 use super::SqliteConn;
+use crate::observe;
 
 /// How long an offer holds. A task that comes later waits again, behind the others.
 const OFFER: Duration = Duration::from_millis(50);
@@ -42,11 +43,13 @@ impl Turns {
     }
 
     pub(super) async fn take(self: Arc<Self>) -> Turn {
+        let began = Instant::now();
         let place = Place { turns: &self, notify: Arc::default() };
         while !self.try_take(&place.notify) {
             place.notify.notified().await;
         }
         drop(place);
+        observe::connected(began);
         Turn(self)
     }
 
