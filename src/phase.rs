@@ -20,7 +20,5 @@ pub use outcome::{
     Flow, ForeignError, Output, PhaseError, PhaseResult, Reconciled, Reply, ReplyNotJson,
 };
 pub(crate) use outcome::{ForeignFailure, PhaseFailure};
-#[cfg(feature = "simulation")]
-pub(crate) use tx::FIRST_NOTICE;
+pub(crate) use tx::{FIRST_NOTICE, StagedJob, Staging};
 pub use tx::{JobId, Tx};
-pub(crate) use tx::{StagedJob, Staging};

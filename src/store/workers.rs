@@ -69,8 +69,8 @@ pub trait WorkerStore: Send + Sync {
         lease: Duration,
     ) -> impl Future<Output = Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError>> + Send;
 
-    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, no two of them of one
-    /// request: whether each was deleted. A row that another transaction has locked is not waited for for long.
+    /// As [`job_delivered`](Self::job_delivered), of many jobs in one transaction, of each
+    /// request one, and notices: whether each was deleted. A row that another transaction has locked is not waited for for long.
     fn jobs_delivered(
         &self,
         at: &[JobAt],

@@ -20,6 +20,7 @@ use super::{Stop, WorkerConfig, until_shutdown};
 use crate::engine::Engine;
 use crate::key::Scope;
 use crate::observe;
+use crate::phase::FIRST_NOTICE;
 use crate::store::{DueJob, JobAt, JobPlace, Store, StoreError};
 
 /// How many names that this node leaves to others are reported, once each.
@@ -135,12 +136,13 @@ fn place(at: &JobAt) -> (&Scope, Uuid, i64) {
     (&at.scope, at.request_id, at.position)
 }
 
-/// One job of a request at a time.
+/// One job of a request at a time, and its notices beside it.
 impl Candidate for DueJob {
-    type Id = (Scope, Uuid);
+    type Id = (Scope, Uuid, Option<i64>);
 
     fn id(&self) -> Self::Id {
-        (self.at.scope.clone(), self.at.request_id)
+        let notice = Some(self.at.position).filter(|position| *position >= FIRST_NOTICE);
+        (self.at.scope.clone(), self.at.request_id, notice)
     }
 
     fn scope(&self) -> &Scope {

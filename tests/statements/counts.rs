@@ -382,7 +382,7 @@ async fn a_notice_is_no_statement_of_its_own() {
     let (left, with_notice) = (silent.pop().unwrap(), telling.pop().unwrap());
     assert_eq!(silent, telling);
     assert!(left.starts_with("UPDATE") && !left.contains("staged_jobs"), "{left}");
-    let notice = "RETURNING idempotency_key, request_id) INSERT INTO atomic_phases_staged_jobs";
+    let notice = "AS told_at) INSERT INTO atomic_phases_staged_jobs";
     assert!(with_notice.contains(notice), "{with_notice}");
     assert!(with_notice.starts_with("WITH written AS (UPDATE"), "{with_notice}");
 }

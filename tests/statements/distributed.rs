@@ -18,7 +18,8 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     let db = Postgres::fresh().await;
     let app = App::default();
     let engine = engine_with(&db.another().await, &app, |builder| {
-        builder.lease(Duration::from_secs(3)).back_off(Duration::ZERO, Duration::ZERO)
+        let builder = builder.lease(Duration::from_secs(3)).tell_of_waiting();
+        builder.back_off(Duration::ZERO, Duration::ZERO)
     });
     sent();
     requests(&db, &engine).await;
@@ -57,6 +58,7 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     ] {
         assert!(all.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {all:#?}");
     }
+    assert!(all.iter().any(|sql| sql.contains("AS told_at) INSERT")), "no notice: {all:#?}");
     for sql in &all {
         assert_eq!(refused(&db, sql).await, Ok(()), "{sql}");
         let is_a_phases = ["WITH advanced AS (", "WITH atomic_phases_key AS (UPDATE"];

@@ -93,7 +93,7 @@ async fn a_request_that_begins_to_wait_is_told_of_once_each_time<S: TestDb>(db: 
     // It goes on by an operator's word, and waits once more.
     let attempt = status(&engine, "canary").await.attempt;
     let word = Resolution::not_executed("notified", attempt);
-    engine.resolve(&scope(), &key("canary"), word).await.unwrap();
+    let _ = engine.resolve(&scope(), &key("canary"), word).await.unwrap();
     assert!(matches!(call().await, Ok(Outcome::Unknown { .. })));
     let (again, third) = told.next(&engine).await;
     assert_eq!((again.status, again.request_id), (Status::Unknown, unknown.request_id));
@@ -129,10 +129,10 @@ async fn a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it<S: Tes
 
     // The other way round: a receiver that is away keeps no job from being delivered.
     app.forget_bodies();
-    engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     let again = engine.call(&scope(), &key("k"), parcel()).await;
     assert!(!matches!(again, Ok(Outcome::Finished(_))), "{again:?}");
-    engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     finished(engine.call(&scope(), &key("k"), parcel()).await);
     let inbox = Inbox::default();
     let (label, thanks) = (inbox.clone(), inbox.clone());
@@ -162,11 +162,11 @@ async fn a_request_whose_notice_cannot_be_staged_does_not_wait_unheard<S: TestDb
     let (told, _) = Told::default().next(&engine).await;
     // Where the notice of the next holder stands already, it cannot be staged.
     let word = Resolution::not_executed("notified", told.attempt);
-    engine.resolve(&scope(), &key("k"), word).await.unwrap();
+    let _ = engine.resolve(&scope(), &key("k"), word).await.unwrap();
     assert!(matches!(call(Trouble::UnknownForeign).await, Ok(Outcome::Unknown { .. })));
     let token = db.number("SELECT lease_token FROM atomic_phases_keys").await;
     let word = Resolution::not_executed("notified", status(&engine, "k").await.attempt);
-    engine.resolve(&scope(), &key("k"), word).await.unwrap();
+    let _ = engine.resolve(&scope(), &key("k"), word).await.unwrap();
     let ahead = db.number("SELECT lease_token FROM atomic_phases_keys").await + 1;
     assert!(ahead > token);
     db.sql(&format!("UPDATE atomic_phases_staged_jobs SET position = {}", (1_i64 << 62) + ahead))

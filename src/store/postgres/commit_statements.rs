@@ -383,10 +383,10 @@ statement! {
         write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8],
         trace: Option<&'a [u8]>,
     },
-    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id) \
+    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id, (SELECT clock_timestamp()) AS told_at) \
      INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, args, \
      staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
-    ", ", args, ", t, t, ", trace, " FROM written, clock_timestamp() AS t"
+    ", ", args, ", told_at, told_at, ", trace, " FROM written"
 }
 
 impl<'a> WriteWithNotice<'a> {
