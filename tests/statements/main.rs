@@ -14,6 +14,8 @@ mod jobs;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod operators;
+mod operators_million;
 mod plans;
 mod reserve;
 mod single_statement;
+mod stored;

@@ -15,7 +15,8 @@ fn sent(with: &str) -> Vec<String> {
 /// The plan of a statement, with what it met.
 const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
     DECLARE line text; plan text := ''; BEGIN \
-    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true); \
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), \
+    set_config('jit', 'off', true); \
     FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || call LOOP \
     plan := plan || line || chr(10); END LOOP; RETURN plan; END $$";
 
@@ -44,13 +45,18 @@ async fn filled() -> Postgres {
 
 /// The plan of a statement as it was sent, with the values that it was sent with.
 async fn plan_of(db: &Postgres, sql: &str) -> String {
-    let (text, binds) = sql.split_once(" -- binds: ").unwrap();
+    db.text(&format!("SELECT plan_of($plan${}$plan$)", with_values(sql))).await
+}
+
+/// A statement as it was sent, with its values in their places.
+pub fn with_values(sql: &str) -> String {
+    let (text, binds) = sql.split_once(" -- binds: ").unwrap_or((sql, "[]"));
     let mut text = text.to_owned();
     let binds = values(binds);
     for (index, value) in binds.iter().enumerate().rev() {
         text = text.replace(&format!("${}", index + 1), value);
     }
-    db.text(&format!("SELECT plan_of($plan${text}$plan$)")).await
+    text
 }
 
 /// The values behind a statement, as literals.
@@ -70,7 +76,9 @@ fn values(binds: &str) -> Vec<String> {
             value.push(letter);
         }
     }
-    all.push(value);
+    if !value.is_empty() {
+        all.push(value);
+    }
     all.iter().map(|value| literal(value.trim())).collect()
 }
 
