@@ -1,17 +1,17 @@
-//! API requests that survive a crash between a charge, a booking and a mail.
+//! API requests that survive a crash between a charge, a booking and an email.
 //!
-//! A request that touches a foreign system cannot be one transaction. So it is declared as an
+//! A request that touches a foreign system cannot be one transaction. Instead, it is declared as an
 //! ordered list of **atomic phases**:
 //!
 //! * a *local* phase commits its business writes, its output and the next **recovery point** in one
-//!   database transaction, which is your own diesel transaction ([`Tx`]); or, if it needs no answer of
-//!   the database, adds its statements to a [`Batch`], which the engine sends in one round trip;
+//!   database transaction, which is your own diesel transaction ([`Tx`]); or, if it does not read from
+//!   the database, it adds its statements to a [`Batch`], which the engine sends in one round trip;
 //! * a *foreign* phase makes at most one foreign side effect ([`ForeignCall`]), with no transaction
 //!   open, and then commits its result and the next recovery point.
 //!
-//! The row of the client's **idempotency key** remembers how far the request came. Whoever holds the
-//! row's **lease** runs; a retry resumes after the last committed phase; a finished key replays its
-//! stored reply, byte for byte.
+//! The row of the client's **idempotency key** records how far the request got. The holder of the
+//! row's **lease** runs the request; a retry resumes after the last committed phase; a finished key
+//! replays its stored reply, byte for byte.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")] mod doc {
@@ -78,100 +78,101 @@
 //! # #[cfg(not(feature = "sqlite"))] fn main() {}
 //! ```
 //!
-//! # Which failures a phase may have
+//! # How a phase can end
 //!
 //! | a phase returns | its writes | the request |
 //! |---|---|---|
-//! | `Ok(output)` | committed | goes on |
+//! | `Ok(output)` | committed | continues |
 //! | `Ok(Flow::Finish(reply))` | committed | is finished with this reply |
 //! | [`PhaseError::reject`] | rolled back | is finished with this reply |
 //! | [`PhaseError::retryable`], a panic | rolled back | is released; a retry runs the phase again |
-//! | a diesel error (`?`), or one of a [`Batch`]'s statements | rolled back | the phase is run again a few times where that may help, then released |
+//! | a diesel error (`?`), or an error of a [`Batch`]'s statement | rolled back | runs the phase again a few times if that may help, then is released |
 //! | [`ForeignError::not_executed`] | | is released: the call certainly had no effect |
-//! | [`ForeignError::unknown`] | | is [`Outcome::Unknown`]: nobody repeats the call |
+//! | [`ForeignError::unknown`] | | is [`Outcome::Unknown`]: the call is not repeated |
 //!
-//! In an `at_most_once` phase, every end of a call that is not certain is *unknown*.
+//! In an `at_most_once` phase, every call whose outcome is uncertain is *unknown*.
 //!
-//! # Which provider is which
+//! # Effect classes
 //!
-//! A foreign phase says what its provider does with a repeated call. `idempotent`: it honours an
-//! idempotency key; the engine hands out a [`DerivedKey`], equal in each attempt. With
-//! `window = "24h"`, the provider forgets keys after that time; past it the request is *unknown*
-//! rather than charged twice. `at_most_once`: it honours none; the engine commits the intent before
-//! the call, and whoever finds an open intent after a crash leaves the request *unknown*.
+//! A foreign phase declares how its provider handles a repeated call. `idempotent`: the provider honors an
+//! idempotency key, and the engine hands out a [`DerivedKey`] that is the same in each attempt. With
+//! `window = "24h"`, the provider forgets keys after that time; past it, the request is *unknown*
+//! rather than charged twice. `at_most_once`: the provider honors no keys. The engine commits the intent before
+//! the call; if it finds an open intent after a crash, the request is *unknown*.
 //!
 //! # What the compiler does not see
 //!
-//! A member that serde skips, a set, a clock in a request's construction, an effect behind the framework's
-//! back: [the macro's page](macro@atomic_phases#what-the-compiler-does-not-see) lists what compiles and goes
-//! wrong, with its remedy. [`assert_sound`] finds most of it in a test of the request type.
+//! A field that serde skips, a set, a clock in a request's constructor, an effect made without the
+//! framework: [the macro's page](macro@atomic_phases#what-the-compiler-does-not-see) lists what compiles but goes
+//! wrong, with the remedy. [`assert_sound`] finds most of these in a test of the request type.
 //!
 //! # Time
 //!
-//! Leases, back-offs and expiry are the database's clock. The application's clock is never compared
-//! with a stored time, and no safety rests on either: each write is guarded by the lease's fencing
+//! Leases, back-offs and expiry use the database's clock. The application's clock is never compared
+//! with a stored time. Safety rests on neither clock: each write is guarded by the lease's fencing
 //! token and the recovery point.
 //!
 //! # What is logged
 //!
 //! Spans and events of `tracing` name definitions, phases, statuses and short hashes of scope and
 //! key; never a key, a parameter, an output, a reply or a database's message, at any level. The
-//! PostgreSQL driver is not so silent: `tokio_postgres` logs the parameters of every statement at
-//! `debug`, by the `log` crate. Keep that target at `info`.
+//! PostgreSQL driver does log values: `tokio_postgres` logs the parameters of every statement at
+//! `debug`, through the `log` crate. Keep that target at `info`.
 //!
-//! Spans are at `debug`. An engine with [`traces`] has them at `info`, for OpenTelemetry say, and links those of a
-//! request's attempts, whichever process made them.
+//! Spans are at `debug`. An engine with [`traces`] emits them at `info`, for OpenTelemetry for example, and links
+//! the spans of a request's attempts across processes.
 //!
 //! Each line about a request, from `info` on, names its definition, its request id and the hashes of its
-//! scope and key. A row that this process leaves alone is logged once, a store that fails once a second.
+//! scope and key. A row that this process leaves alone is logged once, a failing store once a second.
 //!
 //! # Over HTTP
 //!
-//! With the feature `axum`, a route takes keys by three lines: `Idempotency::new(engine, scope_of)` as
+//! With the feature `axum`, a route takes keys in three lines: `Idempotency::new(engine, scope_of)` as
 //! the router's state, `keyed: Keyed<Db>` and `Params(order): Params<CreateOrder>` as the handler's
 //! arguments, `keyed.answer(order).await` as its body. Replays, duplicates, mismatches and failures
-//! are then answered as the IETF draft has it, or as the Stripe API does; `Idempotency` tells the
-//! whole story, also for servers other than axum.
+//! are then answered as the IETF draft specifies, or as the Stripe API does. `Idempotency` documents
+//! all of this, also for servers other than axum.
 //!
-//! # Nobody has to retry
+//! # Requests finish without a client
 //!
 //! [`Engine::spawn_workers`] runs, on any number of nodes, a [`Completer`] that runs accepted requests
-//! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that asks the `#[reconcile]`
-//! functions about unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], a
-//! [`Reaper`] that deletes finished keys past their expiry, and a runner of what operators have asked for of
-//! [many requests](ops::Ops::start_bulk). What hangs for one scope delays no other:
-//! see [`Completer`](worker::Completer#fairness). [`Engine::status`] tells where a request stands;
-//! [`Engine::resolve`] takes a webhook's or an operator's word. [`Engine::dead_jobs`] lists the staged
+//! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that calls the `#[reconcile]`
+//! functions for unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], a
+//! [`Reaper`] that deletes finished keys past their expiry, and a runner of operators'
+//! [bulk actions](ops::Ops::start_bulk). Work of one scope that hangs delays no other scope:
+//! see [`Completer`](worker::Completer#fairness). [`Engine::status`] reports the state of a request;
+//! [`Engine::resolve`] records a resolution from a webhook or an operator. [`Engine::dead_jobs`] lists the staged
 //! jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
 //!
 //! # Metrics
 //!
-//! With the cargo feature `metrics`, through the facade of that name: what calls were told, what phases and foreign
-//! calls came to, resumes, unknown outcomes, dead letters, jobs. Labelled by names of the code, never by key. The
+//! The cargo feature `metrics` exports, through the facade of that name: outcomes of calls, phases and foreign
+//! calls, resumes, unknown outcomes, dead letters, jobs. Labels are names from the code, never keys. The
 //! chapter [Metrics](https://github.com/atomic-phases/atomic-phases/blob/main/docs/metrics.md) has the table.
 //!
 //! # Where things are
 //!
-//! The root has what every program names; [`prelude`] what a file with phases imports. Else: [`phase`](mod@phase) (what
-//! a phase is given and returns), [`engine`] (configuration, outcomes, operators' words), [`worker`],
-//! [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be deployed), `http` and
-//! [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`].
+//! The root has the names that every program uses; [`prelude`] has those that a file with phases imports. The rest is
+//! in modules: [`phase`](mod@phase) (what a phase is given and returns), [`engine`] (configuration, outcomes,
+//! resolutions), [`worker`], [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be
+//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`],
+//! [`replay_cache`].
 //!
 //! # Cargo features
 //!
-//! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: with that pool too.
+//! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: that pool as well.
 //! * `sqlite` (default): [`Sqlite`], bundled.
-//! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, by rustls.
-//! * `encryption`: `EncryptingCodec`, which encrypts at rest what users gave.
-//! * `redis`: a sink for staged jobs, Redis Streams, and a [cache in front of replays](replay_cache). `metrics`: see above.
-//!   `metrics-seed-names`: by other names, too.
+//! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, through rustls.
+//! * `encryption`: `EncryptingCodec`, which encrypts user data at rest.
+//! * `redis`: a sink that delivers staged jobs to Redis Streams, and a [cache in front of replays](replay_cache).
+//! * `metrics`: see above. `metrics-seed-names`: the same under other names as well.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `console`: the operators' web console, for axum.
 //! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.
-//! * `reqwest`: `client::Caller`, which sends a request with its key until there is an answer. The
-//!   rest of [`client`], the decision when to try again, is always there.
-//! * `simulation`: a store in memory, and time and chance that are simulated, for tests.
-//! * `fault-injection`: the module `fault`, with which your tests crash your requests everywhere. A
+//! * `reqwest`: `client::Caller`, which sends a request with its key until it has an answer. The
+//!   rest of [`client`], which decides when to retry, is always available.
+//! * `simulation`: an in-memory store with simulated time and randomness, for tests.
+//! * `fault-injection`: the module `fault`, with which your tests crash your requests at every point. A
 //!   release build refuses it without `fault-injection-in-release`.
 //!
 //! [`Call::accept`]: engine::Call::accept
@@ -228,7 +229,7 @@ mod task;
 pub mod traces;
 pub mod worker;
 
-/// A request, as the phases that it is made of:
+/// Declares a request as an ordered list of phases:
 ///
 /// ```
 /// use atomic_phases::prelude::*;
@@ -283,7 +284,7 @@ pub mod worker;
 /// }
 /// ```
 ///
-/// On several stores, with a trait that each of them implements:
+/// For several stores, with a trait that each of them implements:
 ///
 /// ```
 /// use atomic_phases::prelude::*;
@@ -322,7 +323,7 @@ pub mod worker;
 /// ```
 pub use atomic_phases_macros::atomic_phases;
 pub use atomic_phases_macros::phase;
-/// A phase whose call may have been made, and the function that finds out whether it was:
+/// A phase whose call has an unknown outcome after a crash, and the function that finds it out:
 ///
 /// ```
 /// use atomic_phases::prelude::*;
@@ -384,7 +385,7 @@ pub use store::Sqlite;
 #[doc(inline)]
 pub use store::Store;
 
-/// What the code that `#[atomic_phases]` generates is made of. No part of the public interface:
+/// The items that code generated by `#[atomic_phases]` uses. Not part of the public interface:
 /// it changes with the macro, in any release.
 #[doc(hidden)]
 pub mod __private;
