@@ -1,4 +1,4 @@
-//! [`Batch`]: the statements of a local phase that needs none of their answers.
+//! [`Batch`]: the statements of a local phase that does not read their results.
 
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::AsyncConnectionCore;
@@ -8,40 +8,40 @@ use super::tx::Staging;
 use crate::phase::{JobId, PhaseError};
 use crate::store::Store;
 
-/// What a local phase writes, handed over instead of executed: for a phase that needs no answer of
-/// the database, the fastest form there is.
+/// The writes of a local phase, collected instead of executed: the fastest form for a phase that does not
+/// read from the database.
 ///
-/// The engine sends the recovery point, these statements and the staged jobs in one round trip. All
-/// that a [`Tx`](crate::Tx) promises holds: everything commits together or not at all (G4), fenced
-/// (G3). A statement that fails fails the phase, as an error that the phase returns does; a phase that
-/// wants to look at an answer, the number of rows or a unique violation say, takes a `Tx`.
+/// The engine sends the recovery point, these statements and the staged jobs in one round trip, with all
+/// guarantees of a [`Tx`](crate::Tx): everything commits together or not at all (G4), fenced
+/// (G3). A failed statement fails the phase, like an error that the phase returns. A phase that
+/// reads a result, for example the number of rows or a unique violation, takes a `Tx`.
 ///
-/// | statements | PostgreSQL is sent |
+/// | statements | sent to PostgreSQL |
 /// |---|---|
-/// | none, one, or several of which all behind the first were [added as independent](Self::add_independent) | one statement, of which they are the parts: `WITH …, part AS (INSERT …) SELECT …` |
-/// | several, [added](Self::add) in order | `BEGIN`, the recovery point, each in turn, `COMMIT` |
+/// | none, one, or several of which all after the first were [added as independent](Self::add_independent) | a single statement that contains them as parts: `WITH …, part AS (INSERT …) SELECT …` |
+/// | several, [added](Self::add) in order | `BEGIN`, the recovery point, the statements one by one, `COMMIT` |
 ///
-/// A statement that cannot be a part (a `SELECT`, one with a `WITH` or a comment of its own, a `sql_query`
-/// with `$1` in it, a phase with an isolation level of its own), or that the server refuses as one (a
-/// table with a rule), is sent in turn, too.
+/// The statements are also sent one by one if one of them cannot be a part (a `SELECT`, a statement with a `WITH` or a
+/// comment of its own, a `sql_query` with `$1` in it), if the server refuses it as one (a table with a rule), or if the
+/// phase has an isolation level of its own.
 ///
-/// A part does not see the key's own row as the engine is about to write it, and a statement trigger of
-/// a table that two parts insert into fires once, for both.
+/// A part does not see the engine's write to the key's row, and if two parts insert into one table, its
+/// statement trigger fires once, for both.
 ///
 /// As the *first* phase of a request it also saves the round trip of the reservation: the key's row
-/// travels along with the statements. Two duplicates that come at the same moment may then both
-/// compute their statements; only those of one are executed (G10). So compute, and touch nothing else.
+/// is inserted together with the statements. Two concurrent duplicates may then both
+/// compute their statements; only those of one are executed (G10). So the phase must have no other side effects.
 ///
-/// The database may take 15 s for all of it, or as long as `#[phase(timeout = "60s")]` says. Past it the
+/// The database may take 15 s for all of it, or as long as `#[phase(timeout = "60s")]` allows. Past it the
 /// connection is closed; if nothing was committed, the request is released with
 /// [`FailureCause::TimeLimit`](crate::engine::FailureCause::TimeLimit). On SQLite, whose statements run on one
-/// thread, one that is under way is not interrupted: its limit is looked at behind it, and then it is undone.
+/// thread, a running statement is not interrupted: its limit is checked when it ends, and then it is rolled back.
 ///
-/// The rule of [`Tx`](crate::Tx) about role and search path holds for the statements together: behind them the
-/// engine's tables are within reach, and the same.
+/// The rule of [`Tx`](crate::Tx) about role and search path applies to the statements together: after them, the
+/// engine's tables must be accessible, and unchanged.
 ///
-/// The first 256 different texts that an engine sees are prepared once for each connection, those of an
-/// `UPDATE` or of an insert of several rows, which diesel itself prepares anew each time, too.
+/// The first 256 different texts that an engine sees are prepared once for each connection, even those of an
+/// `UPDATE` or of an insert of several rows, which diesel itself prepares anew each time.
 ///
 /// A statement owns its values, because it is sent after the phase has returned:
 ///
@@ -83,16 +83,16 @@ impl<'b, S: Store> Batch<'b, S> {
         Self { statements, staging }
     }
 
-    /// Adds a statement: an insert, an update, a delete of diesel, or a type of your own. It sees what
-    /// the statements before it did.
+    /// Adds a statement: a diesel insert, update or delete, or a type of your own. It sees the effects of
+    /// the statements before it.
     ///
-    /// Added, not executed: where rustc misses `DerefMut` for `Batch`, a statement is executed on it
-    /// (`.execute(batch).await?`), and either becomes `batch.add(statement)` or wants a
-    /// [`Tx`](crate::Tx), if its answer is needed. A raw `COMMIT` or `ROLLBACK` is refused, and fails the
+    /// The statement is added, not executed. If rustc reports that `DerefMut` is missing for `Batch`, a statement is
+    /// executed on it (`.execute(batch).await?`): write `batch.add(statement)` instead, or take a
+    /// [`Tx`](crate::Tx) if the phase needs the result. A raw `COMMIT` or `ROLLBACK` is refused, and fails the
     /// phase.
     ///
-    /// On SQLite several rows are several statements, as diesel does it there itself: add an insert for
-    /// each, where PostgreSQL takes one with `.values(rows)`.
+    /// On SQLite, diesel inserts several rows with several statements: add an insert for
+    /// each row. On PostgreSQL, one insert with `.values(rows)` works.
     pub fn add<Q>(&mut self, statement: Q)
     where
         Q: QueryFragment<<S::Connection as AsyncConnectionCore>::Backend>
@@ -104,13 +104,13 @@ impl<'b, S: Store> Batch<'b, S> {
         self.statements.all.push(S::statement(statement));
     }
 
-    /// Adds a statement that is independent of the others in this batch: it need not see what they do,
-    /// and they need not see what it does, nor need their triggers. Inserts into several tables are the
-    /// common case, and a foreign key between them is fine: it is looked at in the end.
+    /// Adds a statement that is independent of the others in this batch: neither it nor their triggers need to see
+    /// the effects of the others, nor the reverse. Inserts into several tables are the
+    /// common case; a foreign key between them is fine, because it is checked at the end.
     ///
-    /// PostgreSQL is then sent one statement instead of a transaction of several, which is about half the
-    /// work. Its parts see what was there before it: an update of a row that another part inserts finds
-    /// no row, and of two parts that change one row only one does. [Add](Self::add) such in order. SQLite
+    /// The engine then sends PostgreSQL a single statement instead of a transaction of several, which is about half
+    /// the work. Its parts see the state before it: an update of a row that another part inserts finds
+    /// no row, and if two parts change one row, only one takes effect. [Add](Self::add) such statements in order. SQLite
     /// executes both kinds in order.
     pub fn add_independent<Q>(&mut self, statement: Q)
     where

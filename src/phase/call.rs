@@ -12,8 +12,8 @@ use crate::key::IdempotencyKey;
 
 /// The idempotency key for the foreign system: 32 characters of `[A-Za-z0-9_-]`.
 ///
-/// Derived, never random and never per attempt: a retry, a takeover and a database restored from
-/// yesterday all send the same key, so that the provider recognises the repetition (G1).
+/// It is derived, not random, and the same in each attempt: after a retry, a takeover or the restore of
+/// an old backup, the same key is sent, so that the provider recognizes the repetition (G1).
 #[derive(Clone)]
 pub struct DerivedKey {
     text: String,
@@ -60,8 +60,8 @@ impl fmt::Debug for DerivedKey {
     }
 }
 
-/// An application that calls a foreign system is that system's client: there the derived key is an
-/// idempotency key like any other ([`client::KeyedCall`](crate::client::KeyedCall)).
+/// An application that calls a foreign system is that system's client: to the client half, the derived key is an
+/// ordinary idempotency key ([`client::KeyedCall`](crate::client::KeyedCall)).
 impl From<DerivedKey> for IdempotencyKey {
     fn from(key: DerivedKey) -> Self {
         Self::made_here(key.as_str().to_owned())
@@ -78,13 +78,13 @@ impl From<DerivedKey> for IdempotencyKey {
 /// # }
 /// ```
 ///
-/// A phase that has nothing to do says so by [`skip`](Self::skip). One that returns an output and has done
-/// neither, or whose call read no derived key although its provider is `idempotent`, is warned of in the log of
-/// a debug build: most often it is a mistake.
+/// A phase that has nothing to do calls [`skip`](Self::skip). A debug build logs a warning if a phase returns an
+/// output after neither, or if its call did not read the derived key although its provider is `idempotent`: most
+/// often that is a mistake.
 ///
-/// It belongs to its phase. Moved into a task that outlives the phase, it counts as a call under way (at an
-/// `at_most_once` provider the outcome is then unknown), and ends there: what it awaits is dropped, it can
-/// begin no more, and its `make` never returns.
+/// It belongs to its phase. If it is moved into a task that outlives the phase, it counts as a call under way (at an
+/// `at_most_once` provider the outcome is then unknown), and ends with the phase: what it awaits is dropped, it can
+/// no longer begin, and its `make` never returns.
 #[must_use = "a foreign phase that does not make its call has no effect"]
 pub struct ForeignCall {
     key: DerivedKey,
@@ -184,12 +184,12 @@ impl ForeignCall {
     /// Makes the call: hands the derived key to `effect` and returns what it returns.
     ///
     /// While it runs, the engine holds no connection, no transaction and no row lock (G20). If the
-    /// process stood still for longer than its lease, `effect` is not called: the future stays
+    /// process was frozen for longer than its lease, `effect` is not called: the future stays
     /// pending, and the engine renews the lease and runs the phase again, or drops it.
     ///
     /// # Errors
-    /// Those of `effect`. With `?`, its error has to convert into the phase's error type: that
-    /// conversion is where your code says, exhaustively, which failures are rejections, which may
+    /// Those of `effect`. With `?`, its error must convert into the phase's error type: in that
+    /// conversion your code says, exhaustively, which failures are rejections, which may
     /// be retried and which leave the outcome unknown.
     pub async fn make<T, E, F>(self, effect: impl FnOnce(DerivedKey) -> F) -> Result<T, E>
     where
@@ -210,8 +210,8 @@ impl ForeignCall {
         std::future::pending().await
     }
 
-    /// Makes no call, on purpose: there is nothing to charge, or the provider is not concerned. What the phase
-    /// returns is committed like the result of a call, and later attempts do not ask again.
+    /// Declares that this phase makes no call, for example because there is nothing to charge. The phase's output
+    /// is committed like the result of a call, and later attempts do not run the phase again.
     ///
     /// ```
     /// # use atomic_phases::phase::DerivedKey;

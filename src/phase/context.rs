@@ -1,4 +1,4 @@
-//! What every attempt of a phase sees the same (G5): the request's context and the outputs of
+//! The inputs that are the same in every attempt of a phase (G5): the request's context and the outputs of
 //! earlier phases.
 
 use chrono::{DateTime, Utc};
@@ -10,8 +10,9 @@ use uuid::Uuid;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{DerivedKey, Output, PhaseError};
 
-/// Facts about the request that are equal in each attempt, so that what a phase builds from them,
-/// a foreign call's parameters above all, is equal too (G5). Only [`attempt`](Self::attempt) moves.
+/// Facts about the request that are the same in each attempt, so that values that a phase derives from them,
+/// above all the parameters of a foreign call, are the same too (G5). Only [`attempt`](Self::attempt) changes.
+///
 /// ```
 /// # use atomic_phases::Sqlite;
 /// # use serde::{Deserialize, Serialize};
@@ -47,34 +48,34 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// Whose key this is.
+    /// The scope of the key.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// The client's key. With [`scope`](Self::scope) it names the request, for a webhook that comes
-    /// later ([`Engine::resolve`](crate::Engine::resolve)); what a provider is to see is the
-    /// [derived key](crate::phase::DerivedKey).
+    /// The client's key. With [`scope`](Self::scope) it identifies the request to a later webhook
+    /// ([`Engine::resolve`](crate::Engine::resolve)). Send a provider the
+    /// [derived key](crate::phase::DerivedKey) instead.
     #[must_use]
     pub fn key(&self) -> &IdempotencyKey {
         &self.key
     }
 
-    /// This request's id. The next request under the same key, once this one has ended and expired, has another:
-    /// a webhook whose word may come that late says by it which of the two it is about
-    /// ([`Resolution::of_request`](crate::engine::Resolution::of_request)). Not for the parameters of a call at a
-    /// provider that honours keys: see [`uuid`](Self::uuid).
+    /// This request's id. After this request has ended and expired, the next request under the same key has another
+    /// id. A webhook that may arrive that late uses it to identify its request
+    /// ([`Resolution::of_request`](crate::engine::Resolution::of_request)). Do not use it in the parameters of a call to
+    /// a provider that honors keys: see [`uuid`](Self::uuid).
     #[must_use]
     pub fn request_id(&self) -> Uuid {
         self.request_id
     }
 
-    /// When the request was first accepted, by the database's clock. Use it instead of the present
-    /// time wherever a foreign call's parameters hold a time.
+    /// When the request was first accepted, by the database's clock. Use it instead of the current
+    /// time if a foreign call's parameters contain a time.
     ///
-    /// It stands in the request's row. Where the row is lost, as by a failover that loses acknowledged commits,
-    /// the client's retry has another, and a provider that honours keys refuses the repeated key: see
+    /// It is stored in the request's row. If the row is lost, for example in a failover that loses acknowledged commits,
+    /// the client's retry has another, and a provider that honors keys refuses the repeated key: see
     /// [`uuid`](Self::uuid), and `docs/failover.md`.
     #[must_use]
     pub fn created_at(&self) -> DateTime<Utc> {
@@ -84,12 +85,12 @@ impl RequestContext {
     /// The `n`-th UUID of this request: different for each `n` and each request, the same in each
     /// attempt and phase. A version 8 UUID of SHA-256 over the stored request id and `n`.
     ///
-    /// It is for rows of yours, which are lost and kept with the request's own. A failover that loses acknowledged
+    /// Use it in your own tables, whose rows share the fate of the request's row. A failover that loses acknowledged
     /// commits may lose the row of a request whose call was made. The client's retry is then a request with another
-    /// id under the same key, which the [derived key](crate::phase::DerivedKey) is made of: a provider that honours
-    /// it, and compares parameters, refuses what holds this UUID, and the request stays *unknown*. Send
-    /// [`key_uuid`](Self::key_uuid) instead, or nothing that the request's parameters do not say. The explorer finds
-    /// a phase that does not
+    /// id under the same key, and so with the same [derived key](crate::phase::DerivedKey): a provider that honors
+    /// keys and compares parameters refuses the call if it contains this UUID, and the request stays *unknown*. Send
+    /// [`key_uuid`](Self::key_uuid) instead, or only the request's parameters. The explorer finds
+    /// phases that violate this rule
     #[cfg_attr(
         feature = "fault-injection",
         doc = "([`Explorer::and_lost_rows`](crate::fault::Explorer::and_lost_rows))."
@@ -105,10 +106,10 @@ impl RequestContext {
         Uuid::new_v8(bytes)
     }
 
-    /// The `n`-th UUID of this key: made of scope, key and `n` alone, and so the same for each request that the key
-    /// ever has, also where the row of one was lost. For what a provider is to be told. As the id of a row of yours
-    /// it says that a key has one such row for ever: a request under the key, once it is used again, meets it.
-    /// Whoever knows scope and key can compute it.
+    /// The `n`-th UUID of this key: derived from scope, key and `n` alone, and so the same for each request under the
+    /// key, even if the row of one was lost. Use it in parameters for a provider. As the id of a row of yours, it allows
+    /// one such row per key for ever: a later request under the same key, after it expired, conflicts with it.
+    /// It can be computed from scope and key.
     #[must_use]
     pub fn key_uuid(&self, n: u64) -> Uuid {
         let mut hash = Sha256::new();
@@ -128,8 +129,8 @@ impl RequestContext {
         self.attempt
     }
 
-    /// What the caller gave along with the request that is no parameter of it: the principal, the
-    /// origin's address, chosen headers. `None` where nothing was given or where it is no `C`.
+    /// What the caller passed with the request that is not one of its parameters: the principal, the
+    /// client's address, chosen headers. `None` if nothing was passed or if it is not a `C`.
     #[must_use]
     pub fn context<C: DeserializeOwned>(&self) -> Option<C> {
         serde_json::from_str(self.context.as_deref()?.get()).ok()
@@ -164,7 +165,7 @@ impl<'a, A> PhaseInputs<'a, A> {
     /// exactly what a resumed one sees.
     ///
     /// # Errors
-    /// A retryable failure where the stored output is missing or is no `T` any more.
+    /// A retryable failure if the stored output is missing or does not decode as a `T`.
     pub fn output<T: Output>(&self, index: usize) -> Result<T, PhaseError> {
         let raw = self
             .outputs

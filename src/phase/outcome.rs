@@ -11,12 +11,13 @@ use crate::error::DbError;
 ///
 /// A phase that may finish the request early and keep its writes returns
 /// `PhaseResult<Flow<Output>>`; the last phase returns `PhaseResult<Reply>`. A foreign phase that
-/// has to tell *unknown* or *not executed* names its error: `PhaseResult<Charge, ForeignError>`.
-/// Any error type of your own will do that converts into [`PhaseError`] (local) or
+/// may return *unknown* or *not executed* names its error type: `PhaseResult<Charge, ForeignError>`.
+/// Any error type of your own works if it converts into [`PhaseError`] (local) or
 /// [`ForeignError`] (foreign).
 pub type PhaseResult<T, E = PhaseError> = Result<T, E>;
 
 /// The output of a phase that may also finish the request: its writes are kept either way.
+///
 /// ```
 /// # use atomic_phases::Sqlite;
 /// # use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ pub type PhaseResult<T, E = PhaseError> = Result<T, E>;
 /// ```
 #[derive(Debug)]
 pub enum Flow<T> {
-    /// Go on with this output.
+    /// Continue with this output.
     Continue(T),
     /// Finish the request with this reply, now; later phases do not run.
     Finish(Reply),
@@ -71,8 +72,8 @@ pub trait Output: Serialize + DeserializeOwned {}
 impl<T: Serialize + DeserializeOwned> Output for T {}
 
 /// The answer of a finished request: stored, and replayed (G8). A replay has the same status, the same
-/// bytes in its body, and those header lines that
-/// [`EngineBuilder::store_header`](crate::engine::EngineBuilder::store_header) lists; any other line is on the
+/// body bytes, and the header lines that
+/// [`EngineBuilder::store_header`](crate::engine::EngineBuilder::store_header) lists; other lines are on the
 /// first answer only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -81,7 +82,7 @@ pub struct Reply {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why a value is no [`Reply`] body. The value is not repeated.
+/// A value cannot be a [`Reply`]'s body. The error does not contain the value.
 #[derive(Debug, thiserror::Error)]
 #[error("the reply's body does not serialise to JSON (a map with keys that are no strings?)")]
 pub struct ReplyNotJson;
@@ -96,7 +97,7 @@ impl Reply {
     /// A JSON reply, with its `content-type`.
     ///
     /// # Errors
-    /// [`ReplyNotJson`] where `body` has no JSON form; inside a phase, `?` turns it into a
+    /// [`ReplyNotJson`] if `body` has no JSON form; inside a phase, `?` converts it into a
     /// retryable failure.
     pub fn json(status: u16, body: &impl Serialize) -> Result<Self, ReplyNotJson> {
         let body = serde_json::to_vec(body).map_err(|_| ReplyNotJson)?;
@@ -109,13 +110,12 @@ impl Reply {
         Self::new(status).header("content-type", "text/plain; charset=utf-8").body(text.into())
     }
 
-    /// Adds a header line; lines of one name keep their order. Of `content-type`, `content-location`,
-    /// `location`, `etag` and `last-modified`, which a response has once, the line replaces the one that
-    /// there is.
+    /// Adds a header line; lines with the same name keep their order. `content-type`, `content-location`,
+    /// `location`, `etag` and `last-modified` may occur only once: the line replaces an existing one.
     ///
-    /// A name or value with a character that HTTP does not carry there (a line break above all) makes
-    /// the phase fail. `idempotency-key`, `idempotency-expires` and the replay marker are the HTTP
-    /// boundary's own and are left out.
+    /// A name or value with a character that HTTP does not allow there (a line break above all) makes
+    /// the phase fail. The HTTP boundary itself sets `idempotency-key`, `idempotency-expires` and the replay
+    /// marker; lines with these names are ignored.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         const ONCE: [&str; 5] =
@@ -184,29 +184,29 @@ impl PhaseError {
     /// A business rejection: the phase's writes are rolled back, then this reply is stored and
     /// replayed to every retry.
     ///
-    /// What earlier phases committed stays. Where that is to be undone (the seat was taken, and then the card
-    /// is declined), let the foreign phase return the refusal as its output, and the local phase behind it
-    /// undo and answer with [`Flow::Finish`](crate::phase::Flow::Finish).
+    /// What earlier phases committed stays. If that must be undone (the seat was reserved, and then the card
+    /// is declined), let the foreign phase return the refusal as its output, and the next local phase
+    /// undo it and answer with [`Flow::Finish`](crate::phase::Flow::Finish).
     #[must_use]
     pub fn reject(reply: Reply) -> Self {
         Self(PhaseFailure::Reject(reply))
     }
 
-    /// A passing failure: the phase's writes are rolled back, the request is released at once, and
+    /// A transient failure: the phase's writes are rolled back, the request is released immediately, and
     /// a retry runs this phase again.
     #[must_use]
     pub fn retryable(reason: &'static str) -> Self {
         Self(PhaseFailure::Retryable { reason, after: None })
     }
 
-    /// As [`retryable`](Self::retryable), with the back-off that the other side asked for.
+    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for.
     #[must_use]
     pub fn retryable_after(reason: &'static str, after: Duration) -> Self {
         Self(PhaseFailure::Retryable { reason, after: Some(after) })
     }
 }
 
-/// A serialization failure or deadlock re-runs a local phase by itself, a bounded number of times;
+/// After a serialization failure or deadlock, the engine re-runs a local phase, a bounded number of times;
 /// any other database error is a retryable failure.
 impl From<diesel::result::Error> for PhaseError {
     fn from(error: diesel::result::Error) -> Self {
@@ -220,13 +220,13 @@ impl From<ReplyNotJson> for PhaseError {
     }
 }
 
-/// How a foreign phase fails. All that a [`PhaseError`] can say, and what only a foreign call can
-/// come to.
+/// How a foreign phase fails: as a [`PhaseError`], or in a way specific to foreign calls.
 ///
 /// In an `at_most_once` phase the difference decides about a second effect: after the call was
 /// made, everything but [`reject`](Self::reject) and [`not_executed`](Self::not_executed) leaves
 /// the request *unknown*.
-/// An error type of your own says once which is which, and the phases use `?`:
+///
+/// Classify the failures once, in an error type of your own, and use `?` in the phases:
 ///
 /// ```
 /// use atomic_phases::Reply;
@@ -242,13 +242,13 @@ impl From<ReplyNotJson> for PhaseError {
 /// impl From<BankError> for ForeignError {
 ///     fn from(error: BankError) -> Self {
 ///         match error {
-///             // An answer, and a final one: the client hears it, and each retry hears it again.
+///             // A final answer: the client receives it, and so does each retry.
 ///             BankError::Declined => Self::reject(Reply::new(402)),
-///             // An answer that says that nothing was done: to be tried again.
+///             // An answer that says that nothing was done: try again.
 ///             BankError::Busy => Self::not_executed("the bank is busy"),
 ///             // Nothing was sent.
 ///             BankError::Unreachable => Self::not_executed("no connection to the bank"),
-///             // It was sent, and nobody knows.
+///             // It was sent, and the outcome is unknown.
 ///             BankError::ConnectionLost => Self::unknown("the bank's answer was lost"),
 ///         }
 ///     }
@@ -272,8 +272,8 @@ impl ForeignError {
         PhaseError::reject(reply).into()
     }
 
-    /// A passing failure that says nothing about the effect. Where the provider honours the derived
-    /// key, a retry calls again with the same key; where it does not, the request is *unknown*.
+    /// A transient failure that says nothing about the effect. If the provider honors the derived
+    /// key, a retry calls again with the same key; if it does not, the request is *unknown*.
     #[must_use]
     pub fn retryable(reason: &'static str) -> Self {
         PhaseError::retryable(reason).into()
@@ -298,17 +298,17 @@ impl ForeignError {
         Self(ForeignFailure::NotExecuted { reason, after: Some(after) })
     }
 
-    /// The effect may or may not have happened, and calling again would not be safe: nobody repeats
-    /// the call; a reconcile function or an operator settles it.
+    /// The effect may or may not have happened, and calling again would not be safe: the engine does not
+    /// repeat the call; a reconcile function, a webhook or an operator settles it.
     #[must_use]
     pub fn unknown(reason: &'static str) -> Self {
         Self(ForeignFailure::Unknown { reason })
     }
 
-    /// The provider refuses the derived key, because it has it with other parameters: *unknown*, with a reason that
-    /// says where such parameters come from. Either a failover lost the row of a request whose call was made, and
-    /// they hold what is made of the row ([`RequestContext::uuid`](crate::RequestContext::uuid)); or two builds
-    /// send others.
+    /// The provider refuses the derived key, because it has seen it with other parameters: *unknown*, with a reason
+    /// that explains the cause. Either a failover lost the row of a request whose call was made, and the parameters
+    /// contain values derived from the row ([`RequestContext::uuid`](crate::RequestContext::uuid)); or two builds
+    /// send different parameters.
     #[must_use]
     pub fn other_parameters() -> Self {
         Self::unknown(OTHER_PARAMETERS)

@@ -15,23 +15,23 @@ use crate::traces::Traceparent;
 /// The transaction of a local phase: what you write in it, the phase's output and the next recovery
 /// point commit together or not at all (G4).
 ///
-/// A `Tx` is a diesel connection: hand it to `execute`, `load`, `get_result`. For a function that
-/// asks for the connection type itself, [`conn`](Self::conn) lends it. The engine commits; a
-/// `COMMIT` of your own, and an SQL error that you swallow, are detected, and the phase fails. A
-/// savepoint (`tx.conn().transaction(..)`, or `SAVEPOINT` and `ROLLBACK TO`) is the way to survive an
-/// expected error: without one, whatever follows a failed statement is refused, on both stores. A phase that looks
-/// at no answer is faster with a [`Batch`](crate::Batch).
+/// A `Tx` is a diesel connection: pass it to `execute`, `load`, `get_result`. For a function that
+/// takes the connection type itself, [`conn`](Self::conn) lends it. The engine commits; it detects a
+/// `COMMIT` of your own or an SQL error that you swallow, and the phase fails. To survive an expected error,
+/// use a savepoint (`tx.conn().transaction(..)`, or `SAVEPOINT` and `ROLLBACK TO`): without one, the
+/// statements after a failed one are refused, on every store. A phase that reads no results
+/// is faster with a [`Batch`](crate::Batch).
 ///
 /// The engine writes last, with the phase's role and search path. A phase that changes them (`SET LOCAL ROLE`,
-/// `SET LOCAL search_path`) either leaves the engine's tables within reach, in front of any others of those
-/// names, or changes them back before it returns; it is refused otherwise. What a phase says to its session
-/// (`SET`, `RESET ALL`) stays with the connection, as PostgreSQL has it, but for the two bounds that the engine
-/// counts on: those are said again before the next phase. With an `isolation` of its own the phase keeps the
+/// `SET LOCAL search_path`) must leave the engine's tables accessible, before any other tables of the same
+/// names, or restore the settings before it returns; otherwise it is refused. Session settings that a phase changes
+/// (`SET`, `RESET ALL`) stay on the connection, as usual in PostgreSQL, except the two limits that the engine
+/// relies on, which it sets again before the next phase. A phase with an `isolation` of its own keeps the
 /// key's row locked until it ends.
 ///
-/// On PostgreSQL a statement that is [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is
-/// prepared once for each connection, an `UPDATE` too, which diesel by itself prepares anew each time (the
-/// first 256 different texts that an engine sees). On [`conn`](Self::conn) diesel's own rule holds.
+/// On PostgreSQL, a statement [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is
+/// prepared once for each connection, even an `UPDATE`, which diesel itself prepares anew each time (for the
+/// first 256 different texts that an engine sees). On [`conn`](Self::conn), diesel's own rule applies.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod example {
@@ -154,10 +154,10 @@ impl<'c, S: Store> Tx<'c, S> {
 
     /// The connection itself, for code that is typed on it.
     ///
-    /// A nested `transaction()` whose future is dropped half-way (by a timeout or `select!`) fails the
-    /// phase, which must not return an output then. A **single statement** whose future is dropped cannot
-    /// be told from one that was executed: it may have been sent, and is committed with the phase if it was
-    /// and succeeds. So after a time limit around a statement that writes, return an error; do not go on
+    /// If the future of a nested `transaction()` is dropped half-way (by a timeout or `select!`), the phase
+    /// fails, and must not return an output. A **single statement** whose future is dropped cannot
+    /// be distinguished from one that was executed: it may have been sent, and if it succeeds, it is committed
+    /// with the phase. So if a time limit around a write expires, return an error; do not continue
     /// as if the statement had not been executed. The same holds for statements on the `Tx` itself.
     pub fn conn(&mut self) -> &mut S::Connection {
         self.conn
@@ -169,10 +169,10 @@ impl<'c, S: Store> Tx<'c, S> {
     /// Returns the job's id, the same in each attempt.
     ///
     /// # Errors
-    /// A retryable failure where `args` has no JSON form or holds a float that is NaN or infinite (JSON
-    /// writes it as `null`, which no handler reads as a float), or `name` is empty, over 100 bytes, has
-    /// a control character (PostgreSQL's text holds no NUL, and names are logged), or begins with
-    /// `atomic_phases.`, as those of the library's own jobs do.
+    /// A retryable failure if `args` has no JSON form or contains a float that is NaN or infinite (JSON
+    /// writes it as `null`, which no handler reads as a float), or if `name` is empty, longer than 100 bytes,
+    /// contains a control character (PostgreSQL's text cannot contain NUL, and names are logged), or begins with
+    /// `atomic_phases.`, like the names of the library's own jobs.
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         self.staging.stage(name, args)
     }
