@@ -1,7 +1,7 @@
-//! [`Codec`]: how parameters, outputs, staged arguments and replies look at rest.
+//! [`Codec`]: how parameters, outputs, staged arguments and replies are encoded at rest.
 //!
-//! Plain JSON and bytes by default. An application that must encrypt takes `EncryptingCodec` (feature
-//! `encryption`) or implements this trait; the engine calls it on everything that a user gave, and on nothing
+//! Plain JSON and bytes by default. An application that must encrypt uses `EncryptingCodec` (feature
+//! `encryption`) or implements this trait; the engine applies it to all user data, and to nothing
 //! else.
 
 #[cfg(feature = "encryption")]
@@ -16,7 +16,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::JobId;
 
 /// Where a stored value belongs. Authenticate it together with the value (as the associated data of
-/// an AEAD cipher), and a value that was moved to another row or column does not decode.
+/// an AEAD cipher), so that a value moved to another row or column does not decode.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Place<'a> {
@@ -26,12 +26,13 @@ pub struct Place<'a> {
     pub key: &'a IdempotencyKey,
     /// The column's name.
     pub column: &'static str,
-    /// Of the arguments of a staged job: which of the key's jobs it is.
+    /// For the arguments of a staged job: which of the key's jobs it is.
     pub job: Option<JobId>,
 }
 
-/// Encodes what is stored. Both directions have to be deterministic in their result, not in their
-/// bytes: a random nonce is fine. A panic counts as a [`CodecError`].
+/// Encodes stored values. Decoding must return the encoded value; the encoded
+/// bytes may differ each time: a random nonce is fine. A panic counts as a [`CodecError`].
+///
 /// ```
 /// use std::borrow::Cow;
 ///
@@ -66,20 +67,20 @@ pub struct Place<'a> {
 /// }
 /// ```
 pub trait Codec: Send + Sync + 'static {
-    /// From what the engine has to what is stored.
+    /// Encodes the engine's value for storage.
     ///
     /// # Errors
-    /// [`CodecError`]; nothing is written then.
+    /// [`CodecError`]; then nothing is written.
     fn encode<'v>(
         &self,
         place: Place<'_>,
         plain: Cow<'v, [u8]>,
     ) -> Result<Cow<'v, [u8]>, CodecError>;
 
-    /// From what is stored to what the engine had.
+    /// Decodes a stored value.
     ///
     /// # Errors
-    /// [`CodecError`] where the value is not readable here (another key, a row that was tampered
+    /// [`CodecError`] if this process cannot read the value (another key, a row that was tampered
     /// with). The row, or the staged job, is left to other nodes, never restarted.
     fn decode<'v>(
         &self,
@@ -88,7 +89,7 @@ pub trait Codec: Send + Sync + 'static {
     ) -> Result<Cow<'v, [u8]>, CodecError>;
 }
 
-/// A stored value could not be encoded or decoded. Says nothing about the value (G19).
+/// A value could not be encoded or decoded. The error reveals nothing about the value (G19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(pub &'static str);

@@ -1,4 +1,4 @@
-//! What an engine is configured with, by [`EngineBuilder`](crate::engine::EngineBuilder): every number, with its
+//! The settings of an engine, set through [`EngineBuilder`](crate::engine::EngineBuilder): every number, with its
 //! reason.
 
 use std::time::Duration;
@@ -8,48 +8,48 @@ pub use crate::setting::SettingError;
 use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, duration, number};
 use crate::store::Hold;
 
-/// What happens to a request whose key is being run by somebody else.
+/// What happens to a call whose key another holder is running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDuplicate {
-    /// Answer [`Outcome::InProgress`](crate::Outcome::InProgress) at once.
+    /// Answer [`Outcome::InProgress`](crate::Outcome::InProgress) immediately.
     #[default]
     Answer,
-    /// Wait this long at most for the other to finish, and answer as its replay. An outcome that is
-    /// unknown is waited for as well, where it is looked into within that time.
+    /// Wait at most this long for the other holder to finish, and answer with its replay. Also wait for an unknown
+    /// outcome, if it is to be reconciled within that time.
     Wait(Duration),
 }
 
 /// The engine's numbers. Set by the methods of [`EngineBuilder`](crate::engine::EngineBuilder).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How long a holder that gives no sign keeps its row. Renewed at a third of it while a request
-    /// runs, so one or two lost renewals do not cost the lease. 30 s: how long a client waits for a
+    /// How long a holder keeps its row without a heartbeat. Renewed at a third of it while a request
+    /// runs, so one or two lost renewals do not lose the lease. 30 s: how long a client waits for a
     /// request whose process died.
     pub(crate) lease: Duration,
     /// How long a finished key replays. 24 h, as the Stripe API.
     pub(crate) retention: Duration,
-    /// How long a duplicate waits for the first commit of its twin. 1 s: that commit takes
-    /// milliseconds, or something is wrong.
+    /// How long a duplicate waits for the first commit of the other call. 1 s: that commit takes
+    /// milliseconds, unless something is wrong.
     pub(crate) lock_wait: Duration,
     pub(crate) on_duplicate: OnDuplicate,
     /// How often a lease of one request is acquired before it is a dead letter.
     pub(crate) max_attempts: u32,
-    /// How often a local phase is re-run by itself after a serialization failure, a deadlock or a
+    /// How often the engine re-runs a local phase after a serialization failure, a deadlock or a
     /// lost connection.
     pub(crate) max_reruns: u32,
     /// Back-off after the first attempt; doubles with each further one.
     pub(crate) back_off: Duration,
     /// Longest back-off.
     pub(crate) max_back_off: Duration,
-    /// How long an unknown outcome rests before it is looked into.
+    /// How long an unknown outcome rests before it is reconciled.
     pub(crate) reconcile_after: Duration,
     /// How often it is looked into before it is a dead letter. 20, with back-off: half a day and more.
     pub(crate) max_reconciles: u32,
-    /// How long before the end of a provider's window a call is not repeated any more: the call may
-    /// take a while, and two clocks are never quite one (G11).
+    /// How long before the end of a provider's window calls are no longer repeated: the call may
+    /// take a while, and two clocks never agree exactly (G11).
     pub(crate) window_margin: Duration,
-    /// How often it is asked which phases operators have paused. 5 s: an operator waits for it.
+    /// How often the engine reads which phases operators have paused. 5 s: an operator waits for it.
     pub(crate) pauses_every: Duration,
     pub(crate) limits: Limits,
     /// Which header lines of a reply are stored and replayed, in lower case. The others (a cookie, a
@@ -62,15 +62,15 @@ pub(crate) struct Settings {
     pub(crate) scopes_in_metrics: Option<usize>,
 }
 
-/// Caps on what a caller may make the engine store, in bytes.
+/// Caps on the sizes of stored values, in bytes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Serialised parameters; 256 KiB.
+    /// Serialized parameters; 256 KiB.
     pub params: usize,
-    /// Serialised context; 16 KiB.
+    /// Serialized context; 16 KiB.
     pub context: usize,
-    /// Serialised outputs of all phases of one request; 1 MiB.
+    /// Serialized outputs of all phases of one request; 1 MiB.
     pub outputs: usize,
     /// Header lines of a reply; 16 KiB.
     pub reply_headers: usize,
@@ -78,7 +78,7 @@ pub struct Limits {
     pub reply_body: usize,
 }
 
-/// What a reply says about the result, and not about the exchange (`w74_*` in `tests/http`).
+/// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
 const STORED_HEADERS: [&str; 8] = [
     "location",
     "content-location",
@@ -100,22 +100,22 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// At most `keys` keys, of those that the scope's clients sent, that are stored and not past their
-    /// retention: running, waiting, or finished and still replayed. Counted in the database, by one more
-    /// statement for each new key, which reads at most so many entries of an index, and 10,000 of expired keys
-    /// that the reaper has yet to delete.
+    /// Allows at most `keys` stored keys sent by the scope's clients and not past their
+    /// retention: running, waiting, or finished and still replayed. They are counted in the database, by one more
+    /// statement for each new key, which reads at most `keys` entries of an index, and 10,000 entries of expired keys
+    /// that the reaper has not yet deleted.
     ///
-    /// Exact within a process: calls whose keys may or may not fit wait for those that are creating keys in
-    /// front of them, five seconds at most. Processes do not see each other's uncommitted keys. Each of them
-    /// creates a sixteenth of what is left of the quota at a time, at least two; by so many another process
-    /// may exceed it.
+    /// The limit is exact within a process: if the remaining quota is uncertain, calls wait for earlier calls that are
+    /// creating keys, at most five seconds. Processes do not see each other's uncommitted keys. Each of them
+    /// creates at most a sixteenth of the remaining quota concurrently, but at least two; each further process
+    /// may exceed the limit by that many.
     pub fn keys(mut self, keys: u32) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// At most `requests` new keys in each `period`, evenly filled up, with `requests` as the largest
-    /// burst. Counted by each process for itself: with four nodes, allow each a quarter.
+    /// Allows at most `requests` new keys in each `period`, as a token bucket that refills evenly, with `requests` as
+    /// the largest burst. Each process counts separately: with four nodes, allow each a quarter.
     pub fn rate(mut self, requests: u32, period: Duration) -> Self {
         self.rate = Some((requests, period));
         self

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// Longest idempotency key and longest scope, in bytes. 255 is the limit of the Stripe API, which
-/// clients already keep.
+/// Maximum length of an idempotency key and of a scope, in bytes. 255 is the limit of the Stripe API, which
+/// clients already respect.
 pub const MAX_KEY_LENGTH: usize = 255;
 
 /// How a key begins that the HTTP boundary made for a request without one. Such keys do not count
@@ -31,14 +31,14 @@ pub(crate) const KEYLESS: &str = "~keyless:";
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(Arc<str>);
 
-/// Who a key belongs to: a tenant, an account, a user. Two scopes never see each other's keys (G16).
+/// The owner of a key: a tenant, an account, a user. Two scopes never see each other's keys (G16).
 ///
 /// 1 to 255 bytes of text without control characters. Take it from the authenticated caller, never
 /// from the request body.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Scope(Arc<str>);
 
-/// Why a string is no [`IdempotencyKey`] or no [`Scope`]. The text itself is never repeated.
+/// Why a string is not an [`IdempotencyKey`] or a [`Scope`]. The error never contains the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKey {
@@ -56,7 +56,7 @@ pub enum InvalidKey {
         /// Its length in bytes.
         length: usize,
     },
-    /// A character outside of what is allowed.
+    /// A character that is not allowed.
     #[error("the {what} has a character at byte {at} that is not {allowed}")]
     Character {
         /// `"idempotency key"` or `"scope"`.
@@ -84,7 +84,7 @@ impl IdempotencyKey {
         }
     }
 
-    /// A new key for a new logical request: a version 4 UUID. A call that is the first to use it may
+    /// A new key for a new logical request: a version 4 UUID. The first call with it may
     /// [say so](crate::engine::Call::expect_new).
     #[must_use]
     pub fn random() -> Self {
@@ -130,8 +130,8 @@ impl Scope {
         }
     }
 
-    /// The scope of an application that has no tenants. An explicit choice: with it, every caller
-    /// shares one name space of keys. Its text is `-`, which is what stands in the column `scope`.
+    /// The scope of an application that has no tenants. An explicit choice: with it, all callers
+    /// share one namespace of keys. Its text is `-`, also in the column `scope`.
     #[must_use]
     pub fn single_tenant() -> Self {
         Self("-".into())
@@ -178,8 +178,8 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// The first eight hex digits of the text's SHA-256: how a key appears in logs. Computed when it is
-/// printed, which most often nobody does.
+/// The first eight hex digits of the text's SHA-256: how a key appears in logs. Computed only when it is
+/// printed, which is rare.
 pub(crate) struct ShortHash<'a>(pub(crate) &'a str);
 
 impl fmt::Display for ShortHash<'_> {

@@ -1,4 +1,4 @@
-//! [`Answer`]: what the decision needs to know of a response, read from it once.
+//! [`Answer`]: the facts about a response that the decision needs.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use serde_json::Value;
 
 use super::http_date;
 
-/// The header that tells a replay from a first answer, unless the server names it otherwise.
+/// The header that marks a replay, unless the server uses another name.
 pub const REPLAY_MARKER: &str = "idempotent-replayed";
 
-/// What the decision needs to know of a response: facts, no text of the server's.
+/// The facts about a response that the decision needs, without any of the server's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The marker said that an earlier attempt made this answer.
+    /// The marker says that an earlier attempt produced this answer.
     pub replayed: bool,
-    /// The answer is kept under the key (`Idempotency-Expires`, or the marker): a repetition would
+    /// The answer is stored under the key (`Idempotency-Expires`, or the marker): a retry would
     /// get it again.
     pub stored: bool,
     /// `Retry-After`. A date is measured against the response's own `Date`, so that the clocks of
-    /// server and client need not agree; a date without one is left out. Zero if it has passed.
+    /// server and client need not agree; without a `Date`, a date is ignored. Zero if it has passed.
     pub retry_after: Option<Duration>,
-    /// The server's own word: `Stripe-Should-Retry`, or else `retryable` of a problem document.
+    /// The server's advice: `Stripe-Should-Retry`, or else `retryable` of a problem document.
     pub should_retry: Option<bool>,
     /// The codes that say more than the status.
     pub code: Option<ErrorCode>,
-    /// An HTML page, and not stored under the key: what a proxy, a portal or a login in between answers,
+    /// An HTML page that is not stored under the key: the answer of a proxy, a portal or a login page in between,
     /// with any status.
     pub page: bool,
 }
@@ -37,17 +37,17 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// `outcome_unknown`: it is being found out what became of the request.
+    /// `outcome_unknown`: the outcome of the request is being determined.
     OutcomeUnknown,
-    /// `dead_letter`: the server gave up; only an operator moves it on.
+    /// `dead_letter`: the server gave up; only an operator can retry or settle the request.
     DeadLetter,
     /// `response_not_retained`: the request is done, its answer was too large to be kept.
     ResponseNotRetained,
 }
 
 impl Answer {
-    /// Reads a response. `header` looks a value up by its lower-case name; `body` may be anything,
-    /// also cut off or empty. Where several lines have the name, join them by commas.
+    /// Reads a response. `header` looks a value up by its lower-case name; if several lines have the name, join them
+    /// with commas. `body` may be anything, even truncated or empty.
     #[must_use]
     pub fn read<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &[u8]) -> Self {
         Self::read_marked(status, header, body, REPLAY_MARKER)

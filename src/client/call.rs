@@ -8,9 +8,9 @@ use super::decide::{Attempt, Decision, End, decide};
 use super::policy::RetryPolicy;
 
 /// One logical call: "book this ride", however many requests that takes. Its idempotency key is
-/// made with it, once. Not `Clone`: a second call is another call, with another key.
+/// created with it, once. Not `Clone`: a second call is another call, with another key.
 ///
-/// A caller that has to survive its own crash stores the key before the first attempt, and goes on
+/// A caller that must survive its own crash stores the key before the first attempt, and continues
 /// with [`with_key`](Self::with_key).
 #[derive(Debug)]
 pub struct KeyedCall {
@@ -19,15 +19,15 @@ pub struct KeyedCall {
     attempts: u32,
 }
 
-/// How a key stands in the `Idempotency-Key` header.
+/// How a key is written in the `Idempotency-Key` header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyForm {
-    /// As it is: what Stripe and most others expect. Right for keys of letters, digits, `-` and `_`,
-    /// as made here and as derived for foreign systems.
+    /// As is: what Stripe and most others expect. Right for keys of letters, digits, `-` and `_`,
+    /// such as those created here and those derived for foreign systems.
     #[default]
     Bare,
-    /// As a quoted structured-field string, as the IETF draft asks for. Right for every key.
+    /// As a quoted structured-field string, as the IETF draft requires. Right for every key.
     Quoted,
 }
 
@@ -38,7 +38,7 @@ impl KeyedCall {
         Self::with_key(IdempotencyKey::random(), policy)
     }
 
-    /// A call whose key was made before: stored by an earlier run of this program, or derived.
+    /// A call with an existing key: stored by an earlier run of this program, or derived.
     #[must_use]
     pub fn with_key(key: impl Into<IdempotencyKey>, policy: RetryPolicy) -> Self {
         Self { key: key.into(), policy, attempts: 0 }
@@ -72,7 +72,7 @@ impl KeyedCall {
         self.attempts
     }
 
-    /// Counts an attempt that ended, and says what to do next: [`decide`] with this call's policy.
+    /// Counts a finished attempt, and says what to do next: [`decide`] with this call's policy.
     /// `elapsed` is the time since the first attempt began, `random` uniform over `u32`.
     #[must_use]
     pub fn decide(&mut self, end: End, elapsed: Duration, random: u32) -> Decision {

@@ -1,11 +1,11 @@
-//! [`decide`]: done, again, or give up. Pure: no clock, no random source, no HTTP library.
+//! [`decide`]: done, retry, or give up. Pure: no clock, no random source, no HTTP library.
 
 use std::time::Duration;
 
 use super::answer::{Answer, ErrorCode};
 use super::policy::{Repeat, RetryPolicy, fraction};
 
-/// One attempt, after its end.
+/// A finished attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Which one it was, from 1.
@@ -14,14 +14,14 @@ pub struct Attempt {
     pub end: End,
     /// How long ago the first attempt began, by a clock that does not jump.
     pub elapsed: Duration,
-    /// A random number, uniform over `u32`: where the wait lies within its bounds.
+    /// A random number, uniform over `u32`: it selects the wait within its bounds.
     pub random: u32,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With a whole response.
+    /// With a complete response.
     Answered(Answer),
     /// Without one.
     Unanswered(Transport),
@@ -30,18 +30,18 @@ pub enum End {
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// No byte of the request can have been read: no address, no connection, no TLS session.
+    /// The server cannot have read any byte of the request: no address, no connection, no TLS session.
     NotSent,
-    /// The request, or a part of it, was sent; or nobody can tell.
+    /// The request, or a part of it, was or may have been sent.
     Unknown,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// There is a final answer; good or bad, a repetition would not change it.
+    /// There is a final answer; success or failure, a retry would not change it.
     Done {
-        /// An earlier attempt made the answer.
+        /// An earlier attempt produced the answer.
         replayed: bool,
     },
     /// Send the same request under the same key, after this wait.
@@ -50,31 +50,31 @@ pub enum Decision {
     GiveUp(Reason),
 }
 
-/// Why to stop without a final answer. The reasons tell why no further attempt is made, not that
-/// nothing happened: an earlier attempt may have had its effect, and the same key asks for it later.
+/// Why to stop without a final answer. A reason does not mean that
+/// nothing happened: an earlier attempt may have had its effect, and a later call with the same key can find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The answer leads elsewhere (3xx). A redirect that is followed would turn the request into
-    /// another one, or tell its content and key to another server.
+    /// The answer is a redirect (3xx). Following it would turn the request into
+    /// another one, or reveal its content and key to another server.
     #[error("the server redirects: send it where the API is")]
     Redirected,
-    /// There is a final answer, and its body is over the caller's limit.
+    /// There is a final answer, but its body exceeds the caller's limit.
     #[error("the request is answered, but the answer is larger than this client reads")]
     ResponseTooLarge,
     /// The server does not accept the request as it is (400, 401, 403, 404, 413, 422 and the like).
     #[error("the server refuses the request as it is")]
     Refused,
-    /// The server says that no repetition will help.
+    /// The server says that no retry will help.
     #[error("the server says that a repetition does not help")]
     NotRetryable,
-    /// The server failed too often at it; only its operator moves it on.
+    /// The server has given the request up; only its operator can retry or settle it.
     #[error("the server has given the request up: ask its operator")]
     DeadLetter,
     /// The request *is* done; its answer was too large to be kept.
     #[error("the request is done, but the server did not keep its answer")]
     ResponseNotRetained,
-    /// The attempt may have had an effect, and the policy repeats only what certainly had none.
+    /// The attempt may have had an effect, and the policy repeats only attempts that certainly had none.
     #[error("the attempt may have had its effect, and may not be repeated")]
     MayHaveHadEffect,
     /// All attempts of the policy are used up.

@@ -1,21 +1,21 @@
-//! The other end of the wire: when a client tries again, how long it waits, when it stops.
+//! The client side: when a client retries, how long it waits, when it stops.
 //!
-//! A server that keeps idempotency keys is half of the promise. The other half is a client that
-//! makes the key **once per logical call**, sends the same bytes under it until there is an answer,
-//! and knows which answers a repetition can change. Here that is a pure function, [`decide`], with
+//! A server that stores idempotency keys is half of the promise. The other half is a client that
+//! creates the key **once per logical call**, sends the same bytes under it until there is an answer,
+//! and knows which answers a retry can change. Here that is a pure function, [`decide`], with
 //! neither HTTP nor clock nor random numbers in it, and [`KeyedCall`], which holds the key and
-//! counts the attempts. The cargo feature `reqwest` adds `Caller`, which sends.
+//! counts the attempts. The cargo feature `reqwest` adds `Caller`, which sends requests.
 //!
 //! | an attempt ends with | then |
 //! |---|---|
 //! | 2xx, 402, or any status that the server has stored under the key | done |
-//! | 202 with `Retry-After`, not yet stored: accepted, running in the background | again |
-//! | 409 in progress, 409 `outcome_unknown`, 408, 425, 429, 5xx, no answer | again |
-//! | 2xx or 402 with an HTML page that is not stored: a proxy's or a portal's, and no answer of the API | again |
+//! | 202 with `Retry-After`, not yet stored: accepted, running in the background | retry |
+//! | 409 in progress, 409 `outcome_unknown`, 408, 425, 429, 5xx, no answer | retry |
+//! | 2xx or 402 with an HTML page that is not stored: from a proxy or a portal, not from the API | retry |
 //! | 3xx, 409 `dead_letter`, 410 `response_not_retained`, 400, 401, 403, 404, 413, 422, any other 4xx, 501, 505 | give up |
 //!
-//! *Stored* is what carries the replay marker or `Idempotency-Expires`. Where the status leaves it
-//! open, the server's own word decides: `Stripe-Should-Retry`, or else `retryable` of a problem
+//! An answer is *stored* if it carries the replay marker or `Idempotency-Expires`. If the status does not
+//! decide, the server's advice does: `Stripe-Should-Retry`, or else `retryable` of a problem
 //! document. The wait is the server's `Retry-After`, or else a jittered exponential back-off; no
 //! wait ends past the deadline.
 //!
@@ -24,7 +24,7 @@
 //! use atomic_phases::client::{Answer, Decision, End, KeyedCall, RetryPolicy};
 //!
 //! let policy = RetryPolicy::new(Duration::from_secs(30));
-//! let mut call = KeyedCall::new(policy); // the key is made here, and never again
+//! let mut call = KeyedCall::new(policy); // creates the key, once
 //! let elapsed = Duration::from_secs(1); // since the first attempt began
 //!
 //! // First attempt, with `call.key()` in the header: another one is still running.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long a call may take in all, how often it is tried, and how the waits grow.
+/// How long a call may take in total, how many attempts it has, and how the waits grow.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,20 +29,20 @@ pub struct RetryPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repeat {
-    /// Any that may pass: the other side honours the key, so that a second attempt has no second
+    /// Any attempt with a transient failure: the server honors the key, so that a second attempt has no second
     /// effect.
     #[default]
     Keyed,
     /// Only an attempt that certainly had no effect of its own: it was not sent, or was answered
-    /// with 409 (another one is running), 425 or 429. For a provider that honours no key; and where
-    /// somebody else does the rest of the retrying, because then the last attempt's end speaks for
+    /// with 409 (another one is running), 425 or 429. For a provider that honors no key; and for a caller that leaves
+    /// further retries to another component, because then the last attempt's end is that of
     /// the whole call.
     WithoutEffect,
 }
 
 impl RetryPolicy {
-    /// At most `deadline` in all, from the first attempt on. Waits of 0.2 to 10 seconds, 30 seconds
-    /// for one attempt, any number of attempts.
+    /// A call takes at most `deadline` in total, from the first attempt on. Defaults: waits of 0.2 to 10 seconds,
+    /// 30 seconds for one attempt, any number of attempts.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
         Self {
@@ -55,8 +55,8 @@ impl RetryPolicy {
         }
     }
 
-    /// The first wait, doubled after each further attempt up to `longest`. The jitter takes away up
-    /// to a half of each.
+    /// The first wait, doubled after each further attempt up to `longest`. The jitter subtracts up
+    /// to half of each.
     #[must_use]
     pub fn backoff(self, first: Duration, longest: Duration) -> Self {
         Self { first, longest, ..self }
@@ -68,8 +68,8 @@ impl RetryPolicy {
         Self { attempts, ..self }
     }
 
-    /// How long one attempt may take, connecting and reading included. Used by who sends; longer
-    /// than the server's slowest honest answer, or each attempt ends in a 409.
+    /// How long one attempt may take, including connecting and reading; applied by the sender. Set it longer
+    /// than the server's slowest regular answer, or each retry ends in a 409.
     #[must_use]
     pub fn attempt_timeout(self, attempt_timeout: Duration) -> Self {
         Self { attempt_timeout, ..self }
@@ -81,18 +81,18 @@ impl RetryPolicy {
         Self { repeat, ..self }
     }
 
-    /// How long the attempt that begins `elapsed` after the first may take: its own time-out, or
-    /// what is left until the deadline.
+    /// How long the attempt that begins `elapsed` after the first may take: the attempt timeout, or
+    /// the time left until the deadline.
     #[must_use]
     pub fn time_for_attempt(&self, elapsed: Duration) -> Duration {
         self.attempt_timeout.min(self.deadline.saturating_sub(elapsed))
     }
 
-    /// The wait after attempt `number` (from 1) where the server names none: `first · 2^(number-1)`,
-    /// at most `longest`, less a random part of up to its half. `random` is uniform over `u32`.
+    /// The wait after attempt `number` (from 1) if the server names none: `first · 2^(number-1)`,
+    /// at most `longest`, less a random part of up to half of it. `random` is uniform over `u32`.
     ///
-    /// Half of the wait is kept, so that no bad luck makes a client hammer; the other half is random,
-    /// so that clients which failed together do not come back together.
+    /// Half of the wait is fixed, so that no client retries in a tight loop; the other half is random,
+    /// so that clients which failed together do not retry together.
     #[must_use]
     pub fn backoff_after(&self, number: u32, random: u32) -> Duration {
         let doubled = 1_u32.checked_shl(number.saturating_sub(1)).unwrap_or(u32::MAX);

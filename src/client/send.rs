@@ -10,12 +10,12 @@ use super::answer::{Answer, REPLAY_MARKER};
 use super::call::{KeyForm, KeyedCall};
 use super::decide::{Decision, End, Reason, Transport};
 
-/// Sends keyed requests over a `reqwest::Client`, again and again where that helps.
+/// Sends keyed requests over a `reqwest::Client`, and retries when that can help.
 ///
-/// Give the client `redirect(reqwest::redirect::Policy::none())`: a followed redirect turns a `POST`
-/// into a `GET`, and an answer to that is no answer to this call. The policy's
-/// [time for an attempt](super::RetryPolicy::time_for_attempt) takes the place of the client's own
-/// `timeout`; that of a single request holds where it is shorter.
+/// Configure the client with `redirect(reqwest::redirect::Policy::none())`: a followed redirect turns a `POST`
+/// into a `GET`, whose answer is not that of this call. The policy's
+/// [time for an attempt](super::RetryPolicy::time_for_attempt) replaces the client's own
+/// `timeout`; that of a single request applies if it is shorter.
 ///
 /// ```no_run
 /// # async fn book() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ pub struct Caller {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Answered {
-    /// The response, of any status that is final: a declined card is an answer too.
+    /// The response, with any final status: a declined card is an answer too.
     pub response: Response,
     /// An earlier attempt made it.
     pub replayed: bool,
@@ -56,7 +56,7 @@ pub struct Response {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body's bytes; none where it is over the caller's limit.
+    /// The body's bytes; empty if it exceeds the caller's limit.
     pub body: Vec<u8>,
     /// Whether the body is over the limit.
     pub too_large: bool,
@@ -68,18 +68,18 @@ pub struct Response {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No further attempt was worth its while, or allowed.
+    /// No further attempt was useful or allowed.
     #[error("gave up after {} attempts: {}", .0.attempts, .0.reason)]
     GaveUp(Box<GaveUp>),
     /// The body is a stream, which cannot be sent twice: give the request its bytes.
     #[error("the request's body is a stream and cannot be sent again: give it as bytes")]
     NotRepeatable,
-    /// No request that `reqwest` can send at all, whatever the network. The URL is left out.
+    /// `reqwest` cannot send this request at all, whatever the network. The error does not contain the URL.
     #[error("the request cannot be sent")]
     Invalid(#[source] reqwest::Error),
 }
 
-/// How far a call came that was given up.
+/// How far a call got before it was given up.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct GaveUp {
@@ -120,7 +120,7 @@ impl Caller {
         Self { http, key_form, marker, response_limit: 4 << 20 }
     }
 
-    /// Longest body of a response, in bytes; 4 MiB. Of a longer one nothing is kept, and where its status
+    /// Maximum size of a response body, in bytes; default 4 MiB. A longer body is discarded, and if its status
     /// is a final answer the call is given up with [`Reason::ResponseTooLarge`].
     #[must_use]
     pub fn response_limit(self, bytes: usize) -> Self {
@@ -139,7 +139,7 @@ impl Caller {
         Self { marker: marker.into(), ..self }
     }
 
-    /// Sends `request` with the call's key until there is a final answer, or none to be had. Each
+    /// Sends `request` with the call's key until there is a final answer, or the call is given up. Each
     /// attempt sends the same bytes.
     ///
     /// Dropping the future stops the retries; an attempt under way may still take effect.
@@ -150,7 +150,7 @@ impl Caller {
         self.send_watched(call, request, |_| ()).await
     }
 
-    /// As [`send`](Self::send); `watch` is told of each attempt at its end.
+    /// As [`send`](Self::send); calls `watch` at the end of each attempt.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -1,4 +1,4 @@
-//! [`EngineBuilder`]: an engine's parts and numbers, checked before anything runs.
+//! [`EngineBuilder`]: an engine's parts and settings, checked before anything runs.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::traces::TraceContext;
 /// Builds an [`Engine`]. Durations are real time; see each method for its default.
 ///
 /// `D` says whether a definition is registered. Definitions are registered for one type of state, so
-/// [`app`](Self::app) exists before the first [`register`](Self::register) only:
+/// [`app`](Self::app) is available only before the first [`register`](Self::register):
 ///
 /// ```compile_fail,E0599
 /// # use atomic_phases::definition::RequestDefinition;
@@ -49,11 +49,11 @@ pub struct EngineBuilder<S: Store, A = (), D = Registered> {
     definitions: PhantomData<fn() -> D>,
 }
 
-/// Of an [`EngineBuilder`]: no definition is registered yet.
+/// State of an [`EngineBuilder`]: no definition is registered yet.
 #[derive(Debug)]
 pub enum Unregistered {}
 
-/// Of an [`EngineBuilder`]: at least one definition is registered.
+/// State of an [`EngineBuilder`]: at least one definition is registered.
 #[derive(Debug)]
 pub enum Registered {}
 
@@ -71,13 +71,13 @@ pub enum BuildError {
         /// Their version.
         version: u32,
     },
-    /// A number that cannot work.
+    /// A setting that cannot work.
     #[error(transparent)]
     Setting(#[from] SettingError),
 }
 
 impl<S: Store> Engine<S, ()> {
-    /// An engine without shared state; [`app`](EngineBuilder::app) gives it some.
+    /// A builder of an engine without shared state; [`app`](EngineBuilder::app) sets it.
     pub fn builder(store: S) -> EngineBuilder<S, (), Unregistered> {
         EngineBuilder {
             store,
@@ -95,8 +95,8 @@ impl<S: Store> Engine<S, ()> {
 }
 
 impl<S: Store> EngineBuilder<S, (), Unregistered> {
-    /// The application's shared state, which phases ask for as `&App`. Comes before
-    /// [`register`](Self::register), because it decides what can be registered.
+    /// The application's shared state, which phases ask for as `&App`. Call it before
+    /// [`register`](Self::register), because its type determines which definitions can be registered.
     pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A, Unregistered> {
         EngineBuilder {
             store: self.store,
@@ -124,7 +124,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         builder
     }
 
-    /// Adds all of a list, which [`locked!`](crate::locked) checks in a test.
+    /// Adds all definitions of a list, which [`locked!`](crate::locked) checks in a test.
     pub fn definitions(self, definitions: Definitions<S, A>) -> EngineBuilder<S, A> {
         definitions.register(self.registered())
     }
@@ -144,80 +144,80 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         }
     }
 
-    /// How long a holder that gives no sign keeps its row; 30 s. Renewed at a third of it.
+    /// How long a holder keeps its row without a heartbeat; default 30 s. It renews the lease after each third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// How long a finished key replays its answer; 24 h.
+    /// How long a finished key replays its answer; default 24 h.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings.retention = retention;
         self
     }
 
-    /// How long a duplicate waits in the database for the first commit of its twin; 1 s.
+    /// How long a duplicate waits in the database for the first commit of the other call; default 1 s.
     pub fn lock_wait(mut self, lock_wait: Duration) -> Self {
         self.settings.lock_wait = lock_wait;
         self
     }
 
-    /// What a duplicate of a running request gets; an answer at once.
+    /// How to answer a duplicate of a running request; by default, immediately.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.settings.on_duplicate = on_duplicate;
         self
     }
 
-    /// How often a request's lease is acquired before it is a dead letter; 20.
+    /// How often a request's lease is acquired before it is a dead letter; default 20.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.settings.max_attempts = max_attempts;
         self
     }
 
-    /// Back-off after the first failed attempt, 1 s, which doubles up to the second number, 5 min.
+    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt.
     pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.back_off = first;
         self.settings.max_back_off = longest;
         self
     }
 
-    /// How long an unknown outcome rests before it is looked into; 30 s, and never less than the time limit
+    /// How long an unknown outcome rests before it is reconciled; default 30 s, and never less than the time limit
     /// of the `at_most_once` phase whose outcome it is.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
         self.settings.reconcile_after = reconcile_after;
         self
     }
 
-    /// How often an unknown outcome is looked into, with a back-off that doubles up to an hour,
-    /// before the request is a dead letter; 20.
+    /// How often an unknown outcome is reconciled, with a back-off that doubles up to an hour,
+    /// before the request is a dead letter; default 20.
     pub fn max_reconciles(mut self, max_reconciles: u32) -> Self {
         self.settings.max_reconciles = max_reconciles;
         self
     }
 
-    /// How long before the end of a provider's window a call is not repeated any more (G11); 5 min,
+    /// How long before the end of a provider's window calls are no longer repeated (G11); default 5 min,
     /// and never more than a tenth of the window.
     pub fn window_margin(mut self, margin: Duration) -> Self {
         self.settings.window_margin = margin;
         self
     }
 
-    /// How often it is asked which foreign phases operators have [paused](crate::ops::Ops::pause); 5 s. From the
-    /// first foreign phase on, and never on the way of a request.
+    /// How often the engine reads which foreign phases operators have [paused](crate::ops::Ops::pause); default 5 s.
+    /// It does so only if a foreign phase is registered, and never on the request path.
     pub fn pauses_every(mut self, every: Duration) -> Self {
         self.settings.pauses_every = every;
         self
     }
 
-    /// Caps on what a caller may make the engine store.
+    /// Caps on the sizes of stored values.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Stores and replays this header of a reply too. By default `location`, `content-location`,
-    /// `etag`, `last-modified`, `link`, `content-type` and `content-language` are; each other line
-    /// reaches the first caller only, which is right for a cookie, a date or a request id.
+    /// Stores and replays this header of a reply as well. The defaults are `location`, `content-location`,
+    /// `etag`, `last-modified`, `link`, `content-type` and `content-language`; other lines
+    /// reach the first caller only, which is right for a cookie, a date or a request id.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
         self
@@ -242,34 +242,34 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// What one scope may create; anything (G16).
+    /// What one scope may create; unlimited by default (G16).
     pub fn quota(mut self, quota: Quota) -> Self {
         self.settings.quota = quota;
         self
     }
 
-    /// How stored values look at rest; plain.
+    /// How stored values are encoded at rest; plain by default.
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.codec = Arc::new(codec);
         self
     }
 
-    /// How the keys for foreign systems are derived. To replace a secret, see
+    /// How the keys for foreign systems are derived. To rotate a secret, see
     /// [`DerivedKeys`](DerivedKeys#to-replace-a-secret).
     pub fn derived_keys(mut self, derived_keys: DerivedKeys) -> Self {
         self.derived_keys = derived_keys;
         self
     }
 
-    /// Reads replays through a cache; none. It saves the database the replays of the first minutes, and costs each
-    /// finished request a write: measure first. See [`CachedReplays`].
+    /// Reads replays through a cache; none by default. It keeps the replays of the first minutes from the database, and
+    /// costs each finished request a write: measure first. See [`CachedReplays`].
     pub fn cached_replays(mut self, cached_replays: CachedReplays) -> Self {
         self.cached_replays = Some(cached_replays);
         self
     }
 
-    /// Makes spans for a view of traces and links those of a request's attempts, by [`TraceContext`]; none. The
-    /// crate `atomic-phases-otel` has that of OpenTelemetry. It costs each new row 26 bytes and no statement.
+    /// Emits spans for tracing and links those of a request's attempts, through a [`TraceContext`]; none by default. The
+    /// crate `atomic-phases-otel` has one for OpenTelemetry. It costs each new row 26 bytes and no statement.
     pub fn traces(mut self, traces: impl TraceContext) -> Self {
         self.traces = Some(Arc::new(traces));
         self
@@ -278,7 +278,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Checks everything and builds the engine.
     ///
     /// # Errors
-    /// [`BuildError`] names what cannot work.
+    /// [`BuildError`] names the setting that cannot work.
     pub fn build(self) -> Result<Engine<S, A>, BuildError> {
         if let Some((name, version)) = self.twice {
             return Err(BuildError::Twice { name, version });

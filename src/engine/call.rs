@@ -1,4 +1,4 @@
-//! [`Call`]: one request under one key, with all that its caller has to say about it.
+//! [`Call`]: one request under one key, with its options.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -45,14 +45,14 @@ pub struct Call<S: Store, A, R> {
 }
 
 impl<S: Store, A, R> Call<S, A, R> {
-    /// Method, path and query that the request came by: part of its fingerprint.
+    /// Method, path and query of the request: part of its fingerprint.
     pub fn origin(mut self, origin: RequestOrigin) -> Self {
         self.origin = origin;
         self
     }
 
-    /// What a resumed run has to know about the caller (principal, address, chosen headers). Stored
-    /// by the first call, no part of the fingerprint, and the same in each attempt: see
+    /// What a resumed run needs to know about the caller (principal, address, chosen headers). Stored
+    /// by the first call, not part of the fingerprint, and the same in each attempt: see
     /// [`RequestContext::context`](crate::RequestContext::context).
     pub fn context(mut self, context: &impl Serialize) -> Self {
         self.context = serde_json::value::to_raw_value(context)
@@ -61,26 +61,26 @@ impl<S: Store, A, R> Call<S, A, R> {
         self
     }
 
-    /// What to do where somebody else is running the key.
+    /// What to do if another holder is running the key.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.on_duplicate = on_duplicate;
         self
     }
 
-    /// Says that the key is most likely new, made up for this call, say. The engine then reserves it
-    /// without a look at it first: one round trip less.
+    /// Says that the key is most likely new, for example generated for this call. The engine then reserves it
+    /// without reading it first: one round trip less.
     ///
-    /// Only a hint: a key that has a row is answered as ever, after one statement more, and a first phase
-    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and left an error in PostgreSQL's log
-    /// (without the key). With a [`Quota`](crate::config::Quota) it changes nothing, because a replay never counts
-    /// against that.
+    /// This is only a hint: a key that has a row is answered as usual, after one more statement; a first phase
+    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and leaves an error in PostgreSQL's log
+    /// (without the key). With a [`Quota`](crate::config::Quota) the hint has no effect, because a replay must not count
+    /// against the quota.
     pub fn expect_new(mut self) -> Self {
         self.expects_new = true;
         self
     }
 }
 
-/// Runs the request, or answers what became of it.
+/// Runs the request, or returns the outcome of an earlier call.
 impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture for Call<S, A, R> {
     type Output = Result<Outcome, CallError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -94,9 +94,9 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture 
 }
 
 impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, R> {
-    /// Stores the request as `pending` and answers [`Outcome::Accepted`], durably, without running
-    /// it: a completer does ([`Engine::spawn_workers`](super::Engine::spawn_workers)). A request
-    /// that is known already is answered as when the call is awaited, and not run either.
+    /// Stores the request durably as `pending` and returns [`Outcome::Accepted`] without running
+    /// it; a completer runs it ([`Engine::spawn_workers`](super::Engine::spawn_workers)). If the key already has a
+    /// row, the outcome is that of awaiting the call, but the request is not run.
     ///
     /// # Errors
     /// As [`Engine::call`](super::Engine::call).

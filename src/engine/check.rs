@@ -1,4 +1,4 @@
-//! [`Engine::check`]: which stored rows can this process not continue, and what waits for an operator?
+//! [`Engine::check`]: which stored rows this process cannot continue, and which wait for an operator.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -23,54 +23,54 @@ const SAMPLES: usize = 3;
 /// And so many in all.
 const MOST_SAMPLES: usize = 300;
 
-/// What [`Engine::check`] found. Run it at start-up, before traffic, and in the deploy pipeline.
+/// The result of [`Engine::check`]. Run it at start-up, before traffic, and in the deploy pipeline.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Rows that this process cannot continue. What to do about them says [`StrandedBecause`].
+    /// Rows that this process cannot continue. [`StrandedBecause`] says what to do about them.
     pub stranded: Vec<Stranded>,
-    /// All unfinished rows that were looked at, by where they stand.
+    /// All unfinished rows that were read, grouped by their state.
     pub in_flight: Vec<Standing>,
     /// Rows whose outcome is unknown or that are dead letters, by place and reason: they wait for a
     /// reconcile function or an operator.
     pub waiting: Vec<Standing>,
     /// Staged jobs that are dead letters; see [`Engine::dead_jobs`].
     pub dead_jobs: u64,
-    /// How many unfinished rows were looked at.
+    /// How many unfinished rows were read.
     pub looked_at: u64,
-    /// Whether there may be more: a search came to its bound of ten thousand rows, or there were more
-    /// places than the three hundred rows that are decoded at most. Of the search of those that were
-    /// created last this counts where the oldest that it looked at is younger than a lease and a minute:
-    /// older ones are found by the others, where a completer runs.
+    /// Whether there may be more: a search reached its limit of ten thousand rows, or there were more
+    /// groups than the limit of three hundred decoded rows allows. The search of the most recently created rows counts
+    /// only if the oldest row that it read is younger than a lease and a minute: if a completer runs, the other searches
+    /// find older rows.
     pub truncated: bool,
 }
 
-/// Rows at one place that this process cannot continue.
+/// A group of rows that this process cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stranded {
-    /// Where they stand, and how many they are.
+    /// Their state, and how many they are.
     pub rows: Standing,
     /// Why.
     pub because: StrandedBecause,
-    /// How many of them were read and decoded; none where their definition or its version is not
+    /// How many of them were decoded; none if their definition or its version is not
     /// registered.
     pub samples: u32,
-    /// In how many of those this was found.
+    /// In how many of those the problem was found.
     pub affected: u32,
 }
 
 impl CheckReport {
-    /// Whether this process can continue every unfinished row that was looked at. Says nothing of rows that
-    /// were not ([`truncated`](Self::truncated)), nor of what [waits for an operator](Self::waiting).
+    /// Whether this process can continue every unfinished row that was read. It says nothing about unread rows
+    /// ([`truncated`](Self::truncated)), nor about those that [wait for an operator](Self::waiting).
     #[must_use]
     pub fn found_nothing_stranded(&self) -> bool {
         self.stranded.is_empty()
     }
 
-    /// How many of the rows stand where a finding of [`compare`](crate::compat::compare) says that rows are
-    /// affected. A change that is refused in general harms nobody where there are none, which a deploy
-    /// pipeline may ask for; new rows may come there until the old build is gone.
+    /// How many rows are in the states that a finding of [`compare`](crate::compat::compare) affects. A change
+    /// that is denied in general does no harm if there are none, which a deploy pipeline may check; the old build may
+    /// create new ones until it is gone.
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
         compat::rows_at(&self.in_flight, finding)
@@ -92,17 +92,17 @@ struct Group {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Compares the unfinished rows with the registered definitions, and says what waits for an
-    /// operator. A row that is listed is not lost.
+    /// Compares the unfinished rows with the registered definitions, and lists what waits for an
+    /// operator. A listed row is not lost.
     ///
-    /// Costs no scan: it looks at ten thousand rows at most of those that a worker has to look at, of
-    /// those that wait for an operator, and of those that were created last; and it reads and decodes
-    /// three rows of each group that stands at one place. [`CheckReport::truncated`] says whether one of
-    /// these bounds was hit.
+    /// It needs no table scan: it reads at most ten thousand rows each of those that are due for a worker, of
+    /// those that wait for an operator, and of the most recently created ones; and it decodes
+    /// three rows of each group with the same state. [`CheckReport::truncated`] says whether one of
+    /// these limits was reached.
     ///
     /// # Errors
-    /// [`StoreError::Migration`] names the migrations that are not applied where the tables are not
-    /// there, or are not as this process needs them; any other [`StoreError`] where the store cannot
+    /// [`StoreError::Migration`] names the missing migrations if the tables do not
+    /// exist, or are not as this process needs them; any other [`StoreError`] if the store cannot
     /// be read.
     pub async fn check(&self) -> Result<CheckReport, StoreError> {
         match self.compare().await {

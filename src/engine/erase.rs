@@ -1,4 +1,4 @@
-//! [`Engine::erase`]: takes what users gave out of settled requests, and leaves a tombstone.
+//! [`Engine::erase`]: removes user data from settled requests, and leaves a tombstone.
 
 use super::resolve::Resolved;
 use super::{Core, Engine};
@@ -9,14 +9,14 @@ use crate::store::{ERASED, Erase, EraseAct, Status, Store, StoreError};
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
 
-/// What [`Engine::erase_scope`] came to.
+/// The result of [`Engine::erase_scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasedScope {
     /// How many requests were erased now.
     pub erased: u64,
-    /// How many are left, because they are not settled or their staged jobs are not delivered: ask
-    /// again once they are.
+    /// How many are left, because they are not settled or their staged jobs are not delivered: repeat
+    /// the call once they are.
     pub left: u64,
 }
 
@@ -27,7 +27,7 @@ pub enum EraseError {
     /// There is no row under this key, and no staged job of a former one.
     #[error("there is no request under this key")]
     NoSuchKey,
-    /// It is running, or waits to be run or to be looked into. Let it end, or
+    /// It is running, or waits to be run or reconciled. Let it end, or
     /// [resolve](Engine::resolve) it.
     #[error("the request is {}, and not settled: let it end or resolve it first", status.as_str())]
     NotSettled {
@@ -37,13 +37,13 @@ pub enum EraseError {
     /// Jobs that it staged are still to be delivered. Erased, they would be lost (G18).
     #[error("jobs of the request are still to be delivered: erase it once they are")]
     JobsWaiting,
-    /// The row is not as the operator saw it: look again.
+    /// The row has changed since the operator read it: read it again.
     #[error("the request has moved on since it was looked at: look again")]
     MovedOn,
     /// Another transaction holds the lock of its row, or of one of its staged jobs.
     #[error("the request is in use: try again")]
     InUse,
-    /// The store could not be asked or written.
+    /// The store could not be read or written.
     #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
 }
@@ -58,22 +58,21 @@ impl From<StoreError> for EraseError {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Erases a settled request: parameters, context, outputs, reply and fingerprint go, and so do
-    /// those of its staged jobs that are dead letters. What stays is a tombstone: scope, key,
+    /// Erases a settled request: deletes its parameters, context, outputs, reply and fingerprint, and those of
+    /// its staged jobs that are dead letters. A tombstone stays: scope, key,
     /// definition, times, counts and the reply's status. It keeps the key from running again for the
-    /// rest of its retention (of a dead letter, which it closes: for a whole one from now), and is
-    /// then reaped like any finished key. Until then whoever comes with the key, with the same
-    /// parameters or with others, hears [`Outcome::Erased`](crate::Outcome::Erased), over HTTP 410.
+    /// rest of its retention (a dead letter is closed, and its retention starts now), and is
+    /// then reaped like any finished key. Until then, every call with the key, with the same
+    /// parameters or with others, gets [`Outcome::Erased`](crate::Outcome::Erased), over HTTP 410.
     ///
-    /// Staged jobs outlive their key: those of a key that was reaped are erased by it, too, once they
+    /// Staged jobs outlive their key: if the key was reaped, this erases its staged jobs that
     /// are dead letters.
     ///
-    /// With a [replay cache](crate::replay_cache::CachedReplays#erasure), no call is told the answer from it
-    /// either, once this has returned; where the cache does not confirm it, see there.
+    /// With a [replay cache](crate::replay_cache::CachedReplays#erasure), once this has returned, no call gets the answer
+    /// from the cache either; see there for a cache that does not confirm the erasure.
     ///
-    /// The request may be of a definition that is not registered here. Erasing twice is erasing
-    /// once. Business tables, backups, and the database's own log and dead rows are not this
-    /// crate's to erase.
+    /// The definition of the request need not be registered here. Erasing is idempotent.
+    /// It does not erase business tables, backups, or the database's own log and dead rows.
     ///
     /// # Errors
     /// [`EraseError`]: the request is not settled, or its staged jobs are not delivered.
@@ -110,11 +109,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
     }
 
-    /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and what is left of
+    /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and the dead staged jobs of
     /// those whose key was reaped.
     ///
     /// # Errors
-    /// [`StoreError`]; what was erased so far stays so, and the next call goes on.
+    /// [`StoreError`]; what was erased so far stays erased, and the next call continues.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
         let erasing = self.core.buried(scope, None, self.erase_rows(scope));
         let mut sum = ErasedScope { erased: erasing.await?, ..ErasedScope::default() };

@@ -1,9 +1,9 @@
 //! [`Engine`]: runs requests, phase by phase.
 //!
-//! The way of a request: a [`Call`] takes the fingerprint and asks the store for the key's
-//! row (`attempt`); `decide` says what the row means; `run` drives the phases from the last recovery
-//! point on, and commits each transition of the row at one place (`run::commit`); an [`Outcome`] comes
-//! back. All SQL is the store's, all decisions are made here.
+//! The path of a request: a [`Call`] computes the fingerprint and reads the key's
+//! row from the store (`attempt`); `decide` says what the row means; `run` drives the phases from the last
+//! recovery point on, and commits each transition of the row in one place (`run::commit`); the result is an
+//! [`Outcome`]. All SQL is in the store, all decisions are made here.
 
 mod attempt;
 mod background;
@@ -77,6 +77,7 @@ use crate::store::Store;
 /// Runs registered request definitions on a store. Cheap to clone; one for each process is enough.
 ///
 /// `S` is the store, `A` the application's shared state that phases may ask for.
+///
 /// ```
 /// use atomic_phases::{
 ///     Batch, Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store, atomic_phases,
@@ -144,14 +145,14 @@ pub(crate) struct Wakeups {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// A call that runs `request` under `key`, or is answered what became of it (see [`Outcome`]):
-    /// `engine.call(&scope, &key, request).await`. [`Call`] has more to say about it.
+    /// Runs `request` under `key`, or returns the outcome of an earlier call (see [`Outcome`]):
+    /// `engine.call(&scope, &key, request).await`. [`Call`] has further options.
     ///
     /// The work is detached from the returned future: a caller that stops waiting cancels nothing
-    /// (G13), and a later call with the same key meets the result.
+    /// (G13), and a later call with the same key gets the result.
     ///
     /// # Errors
-    /// [`CallError`], when awaited: nothing was started, or what was started is safe to ask for again.
+    /// [`CallError`], when awaited: nothing was started, or the call can safely be repeated.
     pub fn call<R: RequestDefinition<S, A>>(
         &self,
         scope: &Scope,
@@ -176,7 +177,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.core.store
     }
 
-    /// Whether it takes requests: until it is [shut down](Self::shutdown).
+    /// Whether it accepts requests: until it is [shut down](Self::shutdown).
     #[cfg(feature = "http")]
     pub(crate) fn takes_requests(&self) -> bool {
         !self.core.running.is_closing()
@@ -202,19 +203,19 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         self.core.running.requests()
     }
 
-    /// Drains the engine: takes no new request, lets each running one finish its current phase and
+    /// Drains the engine: accepts no new requests, lets each running one finish its current phase and
     /// releases its lease, so that another node resumes it immediately. Returns when none is left, or
     /// when `within` has passed.
     ///
-    /// Give it longer than the time limit of your foreign phases (30 s by default), and your process
-    /// manager longer than that before it kills. When a process is told to stop: this first, while the server
-    /// still answers, so that each client hears its answer, or that it is to ask again
+    /// Choose `within` longer than the time limit of your foreign phases (30 s by default), and let your process
+    /// manager wait longer than that before it kills the process. On shutdown, call this first, while the server
+    /// still answers, so that each client receives its answer, or is asked to retry
     /// ([`Outcome::Failed`], 503); then the graceful shutdown of the server, with a time
     /// limit; then [`Workers::shutdown`](crate::worker::Workers::shutdown).
     ///
     /// # Errors
-    /// [`StillRunning`]: some are in a phase that takes longer. When the process ends they are what a crash
-    /// there leaves: their leases run out, and another node resumes them.
+    /// [`StillRunning`]: some requests are in a phase that takes longer. If the process ends, they are left as after
+    /// a crash: their leases expire, and another node resumes them.
     pub async fn shutdown(&self, within: Duration) -> Result<(), StillRunning> {
         let closing = self.core.running.close();
         tokio::time::timeout(within, closing)
@@ -232,7 +233,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 pub struct StillRunning {
     /// How many.
     pub requests: usize,
-    /// How long they were waited for.
+    /// How long the engine waited for them.
     pub within: Duration,
 }
 

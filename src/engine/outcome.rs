@@ -1,4 +1,4 @@
-//! [`Outcome`]: what a caller is told, and [`CallError`]: why nothing was tried.
+//! [`Outcome`]: the result of a call, and [`CallError`]: why nothing was attempted.
 
 use std::time::Duration;
 
@@ -8,21 +8,22 @@ use crate::fingerprint::FingerprintError;
 use crate::phase::Reply;
 use crate::store::StoreError;
 
-/// What became of a request. Each variant says what the caller may do next; durations are measured
+/// The outcome of a request. Each variant says what the caller may do next; durations are measured
 /// by the database's clock.
+///
 /// ```
 /// use atomic_phases::Outcome;
 ///
-/// /// The status of an answer to a client. `http::Answer` makes the whole of it.
+/// /// The status of an answer to a client. `http::Answer` produces the complete answer.
 /// fn status(outcome: &Outcome) -> u16 {
 ///     match outcome {
 ///         Outcome::Finished(done) => done.reply.status(),
 ///         Outcome::Accepted => 202,
 ///         Outcome::Mismatch => 422,
-///         // A retry with the same key resumes, or waits for who runs it: the charge is not made twice.
+///         // A retry with the same key resumes, or waits for the holder: the charge is not made twice.
 ///         Outcome::Failed { .. } => 503,
 ///         Outcome::InProgress { .. } | Outcome::Unknown { .. } => 409,
-///         // Given up, erased, or a reply that was too large to keep; and what is added later.
+///         // Given up, erased, or a reply that was too large to keep; and variants added later.
 ///         _ => 500,
 ///     }
 /// }
@@ -31,7 +32,7 @@ use crate::store::StoreError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Finished, now or earlier: its reply, durable before it was told (G8).
+    /// Finished, now or earlier, with this reply, which was durable before it was returned (G8).
     Finished(Finished),
     /// Finished earlier, with a reply over [`Limits::reply_body`](crate::config::Limits) that was not
     /// retained. The request never runs again.
@@ -39,36 +40,36 @@ pub enum Outcome {
         /// The reply's HTTP status.
         status: u16,
     },
-    /// Finished earlier, and its data [erased](crate::Engine::erase) since then. It never runs again.
+    /// Finished earlier, and its data has been [erased](crate::Engine::erase). It never runs again.
     Erased,
-    /// The key was used for another request: other parameters, path or definition. Told before
-    /// anything else about the row (G9).
+    /// The key was used for another request: other parameters, path or definition. Checked before
+    /// anything else about the row is revealed (G9).
     Mismatch,
-    /// Somebody else is running it. Ask again after `retry_after`, at the latest the end of the lease.
+    /// Another holder is running it. Retry after `retry_after`, which is at most the rest of the lease.
     InProgress {
-        /// A few seconds while the holder gives signs; else what is left of its lease.
+        /// A few seconds while the holder sends heartbeats; otherwise the rest of its lease.
         retry_after: Duration,
     },
-    /// It stopped at a passing failure and is released. A retry with the same key resumes after the
+    /// It stopped at a transient failure and is released. A retry with the same key resumes after the
     /// last committed phase.
     Failed {
         /// What stopped it.
         cause: FailureCause,
-        /// When a retry is worth its while.
+        /// When to retry.
         retry_after: Duration,
     },
-    /// A foreign effect may or may not have happened. Nobody repeats it; reconciliation or an
-    /// operator settles it.
+    /// A foreign effect may or may not have happened. The call is not repeated; a reconcile function, a
+    /// webhook or an operator settles it.
     Unknown {
-        /// Until the outcome is looked into. Where only an operator does that, the time after which a
-        /// reconcile function would be asked.
+        /// The time until the outcome is reconciled. If only an operator can settle it, the time after which a
+        /// reconcile function would be called.
         retry_after: Duration,
-        /// Whether the phase has a reconcile function, which is asked. If not, it waits for an operator.
+        /// Whether the phase has a reconcile function. If not, the request waits for an operator.
         is_asked: bool,
     },
-    /// Stored, durably; a worker runs it. Asked for by [`Call::accept`](crate::engine::Call::accept).
+    /// Stored durably; a worker will run it. The result of [`Call::accept`](crate::engine::Call::accept).
     Accepted,
-    /// Gave up at the attempt cap; only an operator moves it on.
+    /// Given up at the attempt cap; only an operator can retry or settle it.
     DeadLetter,
 }
 
@@ -78,10 +79,10 @@ pub enum Outcome {
 pub struct Finished {
     /// Its answer.
     pub reply: Reply,
-    /// Whether the reply was made by an earlier call.
+    /// Whether an earlier call produced the reply.
     pub replayed: bool,
-    /// Until when the key replays it, at least: a request's end moves it on, so that a replay may tell a later
-    /// time than the first answer did.
+    /// Until when, at least, the key replays it. The request's end extends it, so a replay may return a later time than
+    /// the first answer.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -89,7 +90,7 @@ pub struct Finished {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureCause {
-    /// The phase said so, with this reason.
+    /// The phase returned a retryable failure with this reason.
     Phase {
         /// The phase's name.
         phase: &'static str,
@@ -111,8 +112,8 @@ pub enum FailureCause {
         /// rides`. Names of the schema, never a value.
         about: Option<String>,
     },
-    /// The phase broke a rule of its transaction, or returned what cannot be stored; its writes were
-    /// undone.
+    /// The phase broke a rule of its transaction, or returned a value that cannot be stored; its writes were
+    /// rolled back.
     Misuse {
         /// The phase's name.
         phase: &'static str,
@@ -126,25 +127,25 @@ pub enum FailureCause {
         /// Its limit.
         limit: Duration,
     },
-    /// An operator has paused the phase: it was not begun. It counts as no attempt.
+    /// An operator has paused the phase: it was not begun. This does not count as an attempt.
     Paused {
         /// The phase's name.
         phase: &'static str,
     },
-    /// Stored parameters or outputs do not decode as the registered types. It counts as an attempt; an
-    /// operator can [resolve](crate::Engine::resolve) the request, a later build may read it again.
+    /// Stored parameters or outputs do not decode as the registered types. This counts as an attempt; an
+    /// operator can [resolve](crate::Engine::resolve) the request, or a later build may be able to read it.
     Undecodable {
         /// Which values.
         what: &'static str,
     },
     /// The attempt that this call waited for ([`OnDuplicate::Wait`](crate::config::OnDuplicate::Wait)) failed, and its
-    /// back-off lasts. What it failed of is in [`RequestStatus::reason`](crate::engine::RequestStatus).
+    /// back-off has not ended. [`RequestStatus::reason`](crate::engine::RequestStatus) has the cause.
     OtherAttempt,
     /// This process is shutting down.
     ShuttingDown,
-    /// This process does not know the row's definition version, recovery point or format, or cannot read
-    /// its parameters as those of the caller's type, and so cannot tell whether this is its request;
-    /// another node can. The row was left as it is (G14).
+    /// This process does not know the row's definition version, recovery point or format, or cannot decode
+    /// its parameters as the caller's type, and so cannot tell whether this is the same request;
+    /// another node may. The row was not changed (G14).
     NotKnownHere,
 }
 
@@ -204,15 +205,15 @@ impl FailureCause {
     }
 }
 
-/// Why a call could not be answered from the row of its key.
+/// Why a call has no [`Outcome`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
-    /// and the same call later meets it.
+    /// and a later call with the same key continues from it.
     #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
-    /// The engine is shutting down and takes no new request.
+    /// The engine is shutting down and accepts no new requests.
     #[error("the engine is shutting down; call another node")]
     ShuttingDown,
     /// The parameters have no canonical form.
@@ -223,7 +224,7 @@ pub enum CallError {
     TooLarge {
         /// `parameters` or `context`.
         what: &'static str,
-        /// Serialised size in bytes.
+        /// Serialized size in bytes.
         size: usize,
         /// The cap in bytes.
         limit: usize,
@@ -239,13 +240,13 @@ pub enum CallError {
         retry_after: Duration,
     },
     /// The scope has as many keys as [`Quota::keys`](crate::config::Quota::keys) allows. HTTP 429: some of
-    /// them have to expire first.
+    /// them must expire first.
     #[error("this scope has {limit} keys, which is its limit; some of them have to expire first")]
     TooManyKeys {
         /// How many.
         limit: u32,
     },
-    /// Other requests of the scope have begun and have no row yet; with each of them the scope might have as
+    /// Other requests of the scope are being created; including them, the scope may have as
     /// many keys as [`Quota::keys`](crate::config::Quota::keys) allows. HTTP 429.
     #[error(
         "this scope is creating other keys, and may have {limit} at most; try again in {retry_after:?}"
@@ -256,8 +257,8 @@ pub enum CallError {
         /// When to try again.
         retry_after: Duration,
     },
-    /// A value that does not serialise to JSON and back, so that a resumed run would not see what
-    /// this one sees.
+    /// A value that does not survive serialization to JSON and back, so that a resumed run would see a different
+    /// value.
     #[error("the {what} cannot be stored: they do not serialise to JSON and back")]
     NotStorable {
         /// `parameters` or `context`.
@@ -273,7 +274,7 @@ pub enum CallError {
         /// Its version.
         version: u32,
     },
-    /// A stored value is not readable here. The row was left as it is.
+    /// This process cannot read a stored value. The row was not changed.
     #[error("the stored {what} of the request are not readable: {why}")]
     Unreadable {
         /// Which value.
@@ -281,12 +282,12 @@ pub enum CallError {
         /// Why not.
         why: &'static str,
     },
-    /// The request's row was deleted, or expired, while this call ran it. What it did is done; whoever asks again
-    /// begins a new request, so this call does not.
+    /// The request's row was deleted, or expired, while this call ran it. Its effects remain. Another call would
+    /// begin a new request, so this call does not repeat itself.
     #[error("the row of the request was deleted while it ran")]
     RowDeleted,
-    /// The task that ran the request ended without an answer: the runtime is shutting down, or a
-    /// defect of this crate. As after a crash, a retry resumes.
+    /// The task that ran the request ended without an answer: the runtime is shutting down, or this crate has a
+    /// defect. As after a crash, a retry resumes.
     #[error("the task that ran the request ended without an answer")]
     TaskLost,
 }

@@ -1,4 +1,4 @@
-//! [`Engine::resolve`]: a webhook's or an operator's word about a request that waits for one.
+//! [`Engine::resolve`]: a resolution, from a webhook or an operator, of a request that waits for one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +29,14 @@ use crate::store::{
 /// After how long to say a word again, where no lease tells.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What somebody knows about a request whose outcome is unknown, or about a dead letter.
+/// What a webhook or an operator knows about a request whose outcome is unknown, or about a dead letter.
 ///
-/// A word names a key, and a key may have several requests, one after the other: a finished one ends with its
-/// retention, and the next call of its key is a new request. A word that may come later than that, as one of a
-/// provider that delivers its webhooks for days, has to say which request it is about
-/// ([`of_request`](Self::of_request)): said without, a word about a call of the first is taken for one about the
-/// call of the second, and a call that was made may be made again (G2). An operator's word
-/// ([`Ops::resolve`](crate::ops::Ops::resolve)) names its request in any case.
+/// A resolution names a key, and a key may have several successive requests: a finished one expires with its
+/// retention, and the next call with its key is a new request. If a resolution may come later than that, for example
+/// because a provider redelivers its webhooks for days, it must name its request
+/// ([`of_request`](Self::of_request)). Otherwise a resolution of a call of the first request is applied to the
+/// second, and a call that was made may be made again (G2). An operator's resolution
+/// ([`Ops::resolve`](crate::ops::Ops::resolve)) always names its request.
 #[derive(Debug)]
 pub struct Resolution {
     kind: ResolutionKind,
@@ -54,10 +54,10 @@ enum ResolutionKind {
 
 impl Resolution {
     /// The call of `phase` had its effect, and this is the output that the phase would have returned.
-    /// The request goes on behind it.
+    /// The request continues after it.
     ///
     /// # Errors
-    /// [`ResolveError::NotStorable`] where `output` has no JSON form.
+    /// [`ResolveError::NotStorable`] if `output` has no JSON form.
     pub fn executed(
         phase: impl Into<String>,
         output: &impl Serialize,
@@ -70,26 +70,26 @@ impl Resolution {
     /// The call of `phase` in this attempt
     /// ([`RequestContext::attempt`](crate::RequestContext::attempt),
     /// [`RequestStatus::attempt`](crate::engine::RequestStatus::attempt)) had no effect and will have none:
-    /// it may be made again. The attempt keeps a word about an earlier call, delivered twice or late,
-    /// from being taken for a word about a later one.
+    /// it may be made again. Because of the attempt, a resolution of an earlier call, delivered twice or late,
+    /// is not applied to a later call.
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
         ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
     }
 
-    /// Closes the request with this reply. For an operator who has settled it by hand.
+    /// Closes the request with this reply, for an operator who has settled it by hand.
     pub fn finish(reply: Reply) -> Self {
         ResolutionKind::Finish(reply).into()
     }
 
-    /// Lets a dead letter try again, with a new count of attempts.
+    /// Retries a dead letter, with a new count of attempts.
     pub fn retry() -> Self {
         ResolutionKind::Retry.into()
     }
 
-    /// About the request with this id
+    /// Applies only to the request with this id
     /// ([`RequestContext::request_id`](crate::RequestContext::request_id),
-    /// [`RequestStatus::request_id`](crate::engine::RequestStatus::request_id)), and not about another that has its
-    /// key by now: for that one it is refused ([`ResolveError::AnotherRequest`]).
+    /// [`RequestStatus::request_id`](crate::engine::RequestStatus::request_id)). If the key belongs to another request
+    /// by now, the resolution is refused ([`ResolveError::AnotherRequest`]).
     #[must_use]
     pub fn of_request(self, request_id: Uuid) -> Self {
         Self { request: Some(request_id), ..self }
@@ -149,52 +149,52 @@ enum Prepared {
     Nothing,
 }
 
-/// What a word came to.
+/// The result of a resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub enum Resolved {
-    /// It was written. A completer or the next retry goes on.
+    /// It was written. A completer or the next retry continues the request.
     Applied,
-    /// The same was known already.
+    /// The same resolution was known already.
     Already,
-    /// The request had finished before the word about its call came, as it does where a webhook is slower
-    /// than the answer. Nothing was written. Whether it finished with this output is not known: the output of
-    /// a call whose request went on to its end in one go is not kept. Compare with your own tables where that
-    /// matters.
+    /// The request had finished before the resolution came, for example because a webhook was slower
+    /// than the answer. Nothing was written. Whether it finished with this output is not known, because the output of
+    /// a call is not stored if its request continued to its end without interruption. Compare with your own tables if
+    /// that matters.
     Finished,
 }
 
-/// Why a word was not taken. Nothing was written.
+/// Why a resolution was refused. Nothing was written, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
     /// There is no row under this key.
     #[error("there is no request under this key")]
     NoSuchKey,
-    /// The request that the word is about is gone, and its key is another's by now: nothing waits for the word.
+    /// The request that the resolution names is gone, and its key belongs to another request: nothing is left to resolve.
     #[error("the key is another request's by now")]
     AnotherRequest,
-    /// The row is not as the operator saw it: look again.
+    /// The row has changed since the operator read it: read it again.
     #[error("the request has moved on since it was looked at: look again")]
     MovedOn,
-    /// Something else is known already.
+    /// It contradicts an earlier resolution or result.
     #[error("this contradicts what is known: {0}")]
     Conflict(&'static str),
-    /// The request's definition has no such phase, or it is not the one that waits for a word.
+    /// The request's definition has no such phase, or the request does not wait for a resolution of it.
     #[error(
         "the request does not wait for a word about this phase; Ops::show and Engine::status say what it waits for"
     )]
     NotThatPhase,
-    /// It is in use: a holder runs it right now, the call that the word is about included, or another
-    /// transaction has locked its row. Say it again later.
+    /// The request is in use: a holder runs it now, perhaps the very call that the resolution is about, or another
+    /// transaction has locked its row. Repeat the resolution later.
     #[error("the request is in use; say it again in {retry_after:?}")]
     InProgress {
-        /// What is left of the holder's lease; a second where the row is locked.
+        /// The rest of the holder's lease; a second if the row is locked.
         retry_after: Duration,
     },
-    /// This process does not go on with the request (G14), so that a word about one of its calls is for
-    /// another. [`Resolution::finish`] and [`Engine::erase`] need no knowledge of it.
+    /// This process cannot continue the request (G14): send a resolution of one of its calls to another process.
+    /// [`Resolution::finish`] and [`Engine::erase`] do not need the definition.
     #[error("this process does not go on with the request: {0}")]
     NotKnownHere(StrandedBecause),
     /// Whether the later phases could read the output cannot be checked.
@@ -209,15 +209,15 @@ pub enum ResolveError {
          there, or is a reply that HTTP does not allow"
     )]
     NotStorable,
-    /// The task that wrote it was lost with its runtime. Whether the word was written is not known: say it
-    /// again.
+    /// The task that wrote it was lost with its runtime. Whether the resolution was written is not known: repeat
+    /// it.
     #[error("the task that wrote it was lost: say it again")]
     TaskLost,
-    /// The store could not be asked or written. Where its answer to the commit was lost for good, whether the
-    /// word was written is not known: say it again.
+    /// The store could not be read or written. If its answer to the commit was lost for good, whether the
+    /// resolution was written is not known: repeat it.
     #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
-    /// A stored value is not readable here. The row was left as it is.
+    /// This process cannot read a stored value. The row was not changed.
     #[error("the stored {what} of the request are not readable")]
     Unreadable {
         /// Which value.
@@ -248,9 +248,9 @@ impl From<CallError> for ResolveError {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Takes a webhook's or an operator's word about a request, fenced like every write. The same
-    /// word twice is [`Resolved::Already`]; a different one is refused; one about a call of a request that
-    /// has ended is [`Resolved::Finished`]. It is written on a task of its own, also where the caller goes away.
+    /// Applies a resolution from a webhook or an operator to a request, fenced like every write. Repeating a
+    /// resolution returns [`Resolved::Already`]; a different one is refused; one about a call of a request that
+    /// has ended returns [`Resolved::Finished`]. It is written by a task of its own, even if the caller goes away.
     ///
     /// # Errors
     /// [`ResolveError`]; nothing was written.

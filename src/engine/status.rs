@@ -1,4 +1,4 @@
-//! [`Engine::status`]: where a request stands, for a status page, an operator or a test.
+//! [`Engine::status`]: the state of a request, for a status page, an operator or a test.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
 use crate::store::{ERASED, Status, Store};
 
-/// Where a request stands, judged by the database's clock.
+/// The state of a request, judged by the database's clock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestStatus {
-    /// Its id: the next request under the same key has another.
+    /// Its id; the next request under the same key has another.
     pub request_id: Uuid,
-    /// Where its row stands.
+    /// The status of its row.
     pub status: Status,
     /// The last committed phase; `started` before the first, `finished` after the last.
     pub recovery_point: String,
@@ -25,16 +25,16 @@ pub struct RequestStatus {
     pub definition: (String, u32),
     /// How often its lease was acquired.
     pub attempt: u32,
-    /// The phase whose call may have had its effect, while nobody knows.
+    /// The phase whose call has an unknown outcome.
     pub unknown_phase: Option<String>,
     /// The phase whose call may have been made and has no outcome yet: under way, or unknown.
     pub open_intent: Option<String>,
-    /// Why the last attempt ended before the request did, in words of the library or of the phase;
-    /// `None` where each attempt went well so far, and once the request is completed.
+    /// Why the last attempt ended before the request did, in the words of the library or of the phase;
+    /// `None` if no attempt has failed so far, and once the request is completed.
     pub reason: Option<String>,
-    /// Since when it has been waiting for a reconcile function or an operator.
+    /// Since when it waits for a reconcile function or an operator.
     pub waiting_since: Option<DateTime<Utc>>,
-    /// When something is to happen next: the end of the lease or of the back-off.
+    /// When something happens next: the end of the lease or of the back-off.
     pub retry_after: Duration,
     /// When it was accepted.
     pub created_at: DateTime<Utc>,
@@ -47,8 +47,8 @@ pub struct RequestStatus {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Where the request under this key stands; `None` where there is none. Reads one row, locks
-    /// nothing. Whoever may call this may see the request's answer: check who asks first.
+    /// The state of the request under this key; `None` if there is none. Reads one row, locks
+    /// nothing. The result includes the request's answer: authorize the caller first.
     ///
     /// # Errors
     /// [`CallError::Unavailable`] or [`CallError::Unreadable`].

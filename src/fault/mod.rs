@@ -1,9 +1,9 @@
 //! Crash tests, for this crate and for yours (feature `fault-injection`).
 //!
 //! The engine passes **crash points**: before and after each commit, before and after each foreign
-//! call, before a lease is taken or given back, before the reply is told. An **explorer** runs your
-//! request once undisturbed, then again and again, with something else going wrong at another point
-//! each time, and drives it on to its end as your clients and workers would. Each time it compares the
+//! call, before a lease is acquired or released, before the reply is returned. An **explorer** runs your
+//! request once undisturbed, then once for each fault at each point,
+//! and drives it to its end as your clients and workers would. Each time it compares the
 //! reply and your effects with the undisturbed run. Some hundred cases take a second or two.
 //!
 //! # The smallest crash test
@@ -13,7 +13,7 @@
 //! atomic-phases = { version = "0.1", features = ["fault-injection"] }
 //! ```
 //!
-//! Give [`explore`] a *world*, an async function that makes a fresh database and an engine on it for
+//! Give [`explore`] a *world*, an async function that creates a fresh database and an engine on it for
 //! each case, and a request:
 //!
 //! ```
@@ -55,14 +55,14 @@
 //! ```
 //!
 //! `cargo test -- --nocapture` prints a line: how many points the request has, how many cases were run,
-//! and what went wrong in them. In a test of your own making, `explore(..).run().await` returns that
+//! and how many failed. In a test without the attribute, `explore(..).run().await` returns that
 //! [`Report`], with [`assert_ok`](Report::assert_ok).
 //!
-//! # Say what must hold
+//! # State what must hold
 //!
-//! Without a word from you each case has to settle, to tell every client one reply, and the same as in
-//! the undisturbed run. What your phases do to the world only you can say. The second half of what
-//! `world` returns is yours: a handle on the database, a ledger in the provider's place. Keep that
+//! By default, each case must settle, and every client must receive the same reply as in
+//! the undisturbed run. Only you can state the effects of your phases. The second value that
+//! `world` returns is yours: a handle on the database, the ledger of a fake provider. Keep that
 //! ledger outside of the database, so that no rollback undoes it.
 //!
 //! ```no_run
@@ -73,7 +73,7 @@
 //! # fn a_ride<F, R>(world: F, ride: R, other: R) -> impl Explore
 //! # where F: AsyncFn() -> (Engine<Sqlite>, Bank), R: RequestDefinition<Sqlite, ()> {
 //! explore(world, ride)
-//!     // After every attempt of every case; fails where it panics.
+//!     // After every attempt of every case; a panic fails the case.
 //!     .always("one charge at most", async |bank: &Bank| assert!(bank.charges() <= 1))
 //!     // At the end of each case.
 //!     .check("one charge", async |bank| assert_eq!(bank.charges(), 1))
@@ -86,66 +86,66 @@
 //! # }
 //! ```
 //!
-//! `examples/crash_test.rs` is a whole one to copy: three phases, a bank, SQLite in memory.
+//! `examples/crash_test.rs` is a complete one to copy: three phases, a bank, SQLite in memory.
 //!
-//! # On the store in memory
+//! # On the in-memory store
 //!
-//! With the feature `simulation`, a request whose phases reach their tables through a trait of yours can
-//! be explored on a store in memory that has PostgreSQL's locks and isolation levels, without a server:
-//! `simulate(1, || explore(world::<Memory>, request).crash_at_every_point().run())` runs on virtual time, so
-//! that no wait takes any. It stands still and changes turns within open transactions, as on PostgreSQL.
+//! With the feature `simulation`, a request whose phases access their tables through a trait of yours can
+//! be explored on an in-memory store that has PostgreSQL's locks and isolation levels, without a server:
+//! `simulate(1, || explore(world::<Memory>, request).crash_at_every_point().run())` runs in virtual time, so
+//! that waits take no real time. It stalls and switches workers within open transactions, as on PostgreSQL.
 //! `examples/crash_test_in_memory.rs` explores one request there and on SQLite.
 //!
-//! # Say how far to go
+//! # Choose how many cases to run
 //!
 //! | | cases of a request with three phases | finds |
 //! |---|---|---|
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
 //! | [`with_competitor`](Explorer::with_competitor) | 50 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
-//! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | what a provider is told that a lost row takes with it |
-//! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that goes on after the first |
+//! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | values from a row that may be lost, sent to a provider |
+//! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that continues after the first |
 //!
-//! On SQLite in memory a case takes 10 to 20 milliseconds, on PostgreSQL 30 to 40; there they also
-//! stand still, and change turns, within open transactions. Use both, if you deploy on PostgreSQL.
+//! On SQLite in memory a case takes 10 to 20 milliseconds, on PostgreSQL 30 to 40. On PostgreSQL, cases also
+//! stall, and switch workers, within open transactions. Use both if you deploy on PostgreSQL.
 //!
 //! # Points
 //!
-//! A point is written `phase/place`, `charge_created/after_call` for example; the places are those of
-//! [`Place`]. [`Definition::points`](crate::definition::Definition::points) lists what an undisturbed run passes, and
+//! A point is written `phase/place`, for example `charge_created/after_call`; [`Place`] lists the
+//! places. [`Definition::points`](crate::definition::Definition::points) lists the points of an undisturbed run, and
 //! the explorer fails if a run passes others. The reservation of the key is phase `started`. After a
 //! fault the recovery passes more: `before_take_over`, `after_take_over`, `before_release`,
 //! `after_release`.
 //!
-//! Where a phase does something that no commit undoes (it writes a file), give it a point of its own:
-//! [`crash_point!("after_pdf")`](crate::crash_point). It is visited, crashed at and reported like the
-//! engine's, and in a build without the feature it is not there at all.
+//! If a phase does something that no rollback undoes (it writes a file), add a point of its own:
+//! [`crash_point!("after_pdf")`](crate::crash_point). The explorer treats it like the
+//! engine's points; a build without the feature does not contain it.
 //!
 //! # Modes
 //!
-//! What can happen at a point is a [`Mode`]; [`modes`](Explorer::modes) picks some. Each happens where
-//! it can:
+//! A [`Mode`] is a fault at a point; [`modes`](Explorer::modes) selects some. Each is applied where
+//! it is possible:
 //!
 //! | mode | where | what happens |
 //! |---|---|---|
 //! | `panic`, `drop` | everywhere | the engine panics; the future is dropped, as in a crash |
 //! | `not_sent` | before a commit | the connection dies, and the commit never arrives |
 //! | `ack_lost` | after a commit | it is committed, and the engine gets no answer |
-//! | `serialization`, `deadlock` | before a commit | the database undoes the transaction |
+//! | `serialization`, `deadlock` | before a commit | the database rolls the transaction back |
 //! | `cut_connection` | in a transaction, PostgreSQL | the server closes the connection |
 //! | `call_fails` | before a call | the provider has done nothing |
-//! | `answer_lost` | after a call | the provider has done it, and nobody was told |
-//! | `stall` | everywhere; on SQLite, outside of transactions; never in one with a snapshot | longer than its lease: another takes over and finishes, then it goes on |
-//! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, come meanwhile |
-//! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before it can ask, another takes over and holds the key |
-//! | `outrun` | before and after a commit | the same; before it can ask, another takes over and finishes |
-//! | `row_lost` | before the commit that creates the row | it is acknowledged, and nothing of it is there |
+//! | `answer_lost` | after a call | the provider has done it, and its answer is lost |
+//! | `stall` | everywhere; on SQLite, outside of transactions; never in one with a snapshot | the holder stalls for longer than its lease: another takes over and finishes, then it continues |
+//! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, arrive meanwhile |
+//! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before the holder can resolve the outcome, another takes over and holds the key |
+//! | `outrun` | before and after a commit | the same; before the holder can resolve the outcome, another takes over and finishes |
+//! | `row_lost` | before the commit that creates the row | the commit is acknowledged, but the row does not exist |
 //! | `abort` | everywhere, in a process of its own | the process ends |
-//! | `stop` | everywhere, in a process of its own | the process stands still until it is sent a `SIGCONT` |
+//! | `stop` | everywhere, in a process of its own | the process stops until it receives a `SIGCONT` |
 //!
 //! # When a case fails
 //!
-//! The report ends with the script of the case, and with how to run that case alone:
+//! The report ends with the script of the case, and with the command to run that case alone:
 //!
 //! ```text
 //! failed: G10: two runs finished the request
@@ -157,69 +157,68 @@
 //! again: ATOMIC_PHASES_CASE='two: charged/after_call#0=expire; retry' cargo test -- --exact a_ride_survives
 //! ```
 //!
-//! Cases with less that goes wrong come first, so a script is as short as can be. `#0` is the first
+//! Cases with fewer faults come first, so scripts are as short as possible. `#0` is the first
 //! visit of that point in its attempt.
 //!
 //! # Real processes
 //!
-//! A program that was built with the feature aborts by itself where the environment says so:
-//! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). `ATOMIC_PHASES_FAULT=list` makes it
-//! write the points that it passes to standard error, so that a test can take one after the other:
+//! A program built with the feature aborts at the point that the environment names:
+//! `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'` ([`ENV`]). With `ATOMIC_PHASES_FAULT=list` it
+//! writes the points that it passes to standard error, so that a test can take them one by one:
 //! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`:
-//! the process stands still for longer than its lease, and goes on when another has finished its request.
+//! the process is frozen for longer than its lease, and continues when another has finished its request.
 //!
-//! # Bugs that this kit finds
+//! # Bugs that the explorer finds
 //!
 //! A `Mutant` is the engine with one guarantee broken; the explorer finds each, on both stores
 //! (`tests/explorer/bookings.rs`):
 //!
-//! | mutant | how libraries of this kind get there |
+//! | mutant | the typical bug |
 //! |---|---|
-//! | `NoFence` | who stood still for longer than its lease still commits |
+//! | `NoFence` | a holder that was frozen for longer than its lease still commits |
 //! | `SecondCommit` | step and marker in two transactions |
-//! | `LockBeforeFingerprint` | another request under a key is told *in progress* |
-//! | `SkipFingerprint` | another request under a key is told the first one's reply |
-//! | `ApplicationClock` | a node whose clock is ahead takes over a lease that is alive |
+//! | `LockBeforeFingerprint` | another request under a key is answered *in progress* |
+//! | `SkipFingerprint` | another request under a key gets the first one's reply |
+//! | `ApplicationClock` | a node whose clock is ahead takes over a live lease |
 //! | `FreshDerivedKey` | a random key for the provider in each attempt |
-//! | `ReplyBuiltTwice` | the first client is told something else than a replay |
-//! | `AssumeCommitted` | no answer to `COMMIT` is taken for a yes |
+//! | `ReplyBuiltTwice` | the first client gets another answer than a replay |
+//! | `AssumeCommitted` | a `COMMIT` without an answer is assumed to have succeeded |
 //! | `RepeatOpenIntent` | a call that may have been made is made again |
-//! | `TakeOverWithoutToken` | who asks about its lost commit takes the key from the next holder |
-//! | `AssumeIntent` | a lost intent is taken for written, as the recovery point is the same |
-//! | `ConfirmWhenRead` | a lease counts from an answer that was read late |
+//! | `TakeOverWithoutToken` | a holder that resolves its lost commit takes the key from the next holder |
+//! | `AssumeIntent` | a lost intent is assumed written, because the recovery point is the same |
+//! | `ConfirmWhenRead` | a lease is measured from an answer that was read late |
 //! | `RecoverAccepted` | a call that accepts takes its row from the worker that runs it |
-//! | `AskWithoutToken` | the commit of the next holder is taken for the own, which was lost |
-//! | `CallWithoutLease` | a call that is under way goes on after its lease has run out |
+//! | `AskWithoutToken` | a holder takes the commit of the next holder for its own, which was lost |
+//! | `CallWithoutLease` | a call under way continues after its lease has expired |
 //!
-//! What shows in time, or beside other requests, is found by the simulation instead
+//! The simulation finds bugs that show only over time, or among several requests
 //! (`Mutant::needs_simulation`, `docs/simulation.md`).
 //!
-//! In your phases, it finds effects outside of the transaction that are not keyed (a file, a mail sent
-//! by the way), ids and times that differ between attempts where they reach the provider or the reply,
-//! a provider that does not honour the key it is said to honour, an `at_most_once` call whose reconcile
-//! function is wrong about it.
+//! In your phases, the explorer finds effects outside of the transaction that are not keyed (a file, an email),
+//! ids and times that differ between attempts and reach the provider or the reply,
+//! a provider that does not honor its keys as declared, an `at_most_once` call whose reconcile
+//! function is wrong.
 //!
 //! # Limits
 //!
-//! * It explores one request under one key. What two requests do to each other's rows is for a test of
-//!   its own.
-//! * It finds what shows in the reply, the key's row, and in what your checks look at.
-//! * Time passes for the key's row only ([`Stall`](Mode::Stall) and two workers): not for what your
-//!   phases read of the clock, and not for a provider's window.
+//! * It explores one request under one key. Test separately how two requests affect each other's rows.
+//! * It finds only bugs that show in the reply, the key's row, or your checks.
+//! * Time passes for the key's row only ([`Stall`](Mode::Stall) and two workers): not for clocks that your
+//!   phases read, and not for a provider's window.
 //! * A phase with a snapshot (`isolation = ".."`) locks the key's row before its first statement. Until
-//!   its transaction ends, no other can take the key over, however long it takes: no lease runs out at
+//!   its transaction ends, no other holder can take the key over: no lease expires at
 //!   the points within.
 //! * Tasks that a phase spawns are not followed: points in them do nothing, and dropping the phase does
-//!   not stop them. That is so in production too.
-//! * Two workers change turns at points, not between any two instructions. A step that takes a quarter
-//!   of a second counts as waiting, for a lock say, and the other goes on.
-//! * A request must finish in its first attempt if nothing goes wrong.
+//!   not stop them, as in production.
+//! * Two workers are switched at points, not between any two instructions. A step that takes a quarter
+//!   of a second counts as waiting, for example for a lock, and the other continues.
+//! * A request must finish in its first attempt if there is no fault.
 //!
 //! # In a release build
 //!
-//! Without the feature the hooks are nothing: no string, no branch, no await (`.ci/zero-cost` looks for
-//! them in the binary). Cargo unifies features, so a release build with it is refused, unless
-//! `fault-injection-in-release` says that it is meant.
+//! Without the feature the hooks compile to nothing: no string, no branch, no await (`.ci/zero-cost` checks
+//! the binary). Cargo unifies features, so a release build with it is refused, unless
+//! `fault-injection-in-release` confirms it.
 
 #![cfg_attr(not(feature = "fault-injection"), allow(rustdoc::broken_intra_doc_links))]
 

@@ -1,4 +1,4 @@
-//! [`Completer`]: runs what was accepted and resumes what was abandoned.
+//! [`Completer`]: runs accepted requests and resumes abandoned ones.
 
 use std::future::Future;
 
@@ -11,43 +11,43 @@ use super::{Stop, WorkerConfig, looks, until_shutdown};
 use crate::engine::{Driven, Engine};
 use crate::store::{Right, Store, StoreError};
 
-/// Runs accepted requests at once, and resumes released and abandoned ones, on any number of nodes.
+/// Runs accepted requests immediately, and resumes released and abandoned ones, on any number of nodes.
 ///
-/// A request is abandoned when its lease has run out. It is found by its entry in the index of due
-/// rows, or, where its holder died before it was entered there, among the rows that were created one
+/// A request is abandoned when its lease has expired. The completer finds it in the index of due
+/// rows, or, if its holder died before the row was added there, among the rows that were created one
 /// lease ago.
 ///
 /// # Fairness
 ///
-/// Of the [`concurrency`](WorkerConfig::concurrency) slots one scope holds at most half, rounded up,
+/// One scope holds at most half of the [`concurrency`](WorkerConfig::concurrency) slots, rounded up,
 /// however long its requests take and however many of them are due. A request that takes longer than a
 /// second most likely waits for a foreign system: it no longer occupies a slot, up to four times
-/// `concurrency` in all. So a scope whose requests hang delays no other; where several hang at once,
-/// another waits a second at most, and from eight of them on until the first of their calls ends, at
-/// the latest by its time limit. Scopes take turns: the next request is of the scope that has the
-/// fewest under way.
+/// `concurrency` in total. So a scope whose requests hang delays no other. If several scopes hang,
+/// another scope waits for at most a second; if eight or more hang, it waits until the first of their calls ends, at
+/// the latest by its time limit. Scopes alternate: the next request is from the scope with the
+/// fewest requests under way.
 pub struct Completer<S: Store, A: Send + Sync + 'static> {
     requests: Dispatcher<DueRequests<S, A>>,
     enroller: Enroller<S, A>,
 }
 
-/// What one look of a worker came to, in requests.
+/// The result of one search of a worker, in numbers of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sweep {
     /// Finished.
     pub finished: u32,
-    /// Stopped at a passing failure, and released again.
+    /// Stopped at a transient failure, and released again.
     pub released: u32,
-    /// Ended unknown, or still are.
+    /// Unknown, newly or still.
     pub unknown: u32,
     /// Gave up at the cap.
     pub dead_letters: u32,
-    /// Somebody else was faster.
+    /// Another holder was faster.
     pub lost: u32,
     /// Left to a node that knows their definition, phases or format (G14).
     pub left: u32,
-    /// The store failed in between; whoever looks next goes on.
+    /// The store failed in between; a later search continues them.
     pub failed: u32,
 }
 
@@ -64,7 +64,7 @@ impl Sweep {
         } += 1;
     }
 
-    /// How many requests were looked at.
+    /// How many requests there were in all.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.finished
@@ -87,10 +87,10 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
         }
     }
 
-    /// Works off what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) requests, each driven to its end or to where it stops. Requests that
+    /// Processes due requests, from where the last call stopped: up to
+    /// [`batch`](WorkerConfig::batch) requests, each driven until it ends or stops. Requests that
     /// are [left](Sweep::left) to another node, [lost](Sweep::lost) to one or [failed](Sweep::failed) do not
-    /// count: however many of them there are, one call comes past them.
+    /// count: one call passes over any number of them.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
@@ -101,7 +101,7 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
         Ok(self.requests.source().take_swept())
     }
 
-    /// Runs requests until `shutdown` is ready; what it has begun, it ends.
+    /// Runs requests until `shutdown` is ready; then finishes those that it has begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         // Beside each other: a row that is locked keeps the enroller waiting, and no request.

@@ -30,31 +30,31 @@ const REPORTED: usize = 1000;
 /// to the longest. Each try is a claim, which keeps other nodes from the job for its length.
 const LEFT_FOR: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 
-/// Hands staged jobs to a [`JobSink`], at least once each (G18), those of one request in their order.
-/// A job that fails waits, with a back-off that doubles up to an hour, and its request's later jobs
-/// with it; at the cap it is a dead letter, and they go on. A delivery that ends with its process
+/// Delivers staged jobs to a [`JobSink`], at least once each (G18), those of one request in order.
+/// A failed job waits, with a back-off that doubles up to an hour, and its request's later jobs wait
+/// with it; at the cap it is a dead letter, and they continue. A delivery cut off by the end of its process
 /// counts towards the cap as well. A job that this node cannot deliver, because its sink does not handle the
-/// name or its codec does not open the arguments, is left to the others, and no attempt counts.
+/// name or its codec cannot decode the arguments, is left to other nodes, and no attempt is counted.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
 pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
     jobs: Dispatcher<DueJobs<S, A>>,
 }
 
-/// What one look of the enqueuer came to, in jobs.
+/// The result of one search of the enqueuer, in numbers of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivered {
     /// Delivered.
     pub delivered: u32,
-    /// Failed, and to be delivered again later.
+    /// Failed, and will be delivered again later.
     pub put_back: u32,
     /// Became dead letters.
     pub dead_letters: u32,
     /// Another node was faster, the answer to the claim came too late to deliver under it, or the store
-    /// failed in between: delivered again, if need be.
+    /// failed in between: delivered again if necessary.
     pub lost: u32,
-    /// Left to a node whose sink [handles](JobSink::handles) their name, and whose codec opens their
+    /// Left to a node whose sink [handles](JobSink::handles) their name, and whose codec can decode their
     /// arguments.
     pub left: u32,
 }
@@ -89,9 +89,9 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
         Self { jobs: Dispatcher::new(source, &config) }
     }
 
-    /// Works off what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) jobs, of each request one. What is left to another node, lost to one,
-    /// or could not be settled does not count.
+    /// Processes due jobs, from where the last call stopped: up to
+    /// [`batch`](WorkerConfig::batch) jobs, one of each request. Jobs left to another node, lost to one,
+    /// or not settled do not count.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
@@ -100,7 +100,7 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
         Ok(std::mem::take(&mut self.jobs.source().sum))
     }
 
-    /// Delivers until `shutdown` is ready; what it has begun, it ends.
+    /// Delivers until `shutdown` is ready; then finishes the deliveries that it has begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         until_shutdown(&stop, self.jobs.forever(stop.set()), shutdown).await;

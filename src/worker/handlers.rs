@@ -11,7 +11,7 @@ use super::job::{DeliveryError, Job, JobSink};
 type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 
-/// Functions of this process, by the name of the job that they handle. Jobs of other names are left to
+/// Functions of this process, by the name of the job that they handle. Jobs with other names are left to
 /// nodes that have a function for them.
 ///
 /// ```
@@ -37,7 +37,7 @@ impl Handlers {
         Self::default()
     }
 
-    /// Handles the jobs called `name`. A job whose arguments are no `T` is a dead letter at once.
+    /// Handles the jobs called `name`. A job whose arguments are not a `T` becomes a dead letter immediately.
     #[must_use]
     pub fn on<T, F, R>(mut self, name: impl Into<String>, handler: F) -> Self
     where
@@ -55,7 +55,7 @@ impl Handlers {
         self
     }
 
-    /// Handles `most` jobs called `name` at the same time, in this process; see [`JobSink::at_once`].
+    /// Handles at most `most` jobs called `name` concurrently, in this process; see [`JobSink::at_once`].
     #[must_use]
     pub fn at_once(mut self, name: impl Into<String>, most: usize) -> Self {
         self.at_once.insert(name.into(), most);

@@ -10,23 +10,23 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::phase::JobId;
 use crate::traces::Traceparent;
 
-/// A job that a phase staged, now to be delivered.
+/// A job that a phase staged, to be delivered.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Job {
-    /// The same at each delivery, and that which [`Tx::stage_job`](crate::Tx::stage_job) returned: what
-    /// must not be done twice remembers it.
+    /// The id that [`Tx::stage_job`](crate::Tx::stage_job) returned, the same at each delivery. Use it to
+    /// ignore a second delivery.
     pub id: JobId,
     /// The name it was staged under.
     pub name: String,
-    /// Whose request staged it.
+    /// The scope of the request that staged it.
     pub scope: Scope,
-    /// Under which key.
+    /// The key of the request that staged it.
     pub key: IdempotencyKey,
     /// Its arguments, as JSON.
     pub args: Vec<u8>,
-    /// Which delivery this is; 1 for the first. It grows with each, and by one more where an operator lets the job
-    /// try again.
+    /// The number of this delivery; 1 for the first. It grows with each, and by one more if an operator retries
+    /// the job.
     pub attempt: u32,
     pub(super) trace: Option<Traceparent>,
 }
@@ -42,7 +42,7 @@ impl Job {
     /// The arguments.
     ///
     /// # Errors
-    /// A dead letter where they are no `T`: another delivery would not help.
+    /// A dead letter if they are not a `T`: another delivery would not help.
     pub fn args<T: DeserializeOwned>(&self) -> Result<T, DeliveryError> {
         serde_json::from_slice(&self.args)
             .map_err(|_| DeliveryError::dead("the arguments are of another type"))
@@ -76,20 +76,20 @@ pub(super) enum Then {
 }
 
 impl DeliveryError {
-    /// A passing failure: the job is delivered again, with back-off.
+    /// A transient failure: the job is delivered again, with back-off.
     #[must_use]
     pub fn retry(reason: &'static str) -> Self {
         Self { reason, then: Then::Again }
     }
 
-    /// As [`retry`](Self::retry), not before the time that the other side asked for. The enqueuer's own
-    /// back-off holds too: the longer of the two counts, an hour at most.
+    /// As [`retry`](Self::retry), but not before the time that the receiver asked for. The enqueuer's own
+    /// back-off applies too: the longer of the two counts, an hour at most.
     #[must_use]
     pub fn retry_after(reason: &'static str, after: Duration) -> Self {
         Self { reason, then: Then::After(after) }
     }
 
-    /// Another delivery would not help: the job is a dead letter at once.
+    /// Another delivery would not help: the job becomes a dead letter immediately.
     #[must_use]
     pub fn dead(reason: &'static str) -> Self {
         Self { reason, then: Then::Never }
@@ -98,8 +98,9 @@ impl DeliveryError {
 
 /// Where staged jobs go: [`Handlers`](crate::worker::Handlers) in this process, a queue, a stream.
 ///
-/// Called at least once for each job (G18), the jobs of one request one after the other, in the order
+/// Called at least once for each job (G18); the jobs of one request are delivered one by one, in the order
 /// in which they were staged.
+///
 /// ```
 /// use atomic_phases::worker::{DeliveryError, Job, JobSink};
 /// # struct Queue;
@@ -111,7 +112,7 @@ impl DeliveryError {
 ///
 /// impl JobSink for ToQueue {
 ///     async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
-///         // The queue drops a message whose id it has seen: a second delivery is no second mail.
+///         // The queue drops a message whose id it has seen: a second delivery sends no second email.
 ///         let sent = self.0.push(&job.id.to_string(), &job.args).await;
 ///         sent.map_err(|_| DeliveryError::retry("the queue did not answer"))
 ///     }
@@ -119,29 +120,29 @@ impl DeliveryError {
 /// ```
 pub trait JobSink: Send + Sync + 'static {
     /// Delivers the job. A panic, and an answer that takes longer than
-    /// [`WorkerConfig::delivery`](crate::worker::WorkerConfig::delivery), count as a passing failure.
+    /// [`WorkerConfig::delivery`](crate::worker::WorkerConfig::delivery), count as a transient failure.
     ///
     /// # Errors
-    /// [`DeliveryError`] says whether and when to try again.
+    /// [`DeliveryError`] says whether and when to retry.
     fn deliver(&self, job: &Job) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 
-    /// How many jobs of that name this process delivers at the same time, of which one scope has half at most
-    /// (rounded up); jobs beyond it are not claimed. By default names have no bound of their own: a scope has as
-    /// many jobs at a time as its share of the worker's
+    /// How many jobs of that name this process delivers concurrently, of which one scope has at most half
+    /// (rounded up); further jobs are not claimed. By default names have no limit of their own: a scope has as
+    /// many concurrent jobs as its share of the worker's
     /// [slots](crate::worker::WorkerConfig::concurrency).
     ///
-    /// A bound below that keeps a slow name from the others. One above it is for a sink that takes many at a time
-    /// (a connection that pipelines): of a scope whose deliveries end within a second, up to that many are under
-    /// way, and a [batch](crate::worker::WorkerConfig::batch) more than its share at most. A panic means 1.
+    /// A lower limit keeps a slow name from delaying the others. A higher one is for a sink that takes many at a time
+    /// (a connection that pipelines): if a scope's deliveries end within a second, up to that many are under
+    /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. A panic counts as a limit of 1.
     fn at_once(&self, name: &str) -> Option<usize> {
         let _ = name;
         None
     }
 
-    /// Whether this sink takes jobs of that name; by default it takes all. What it does not take is
-    /// left to other nodes: no attempt is counted, and the later jobs of the same request wait for it
-    /// as for any other (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) shows a job that
-    /// no node takes. A panic counts as a passing failure of the job.
+    /// Whether this sink takes jobs of that name; by default it takes all. Other jobs are
+    /// left to other nodes: no attempt is counted, and the later jobs of the same request wait
+    /// as usual (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) lists jobs that
+    /// no node takes. A panic counts as a transient failure of the job.
     fn handles(&self, name: &str) -> bool {
         let _ = name;
         true

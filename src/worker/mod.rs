@@ -1,14 +1,14 @@
-//! The background workers: what makes a request end although nobody retries it.
+//! The background workers, which finish requests without a client's retry.
 //!
 //! * [`Completer`] runs accepted requests and resumes abandoned ones;
-//! * [`Reconciler`] looks into unknown outcomes;
+//! * [`Reconciler`] reconciles unknown outcomes;
 //! * [`Enqueuer`] delivers staged jobs to a [`JobSink`];
 //! * [`Reaper`] deletes finished keys past their expiry;
-//! * [`BulkRunner`] does what operators have asked for of many requests at once;
-//! * [`Census`] counts what waits, for the gauges.
-//! * [`Announcer`] tells operators that this process is there.
+//! * [`BulkRunner`] runs operators' bulk actions;
+//! * [`Census`] counts waiting requests and jobs, for the gauges;
+//! * [`Announcer`] registers this process for operators to see.
 //!
-//! Each looks for candidates without a lock and wins each by a guarded update of one row, so any
+//! Each searches for candidates without a lock and claims each by a guarded update of one row, so any
 //! number of nodes may run all of them. None of them decides what a row means: `engine` does.
 
 mod announcer;

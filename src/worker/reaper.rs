@@ -1,4 +1,4 @@
-//! [`Reaper`]: deletes what nobody can ask for any more.
+//! [`Reaper`]: deletes expired keys.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::observe;
 use crate::store::{Store, StoreError};
 
-/// Deletes completed keys past their expiry, and nothing else: what runs, waits, is unknown or is a
-/// dead letter stays for as long as it takes (G15).
+/// Deletes completed keys past their expiry, and nothing else: a request that runs, waits, is unknown or is a
+/// dead letter stays until it is settled (G15).
 ///
-/// Staged jobs are not the reaper's: those of a deleted key are delivered like any other, or stay as
+/// The reaper does not delete staged jobs: those of a deleted key are delivered like any other, or stay as
 /// dead letters until an operator [retries](crate::Engine::retry_job),
 /// [discards](crate::Engine::discard_job) or [erases](crate::Engine::erase) them.
 pub struct Reaper<S> {
@@ -26,11 +26,11 @@ impl<S: Store> Reaper<S> {
         Self { store: store.clone(), config }
     }
 
-    /// One batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys: says how many it deleted.
-    /// A row that another transaction has locked is passed over.
+    /// Deletes one batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys, and returns how many it deleted.
+    /// Skips rows that another transaction has locked.
     ///
     /// # Errors
-    /// [`StoreError`]; the rest of the batch is found again.
+    /// [`StoreError`]; a later call finds the rest of the batch.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         self.config.check()?;
         let reaped = self.store.reap(self.config.reap_batch).await?;

@@ -1,4 +1,4 @@
-//! [`Reconciler`]: looks into what nobody knows.
+//! [`Reconciler`]: reconciles unknown outcomes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::engine::Engine;
 use crate::store::operators::OperatorStore;
 use crate::store::{Right, StoreError};
 
-/// Asks the `#[reconcile]` functions of requests whose outcome is unknown and that have rested for
-/// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after). *Executed*: its output is stored and
-/// the request goes on. *Not executed*: released, for a completer or a retry. *Still unknown*: later,
-/// with back-off; past the cap it is a dead letter, for an operator.
+/// Calls the `#[reconcile]` functions of requests whose outcome is unknown and that have rested for
+/// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after). *Executed*: the output is stored and
+/// the request continues. *Not executed*: the request is released, for a completer or a retry. *Still unknown*: the
+/// function is called again, with back-off; past the cap the request is a dead letter, for an operator.
 ///
-/// What a build without the function has left to an operator, one that has it asks about, after as long a rest.
+/// If a build without the function has left a request to an operator, a build with it calls it after the same rest.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
 pub struct Reconciler<S: OperatorStore, A: Send + Sync + 'static> {
@@ -35,8 +35,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Reconciler<S, A> {
         Self { requests: Dispatcher::new(source, &config), unasked }
     }
 
-    /// Looks into what is due, from where the last call stopped: up to
-    /// [`batch`](WorkerConfig::batch) requests, as [`Completer::run_once`](crate::worker::Completer::run_once) does.
+    /// Reconciles due requests, from where the last call stopped: up to
+    /// [`batch`](WorkerConfig::batch) requests, counted as by [`Completer::run_once`](crate::worker::Completer::run_once).
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
@@ -46,7 +46,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Reconciler<S, A> {
         Ok(self.requests.source().take_swept())
     }
 
-    /// Looks into requests until `shutdown` is ready; what it has begun, it ends.
+    /// Reconciles requests until `shutdown` is ready; then finishes those that it has begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         let asking = join(self.requests.forever(stop.set()), looks(&mut self.unasked, &stop));

@@ -15,8 +15,8 @@ use crate::setting::SettingError;
 use crate::store::operators::OperatorStore;
 use crate::task;
 
-/// The running workers of one engine. Dropped, they stop at their next step; [`shutdown`](Self::shutdown)
-/// waits for it.
+/// The running workers of one engine. When this is dropped, they stop at their next step; [`shutdown`](Self::shutdown)
+/// waits for that.
 #[must_use = "the workers stop when this is dropped"]
 pub struct Workers {
     stop: watch::Sender<bool>,
@@ -24,14 +24,14 @@ pub struct Workers {
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs completer, reconciler, reaper, the runner of bulk acts and the announcer on this node; where `config` has
-    /// a sink, the enqueuer; with the cargo feature `metrics`, the census. Any number of nodes may do so; one that
-    /// does makes every node's requests end (G17).
+    /// Runs completer, reconciler, reaper, the runner of bulk actions and the announcer on this node; if `config` has
+    /// a sink, also the enqueuer; with the cargo feature `metrics`, also the census. Any number of nodes may run
+    /// workers; one is enough to finish every node's requests (G17).
     ///
-    /// A worker that panics is started again, after a second and longer each time.
+    /// A worker that panics is restarted, after a second at first and longer each time.
     ///
     /// # Errors
-    /// [`SettingError`] names a number of `config` that cannot work; nothing is started then.
+    /// [`SettingError`] names a setting of `config` that cannot work; then nothing is started.
     pub fn spawn_workers(&self, config: WorkerConfig) -> Result<Workers, SettingError> {
         config.check()?;
         let stop = watch::Sender::new(false);
@@ -102,13 +102,13 @@ async fn until(mut stopped: watch::Receiver<bool>) {
 }
 
 impl Workers {
-    /// Stops them: nothing new is begun, and what they have begun, they end. Requests that they run
-    /// are ended by [`Engine::shutdown`](crate::Engine::shutdown) sooner, at their next phase. Returns when
+    /// Stops them: they begin nothing new, and finish what they have begun. [`Engine::shutdown`](crate::Engine::shutdown)
+    /// stops the requests that they run sooner, at their next phase. Returns when
     /// all have stopped, or when `within` has passed.
     ///
     /// # Errors
-    /// [`StillWorking`]: a request or a job takes longer. When the process ends, that is what a crash leaves:
-    /// its lease runs out, and another node goes on.
+    /// [`StillWorking`]: a request or a job takes longer. If the process ends, it is left as after a crash:
+    /// its lease expires, and another node continues.
     pub async fn shutdown(mut self, within: Duration) -> Result<(), StillWorking> {
         self.stop.send_replace(true);
         let deadline = tokio::time::sleep(within);
@@ -138,7 +138,7 @@ impl Workers {
 pub struct StillWorking {
     /// How many workers.
     pub workers: usize,
-    /// How long they were waited for.
+    /// How long the call waited for them.
     pub within: Duration,
 }
 
