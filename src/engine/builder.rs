@@ -203,7 +203,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// How often the engine reads which foreign phases operators have [paused](crate::ops::Ops::pause); default 5 s.
-    /// It does so only if a foreign phase is registered, and never on the request path.
+    /// It begins with the first foreign phase that the process runs, and reads in the background.
     pub fn pauses_every(mut self, every: Duration) -> Self {
         self.settings.pauses_every = every;
         self

@@ -1,6 +1,6 @@
-//! The published policy. The draft says that a resource MUST publish how it treats keys, expiry
-//! included; here the page is made from the values that the boundary and its engine run with, so
-//! that it cannot say anything else.
+//! The published policy. The draft says that a resource MUST publish how it treats keys, including
+//! their expiry. The page is generated from the configured values of the boundary and its engine, so
+//! that it cannot differ from them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::key::MAX_KEY_LENGTH;
 use crate::store::Store;
 
-/// What a boundary does with keys, in words for its clients.
+/// How a boundary treats keys, described for its clients.
 #[derive(Clone, Debug)]
 pub struct Description(Page);
 
@@ -25,7 +25,7 @@ impl Description {
         self.0.markdown()
     }
 
-    /// As a whole HTML page; each error has its code as an anchor, to which the errors link.
+    /// As a complete HTML page; each error has its code as an anchor, to which the errors link.
     #[must_use]
     pub fn html(&self) -> String {
         self.0.html()
@@ -33,7 +33,7 @@ impl Description {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
-    /// Describes what this boundary does with keys: every configured value, and every error.
+    /// Describes how this boundary treats keys: every configured value, and every error.
     #[must_use]
     pub fn describe(&self) -> Description {
         let (policy, settings) = (self.policy(), self.engine().settings());

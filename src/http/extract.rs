@@ -27,7 +27,7 @@ impl IntoResponse for Answer {
     }
 }
 
-/// Rejects with 401, 400, or 405 where a route for another method than POST or PATCH asks for it.
+/// Rejects with 401, 400, or with 405 if a route for a method other than POST or PATCH uses it.
 impl<St, S, A> FromRequestParts<St> for Keyed<S, A>
 where
     S: Store,
@@ -77,9 +77,9 @@ where
 ///
 /// # Rejections
 ///
-/// 415 where the policy does not read the body's type, 413 over [`Policy::body_limit`], 408 where the body does
-/// not arrive whole or within [`Policy::body_timeout`], 400 where it is no JSON or gives a member twice, 422
-/// (Stripe: 400) where it is no `T`. Nothing is reserved by then: a corrected body may come under the same key.
+/// 415 if the policy does not read the body's type, 413 over [`Policy::body_limit`], 408 if the body does
+/// not arrive completely within [`Policy::body_timeout`], 400 if it is not JSON or has a duplicate member, 422
+/// (Stripe: 400) if it is not a `T`. Nothing is reserved by then: a corrected body may be sent with the same key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Params<T>(pub T);
 
@@ -96,7 +96,7 @@ impl<St: Sync, T: DeserializeOwned> FromRequest<St> for Params<T> {
     }
 }
 
-/// Another extractor (axum's `Path`, `Query`, …), whose rejection is told in the dialect of the
+/// Another extractor (axum's `Path`, `Query`, …), whose rejection is answered in the dialect of the
 /// [`Keyed`] before it: `Checked(Path(id)): Checked<Path<u64>>`.
 ///
 /// A rejection of the client's parameters is a 400 with its text as `detail`.
@@ -152,8 +152,8 @@ fn is_over(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
-    /// Serves the [description](Self::describe) of this boundary: HTML, or Markdown to whom asks for
-    /// `text/markdown`. Mount it where [`Policy::documentation`] says.
+    /// Serves the [description](Self::describe) of this boundary: HTML, or Markdown if the request accepts
+    /// `text/markdown`. Mount it at the path of [`Policy::documentation`].
     pub fn page<St: Clone + Send + Sync + 'static>(&self) -> MethodRouter<St, Infallible> {
         let description = self.describe();
         let (html, markdown) =
@@ -172,7 +172,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     }
 
     /// A router that serves the [page](Self::page) at the path of [`Policy::documentation`], to be
-    /// merged into the application's, once for each path. Empty where the documentation is elsewhere
+    /// merged into the application's, once for each path. Empty if the documentation is elsewhere
     /// (no `/path`).
     pub fn documentation<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         let uri = self.policy().documentation_uri();
@@ -184,7 +184,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
 
     /// A router with the [status resource](Self::status) at the prefix of
     /// [`Policy::accept_duplicates`], to be merged into the application's behind its authentication.
-    /// Empty where the policy has no such prefix, or one that is no path.
+    /// Empty if the policy has no such prefix, or one that is not a path.
     pub fn status_resource<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         let Some(route) = self.policy().status_route() else { return Router::new() };
         let idempotency = self.clone();

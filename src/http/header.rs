@@ -1,9 +1,9 @@
 //! The `Idempotency-Key` header line: from bytes to an [`IdempotencyKey`], and back.
 //!
-//! Two forms name the same key. The *quoted* form is a String item of RFC 9651, as the draft wants
-//! it; a structured-field library reads it. The *bare* form is what most clients send; it has a rule
-//! of its own here, because the library would take `8e03…` for a number and `e039…` for a token.
-//! What is neither is an error: a key that is present is never treated as absent.
+//! Two forms name the same key. The *quoted* form is a String item of RFC 9651, as the draft requires;
+//! a structured-field library parses it. Most clients send the *bare* form; it has a rule
+//! of its own here, because the library would parse `8e03…` as a number and `e039…` as a token.
+//! Anything else is an error: a present key is never treated as absent.
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
@@ -20,19 +20,19 @@ pub enum KeySyntax {
     /// `"8e03…"` and `8e03…`, which name the same key.
     #[default]
     QuotedOrBare,
-    /// `"8e03…"` only, as the draft has it.
+    /// `"8e03…"` only, as in the draft.
     Quoted,
 }
 
-/// Why there is no key in a request's header. The header's text is never repeated.
+/// Why a request's headers have no valid key. The error never contains the header's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyHeaderError {
     /// There is no such line.
     #[error("Send an Idempotency-Key header with a fresh UUID, and the same one with each retry.")]
     Missing,
-    /// More than one line, equal or not: some part of the path adds one, and nobody knows which
-    /// is meant.
+    /// More than one line, equal or not: a component on the path has added one, and the intended one is
+    /// unknown.
     #[error("Send one Idempotency-Key header line; there are several.")]
     Repeated,
     /// The content is longer than a key may be.
@@ -101,9 +101,9 @@ fn quoted(value: &[u8]) -> Result<String, KeyHeaderError> {
     }
 }
 
-/// Visible ASCII that cannot be anything else: no list (a proxy may have joined two lines by a
-/// comma), no parameters, no other structured type, no percent-encoding that somebody forgot to
-/// take off, no other quotes, since each of them would give one logical request two keys.
+/// Visible ASCII without another meaning: no list (a proxy may have joined two lines with a
+/// comma), no parameters, no other structured type, no remaining percent-encoding,
+/// no other quotes, because each of them could give one logical request two keys.
 fn bare(value: &[u8]) -> Result<String, KeyHeaderError> {
     let other_type = matches!(value.first(), Some(b'?' | b':' | b'@' | b'(' | b'\''));
     let unclear = |byte: &u8| !byte.is_ascii_graphic() || b"\",;\\%".contains(byte);

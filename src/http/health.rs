@@ -1,4 +1,4 @@
-//! [`Health`]: what a load balancer, an orchestrator and a plain prober ask.
+//! [`Health`]: health checks for load balancers, orchestrators and probes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// How long an answer is told again, so that no number of probes is a load.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Three routes for those who ask whether all is well, to be nested under `/health`:
+/// Three health check routes, to be nested under `/health`:
 ///
 /// | route | 200 | 503 |
 /// |---|---|---|
-/// | `/live` | the process answers | never: a process that is started again mends no database |
-/// | `/ready` | the database answers within two seconds, no migration is missing, and the engine takes requests | otherwise |
+/// | `/live` | the process answers | never: restarting the process repairs no database |
+/// | `/ready` | the database answers within two seconds, no migration is missing, and the engine accepts requests | otherwise |
 /// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
 ///
-/// The database is asked on the operators' connections and at most once a second, however many ask: a service whose
-/// requests have all connections in use is busy, not unready. No answer tells a key or a name; `/waiting` tells
+/// The checks use the operators' connections, and at most once a second, whatever the number of probes: a service whose
+/// requests use all connections is busy, not unready. No answer contains a key or a name; `/waiting` returns
 /// numbers.
 ///
 /// ```

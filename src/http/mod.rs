@@ -1,10 +1,10 @@
 //! The HTTP boundary (cargo feature `http`; with axum's extractors: `axum`).
 //!
-//! An `Idempotency-Key` header, typed parameters and a scope go in; the phases' own reply, its
-//! replay or an error in the dialect of your choice ([`Profile`]) comes out. Nothing here reads a
-//! row or runs a phase: that is the engine's.
+//! The inputs are an `Idempotency-Key` header, typed parameters and a scope; the output is the phases' own reply, its
+//! replay or an error in the dialect of your choice ([`Profile`]). Nothing here reads a
+//! row or runs a phase: the engine does.
 //!
-//! The way of a request: [`Idempotency::admit`] (method, scope, key) → [`Policy::parameters`] (body)
+//! The path of a request: [`Idempotency::admit`] (method, scope, key) → [`Policy::parameters`] (body)
 //! → [`Keyed::answer`] → the engine → [`Policy::answer`] (status, headers, bytes).
 
 mod boundary;

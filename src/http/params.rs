@@ -1,5 +1,5 @@
-//! Typed parameters from a body. What does not parse is refused before anything is reserved, so a
-//! corrected body may come under the same key.
+//! Typed parameters from a body. A body that does not parse is refused before anything is reserved, so a
+//! corrected body may be sent with the same key.
 
 use std::borrow::Cow;
 
@@ -14,21 +14,21 @@ use super::respond::Answer;
 use super::unique::{names_are_unique, pairs_are_unique};
 
 impl Policy {
-    /// The parameters in `body`, whose form the headers tell.
+    /// The parameters in `body`, whose format the headers declare.
     ///
-    /// A member that is given twice in one JSON object, at any depth, or in one form, is refused,
-    /// also where `T` is a map or a `serde_json::Value` that would keep the last one in silence: two
-    /// readers of one body must not see two requests. For the same reason a JSON array is not taken for an
-    /// object whose members it lists, and a form is refused that has bytes which do not decode to UTF-8.
+    /// A duplicate member of a JSON object, at any depth, or of a form, is refused,
+    /// even if `T` is a map or a `serde_json::Value`, which would silently keep the last one: two
+    /// readers of one body must not see two different requests. For the same reason, an array of a struct's field
+    /// values is not accepted in place of the object, and a form with invalid UTF-8 is refused.
     ///
-    /// One case remains: inside of what serde buffers (an `untagged` or internally tagged enum, a `flatten`ed
-    /// field), a struct is also read from an array of its members' values, in the order of its fields. It is the
+    /// One exception remains: inside values that serde buffers (an `untagged` or internally tagged enum, a `flatten`ed
+    /// field), a struct can also be read from an array of its field values, in the order of its fields. It is the
     /// same request as the object with these values. An enum in serde's default form is not buffered.
     ///
     /// # Errors
-    /// The answer to tell the client: 415, 413, 400 (no JSON, no form, or a member twice) or 422 (not a `T`;
-    /// 400 in the Stripe profile). It repeats what serde says, which may quote the body: it is meant
-    /// for its sender, not for a log.
+    /// The answer for the client: 415, 413, 400 (not JSON, not a form, or a duplicate member) or 422 (not a `T`;
+    /// 400 in the Stripe profile). It contains serde's message, which may quote the body: it is meant
+    /// for the sender, not for a log.
     pub fn parameters<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
@@ -37,8 +37,8 @@ impl Policy {
         self.parse(headers, body).map_err(|problem| self.refuse(&problem))
     }
 
-    /// The answer to parameters that parse, and are refused by the application's own rules: 422
-    /// (Stripe: 400) with this explanation, stored nowhere.
+    /// The answer to parameters that parse, but violate the application's own rules: 422
+    /// (Stripe: 400) with this explanation. It is not stored.
     #[must_use]
     pub fn invalid_parameters(&self, detail: impl Into<Cow<'static, str>>) -> Answer {
         self.refuse(&Problem::new(Kind::ParametersInvalid, detail))

@@ -1,4 +1,4 @@
-//! [`Policy`]: what a boundary asks of its clients and tells them.
+//! [`Policy`]: what a boundary requires of its clients, and how it answers.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::key::IdempotencyKey;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyRule {
-    /// Without one it is a 400.
+    /// A request without one is a 400.
     #[default]
     Required,
-    /// Without one it runs once, under a key that the server makes and nobody knows: phase by
-    /// phase, but there is no retry. A key that is present and malformed is a 400 all the same.
+    /// A request without one runs once, under a key that the server generates and does not reveal: phase by
+    /// phase, but the client cannot retry it. A malformed key is still a 400.
     Optional,
 }
 
@@ -34,7 +34,7 @@ pub enum Bodies {
     Json,
     /// `application/x-www-form-urlencoded`.
     Form,
-    /// Either. Equal parameters are one request, whichever way they came.
+    /// Either. Equal parameters are the same request in both forms.
     JsonOrForm,
 }
 
@@ -84,85 +84,85 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The methods that a key means something to. The others are idempotent by themselves, and pass
-    /// by with whatever header they have.
+    /// The methods that take a key. The others are idempotent by themselves, and pass
+    /// through with whatever header they have.
     pub(crate) fn guards(method: &Method) -> bool {
         matches!(*method, Method::POST | Method::PATCH)
     }
 
-    /// The dialect of the answers; [`Profile::Ietf`].
+    /// The dialect of the answers; default [`Profile::Ietf`].
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// Whether a request needs a key; [`KeyRule::Required`].
+    /// Whether a request needs a key; default [`KeyRule::Required`].
     pub fn key(mut self, rule: KeyRule) -> Self {
         self.key = rule;
         self
     }
 
-    /// Which forms of the header are read; [`KeySyntax::QuotedOrBare`].
+    /// Which forms of the header are accepted; default [`KeySyntax::QuotedOrBare`].
     pub fn key_syntax(mut self, syntax: KeySyntax) -> Self {
         self.syntax = syntax;
         self
     }
 
-    /// Which bodies are read; [`Bodies::Json`].
+    /// Which bodies are accepted; default [`Bodies::Json`].
     pub fn bodies(mut self, bodies: Bodies) -> Self {
         self.bodies = bodies;
         self
     }
 
-    /// Longest body in bytes, before which nothing is reserved; 256 KiB.
+    /// Maximum size of a body in bytes, checked before anything is reserved; default 256 KiB.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// How long a body may take to arrive, before which nothing is reserved; 30 s. Past it the answer is
-    /// 408, to be tried again. Counts where the boundary reads the body, which is in axum.
+    /// How long a body may take to arrive, before anything is reserved; default 30 s. Past it the answer is
+    /// a retryable 408. Applies only if the boundary reads the body, as with axum.
     pub fn body_timeout(mut self, within: Duration) -> Self {
         self.body_timeout = within;
         self
     }
 
-    /// What a request hears whose key is being run: 409 at once, or the end of a wait of bounded
-    /// length. It counts here instead of the engine's own setting.
+    /// The answer to a duplicate of a running request: 409 immediately, or the result of a wait of limited
+    /// length. Overrides the engine's own setting.
     ///
     /// [`OnDuplicate::Answer`] in the profile [`Ietf`](Profile::Ietf), whose clients read `Retry-After`.
     /// In the profile [`Stripe`](Profile::Stripe) a wait of 20 s: Stripe's SDKs do not read
-    /// `Retry-After`, try twice more within two seconds, and then give up. They wait 80 s for an answer,
-    /// and proxies for a minute or half of one. Where [`accept_duplicates`](Self::accept_duplicates) is
-    /// on, 202 at once.
+    /// `Retry-After`, retry twice within two seconds, and then give up. They wait 80 s for an answer,
+    /// and proxies for a minute or half of one. If [`accept_duplicates`](Self::accept_duplicates) is
+    /// on, 202 immediately.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.on_duplicate = Some(on_duplicate);
         self
     }
 
-    /// What `WWW-Authenticate` says on a 401: the scheme by which the layer in front knows its callers,
-    /// as in `Basic realm="rides"`; `Bearer`.
+    /// The `WWW-Authenticate` header of a 401: the scheme by which the layer in front authenticates its callers,
+    /// for example `Basic realm="rides"`; default `Bearer`.
     pub fn challenge(mut self, challenge: HeaderValue) -> Self {
         self.challenge = challenge;
         self
     }
 
-    /// Tells such a request 202 instead of 409, with a `location` to ask for the end: `prefix`
-    /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. A request that is
-    /// [accepted](super::Keyed::accept) has it too. Off.
+    /// Answers such a duplicate with 202 instead of 409, with a `location` of its status: `prefix`
+    /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. The answer to an
+    /// [accepted](super::Keyed::accept) request has it too. Off by default.
     pub fn accept_duplicates(mut self, prefix: impl Into<String>) -> Self {
         self.status_prefix = Some(prefix.into());
         self
     }
 
-    /// The header that marks a replay; `idempotent-replayed`.
+    /// The header that marks a replay; default `idempotent-replayed`.
     pub fn replay_marker(mut self, name: HeaderName) -> Self {
         self.marker = name;
         self
     }
 
     /// Where the policy's page is served: an absolute path or URI, to which the errors link;
-    /// `/idempotency`.
+    /// default `/idempotency`.
     pub fn documentation(mut self, uri: impl Into<String>) -> Self {
         self.documentation = uri.into();
         self
@@ -174,7 +174,7 @@ impl Policy {
         &self.documentation
     }
 
-    /// The response headers that a script in a browser has to see, for
+    /// The response headers that a script in a browser needs to read, for
     /// `Access-Control-Expose-Headers`. Its request header is `idempotency-key`.
     #[must_use]
     pub fn exposed_headers(&self) -> Vec<HeaderName> {

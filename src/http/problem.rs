@@ -1,5 +1,5 @@
-//! [`Problem`]: every answer that is not a phase's own reply, as data. How it looks on the wire is
-//! the [profile](super::Profile)'s.
+//! [`Problem`]: every answer that is not a phase's own reply, as data. The
+//! [profile](super::Profile) determines its form on the wire.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`Profile`]: the dialect in which problems and keys are told.
+//! [`Profile`]: the dialect of problems and keys.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LINK, RETRY_AFTER};
@@ -13,13 +13,13 @@ use crate::key::IdempotencyKey;
 /// `stripe-should-retry`
 pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
-/// Whose conventions the answers follow. There is no third.
+/// The conventions that the answers follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
     /// `draft-ietf-httpapi-idempotency-key-header`: `application/problem+json` (RFC 9457) with the
-    /// draft's titles and `code` and `retryable` beside them; another request under a used key is
-    /// 422; `Link: <…>; rel="describedby"` leads to the published policy.
+    /// draft's titles and the additional members `code` and `retryable`; another request under a used key is
+    /// 422; `Link: <…>; rel="describedby"` points to the published policy.
     #[default]
     Ietf,
     /// The Stripe API's envelope `{"error":{"type","code","message"}}` with `Stripe-Should-Retry`;
@@ -40,7 +40,7 @@ impl std::str::FromStr for Profile {
     }
 }
 
-/// A name that is no [`Profile`]'s.
+/// A name that is not a [`Profile`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a profile is `ietf` or `stripe`")]
 pub struct UnknownProfile;

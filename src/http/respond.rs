@@ -22,12 +22,12 @@ use crate::phase::Reply;
 /// `idempotency-expires`: until when the key replays, as an HTTP date.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// An answer in plain `http` types: [`into_http`](Self::into_http) gives it to any server.
+/// An answer in plain `http` types: [`into_http`](Self::into_http) converts it for any server.
 /// With the feature `axum` it is an `IntoResponse`.
 pub struct Answer(Box<Response<Bytes>>);
 
 impl Answer {
-    /// The response, complete but for what the server adds (`date`, `content-length`).
+    /// The response, complete except for the headers that the server adds (`date`, `content-length`).
     #[must_use]
     pub fn into_http(self) -> Response<Bytes> {
         *self.0
@@ -61,8 +61,8 @@ impl From<Answer> for Response<Bytes> {
 }
 
 impl Policy {
-    /// What a client is told of an outcome. `key` is the key it sent, or `None` where the server
-    /// made one.
+    /// The answer for an outcome. `key` is the key that the client sent, or `None` if the server
+    /// generated one.
     #[must_use]
     pub fn answer(
         &self,
@@ -102,7 +102,7 @@ impl Policy {
         self.refuse(&if key.is_some() { problem } else { problem.without_key() })
     }
 
-    /// The answer of a layer in front that cannot do its work now: 503, to be tried again with the
+    /// The answer of a layer in front that cannot do its work now: 503, to be retried with the
     /// same key.
     #[must_use]
     pub fn unavailable(&self) -> Answer {

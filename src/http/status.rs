@@ -1,4 +1,4 @@
-//! The status resource: where a request stands, for a client that was told 202.
+//! The status resource: the state of a request, for a client that was answered 202.
 
 use std::borrow::Cow;
 
@@ -18,15 +18,15 @@ use crate::phase::Reply;
 use crate::store::{Status, Store};
 
 impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
-    /// Where the caller's request under `key` stands: 200 with JSON, 401, or 404 where this caller has
-    /// no such key (G16). `head` is the status request's own, `key` the percent-decoded end of its path.
+    /// The state of the caller's request under `key`: 200 with JSON, 401, or 404 if this caller has
+    /// no such key (G16). `head` is the head of the status request, `key` the percent-decoded end of its path.
     ///
     /// `status` is `pending`, `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
-    /// `completed`; `recovery_point` the last committed phase; `reason` why the last attempt ended before
-    /// the request did, and `open_intent` the phase whose call may have been made without an outcome so
-    /// far, `null` where there is none. Until it is settled there is a
+    /// `completed`; `recovery_point` is the last committed phase; `reason` is why the last attempt ended before
+    /// the request did, and `open_intent` the phase whose call may have been made but has no outcome yet;
+    /// each is `null` if there is none. Until the request is settled, the answer has a
     /// `Retry-After`. A completed request has a `response`: `status`, `headers` as name and value,
-    /// and `body` where it is UTF-8, else `body_base64`; `null` where it was not retained.
+    /// and `body` if it is UTF-8, otherwise `body_base64`; `null` if it was not retained.
     pub async fn status(&self, head: &Parts, key: &str) -> Answer {
         let mut response = self.standing(head, key).await.into_http();
         // A 404 may be kept by a cache, and is true for a moment only.

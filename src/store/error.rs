@@ -1,9 +1,9 @@
-//! [`StoreError`]: what a store could not do, and which predicates the engine asks of it.
+//! [`StoreError`]: why a store failed, and the predicates that the engine needs.
 
 use crate::error::DbError;
 use crate::setting::SettingError;
 
-/// Why a store could not do what was asked. Holds no value of a row (G19).
+/// Why a store failed. Contains no value of a row (G19).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -13,9 +13,9 @@ pub enum StoreError {
     /// The database answered with an error, or not at all.
     #[error("the database could not {doing}")]
     Database {
-        /// What was asked, in words.
+        /// The operation, in words.
         doing: &'static str,
-        /// What it answered.
+        /// The database's answer.
         #[source]
         error: DbError,
     },
@@ -23,10 +23,10 @@ pub enum StoreError {
     /// phase that keeps the row locked.
     #[error("the key's row is locked by another transaction")]
     Locked,
-    /// The statements of a phase took longer than its time limit. They were undone.
+    /// The statements of a phase took longer than its time limit. They were rolled back.
     #[error("the statements took longer than their time limit, and were undone")]
     TimeLimit,
-    /// A stored value that this version of the crate does not understand.
+    /// A stored value that this version of the crate cannot read.
     #[error(
         "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
     )]

@@ -1,7 +1,7 @@
-//! [`Store`]: the engine's only door to a database, and the rows that pass through it.
+//! [`Store`]: the engine's only interface to a database, and the types of its rows.
 //!
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
-//! and writes rows, guards every write (G3), and says honestly what became of a commit (G7).
+//! and writes rows, guards every write (G3), and reports the outcome of a commit exactly (G7).
 
 mod admin;
 pub(crate) mod audit;
@@ -86,7 +86,7 @@ pub use self::types::{Standing, Status};
 pub(crate) use self::workers::WorkerStore;
 pub use crate::error::DbError;
 
-/// A database that keeps the rows of idempotency keys.
+/// A database that stores the rows of idempotency keys.
 ///
 /// Implemented by [`Postgres`] and [`Sqlite`]. Its methods are the
 /// engine's; an application only names the type, in `Tx<'_, Store>`. A request that is to run on several
@@ -124,20 +124,20 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         false
     }
 
-    /// Applies the migrations that are missing. Safe to call from several processes at once, and while nodes
-    /// of the build before serve requests: they work on the new schema too, and wait no longer than the
-    /// store says for a lock of a migration.
+    /// Applies the missing migrations. Safe to call from several processes concurrently, and while nodes
+    /// of the previous build serve requests: they work on the new schema too, and wait for the lock of a migration
+    /// no longer than the store documents.
     ///
     /// # Errors
-    /// [`StoreError::Migration`], where one failed or could not get its locks in time. Those before it are
-    /// applied, and nothing of it is: call it again.
+    /// [`StoreError::Migration`] if one failed or could not get its locks in time. Those before it are
+    /// applied, and it is rolled back: call this again.
     fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The names of the migrations that are not applied.
+    /// The names of the missing migrations.
     #[doc(hidden)]
     fn missing_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Undoes all migrations: the tables of this crate are dropped, with all that is in them.
+    /// Reverts all migrations: drops the tables of this crate, with all their rows.
     ///
     /// # Errors
     /// [`StoreError::Migration`], as there.

@@ -76,16 +76,16 @@ impl WorkerConfig {
         self
     }
 
-    /// How many requests or jobs a worker has under way at once; 8, of which one scope holds half at
-    /// most. Each local phase among them takes a connection.
+    /// How many requests or jobs a worker runs concurrently; default 8, of which one scope holds at most
+    /// half. Each local phase among them takes a connection.
     ///
-    /// Jobs are claimed and deleted in bulk: of a scope whose jobs end within a second, up to a
-    /// [`batch`](Self::batch) more are claimed, and wait for their turn in this process. What waits for a sixth
-    /// of [`delivery`](Self::delivery), or when the worker stops, goes back uncounted; the claims of a process that
-    /// is killed run out, and count as attempts. A sink may have bounds of its own for the names of jobs
+    /// Jobs are claimed and deleted in bulk: if a scope's jobs end within a second, up to a
+    /// [`batch`](Self::batch) more are claimed, and wait in this process. A job that has waited for a sixth
+    /// of [`delivery`](Self::delivery), or waits when the worker stops, is returned uncounted; the claims of a process
+    /// that is killed expire, and count as attempts. A sink may have limits of its own for the names of jobs
     /// ([`JobSink::at_once`]).
     ///
-    /// What takes longer than a second does not count, up to four times this number in all: it most
+    /// A request or job that takes longer than a second does not count, up to four times this number in total: it most
     /// likely waits for a foreign system and holds no connection. See
     /// [`Completer`](crate::worker::Completer#fairness).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
@@ -93,49 +93,49 @@ impl WorkerConfig {
         self
     }
 
-    /// How long the client of a released or abandoned request may come first; 2 s.
+    /// How long workers leave a released or abandoned request to its client; default 2 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How often the completer reads the whole table for requests whose holder died; 1 h, and at its
-    /// start. A page at a time, with rests: it takes a fifth of one connection's time. Between these it reads
-    /// each row once, soon after it was created, which is enough while all nodes have one
+    /// How often the completer reads the whole table for requests whose holder died; default 1 h, and at its
+    /// start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
+    /// reads each row once, soon after it was created, which is enough if all nodes have the same
     /// [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
         self.full_sweep = full_sweep;
         self
     }
 
-    /// How often the reaper looks; 60 s. While a batch is full it goes on at once.
+    /// How often the reaper searches; default 60 s. After a full batch it continues without this delay.
     pub fn reap_every(mut self, reap_every: Duration) -> Self {
         self.reap_every = reap_every;
         self
     }
 
-    /// How many rows one look of the reaper deletes at most; 200: a few milliseconds. Between two
+    /// How many rows the reaper deletes at most in one batch; default 200, which takes a few milliseconds. Between two
     /// full batches it rests four times as long as one took.
     pub fn reap_batch(mut self, reap_batch: u32) -> Self {
         self.reap_batch = reap_batch;
         self
     }
 
-    /// How often the [census](crate::worker::Census) counts what waits, where there are metrics; 15 s. One process
-    /// does; the others ask as often whether it is their turn, by one statement.
+    /// How often the [census](crate::worker::Census) counts what waits, if metrics are enabled; default 15 s. One process
+    /// counts; at the same interval, each of the others checks with one statement whether to take over.
     pub fn census_every(mut self, census_every: Duration) -> Self {
         self.census_every = census_every;
         self
     }
 
-    /// How long a job is claimed for; 60 s. A delivery may take two thirds of it, from the claim on, or half where the
-    /// job waited for its turn; past the claim's end the job is due again, for any node.
+    /// How long a job is claimed for; default 60 s. A delivery may take two thirds of it, from the claim on, or half if
+    /// the job waited in the process first; when the claim expires the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// How often a job is delivered before it is a dead letter; 20, with a back-off that doubles from
+    /// How often a job is delivered before it is a dead letter; default 20, with a back-off that doubles from
     /// a second to an hour: about ten hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::worker::DeliveryError::retry_after)), up to that hour.
     /// A delivery that is cut off, because its process ends or it takes longer than
@@ -145,8 +145,8 @@ impl WorkerConfig {
         self
     }
 
-    /// What operators are told that this process is called and runs, `("api-2", "9f2c1d")` say: a host or a pod, and a
-    /// version or a commit. A hundred characters of each at most, and no control characters. Unless it is said,
+    /// The name and build of this process that operators see, for example `("api-2", "9f2c1d")`: a host or a pod, and a
+    /// version or a commit. At most a hundred characters each, and no control characters. Without it,
     /// they see an id.
     pub fn node(mut self, name: impl Into<String>, build: impl Into<String>) -> Self {
         self.node = (name.into(), build.into());

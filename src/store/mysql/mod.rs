@@ -83,15 +83,15 @@ type KeyTurn = Turn<(Scope, IdempotencyKey)>;
 
 /// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
 ///
-/// All nodes have to write to one server, with `innodb_flush_log_at_trx_commit = 1`. What was run on
-/// MariaDB only, and what differs from the other stores, is told in `docs/stores.md`.
+/// All nodes must write to one server, with `innodb_flush_log_at_trx_commit = 1`. `docs/stores.md` says what was
+/// tested on MariaDB only, and what differs from the other stores.
 ///
-/// A phase's statements run in a transaction that ends with the engine's own commit. The engine marks it by a
-/// savepoint: a raw `COMMIT`, any DDL (it commits by itself, even one that fails), and a deadlock whose error
-/// the phase ignored are found out, and the phase fails.
+/// A phase's statements run in a transaction that ends with the engine's own commit. The engine marks it with a
+/// savepoint, and so detects a raw `COMMIT`, any DDL (it commits implicitly, even if it fails), and a deadlock whose
+/// error the phase ignored; the phase then fails.
 ///
-/// A statement whose future was dropped in the middle makes its connection useless: whatever the phase asks
-/// there next fails, and so does the phase. The session is ended at the server within a second.
+/// Dropping a statement's future in the middle makes its connection unusable: the phase's next statement
+/// fails, and so does the phase. The session is ended at the server within a second.
 #[derive(Clone)]
 pub struct Mysql {
     pool: MysqlPool,
@@ -110,11 +110,11 @@ const OPERATORS_CONNECTIONS: usize = 2;
 impl Mysql {
     /// Opens a pool of [`PoolSettings::default`] for `url`: `mysql://user:password@host:port/database`. With
     /// the feature `mysql-tls`, `?require_ssl=true` and its siblings of `mysql_async` are understood, and
-    /// `?ssl_ca=/path/to/authority.pem`: the connection is encrypted, and the server's certificate is of this
-    /// authority or of one that is known to everybody.
+    /// `?ssl_ca=/path/to/authority.pem`: the connection is encrypted, and the server's certificate must be from this
+    /// authority or from a public one.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the first connection cannot be opened.
+    /// [`StoreError::NoConnection`] if the first connection cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(url, PoolSettings::default()).await
     }
@@ -138,7 +138,7 @@ impl Mysql {
         Ok(Self { pool, operators, keys, shares, session, url: url.into() })
     }
 
-    /// How many connections the local phases of one scope hold at most at a time; by default three quarters
+    /// How many connections the local phases of one scope hold at most; by default three quarters
     /// of the pool's.
     ///
     /// # Errors
@@ -151,11 +151,11 @@ impl Mysql {
         Ok(Self { shares: Arc::new(shares), ..self })
     }
 
-    /// A connection of the pool, for the application's own statements outside of phases. What is set on it is
-    /// undone before the engine uses it; a transaction that is left open on it is rolled back.
+    /// A connection of the pool, for the application's own statements outside of phases. Session settings are
+    /// reset before the engine uses it; a transaction left open is rolled back.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the pool has none in time.
+    /// [`StoreError::NoConnection`] if the pool has none in time.
     pub async fn connection(&self) -> Result<MysqlHandle, StoreError> {
         Lent::to_application(&self.pool).await.map(MysqlHandle)
     }

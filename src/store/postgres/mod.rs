@@ -1,7 +1,7 @@
 //! [`Postgres`]: the production store, on diesel-async.
 //!
-//! It begins, commits and rolls back by itself, never through `AsyncConnection::transaction`, which
-//! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` hold the SQL.
+//! It begins, commits and rolls back itself, never through `AsyncConnection::transaction`, which
+//! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` contain the SQL.
 
 mod admin;
 mod ask;
@@ -108,35 +108,37 @@ const LOCKED_WAIT: Duration = Duration::from_secs(1);
 ///
 /// Behind PgBouncer: session pooling, or version 1.21 and newer with `max_prepared_statements` above
 /// zero. Transaction pooling without it fails with *prepared statement already exists* (H11). With transaction
-/// pooling, `client_connection_check_interval` has to be set for the role, or in `connect_query`: the log says so
-/// where it is not. After a migration that changes a column which the application reads, tell it to `RECONNECT`.
+/// pooling, `client_connection_check_interval` must be set for the role, or in `connect_query`; otherwise the engine logs
+/// a warning. After a migration that changes a column which the application reads, send the pooler a `RECONNECT`.
 /// `docs/stores.md` has the reasons.
-/// All nodes have to write to one primary with `synchronous_commit = on`.
+/// All nodes must write to one primary with `synchronous_commit = on`.
 ///
-/// A statement of a request waits 20 ms at most for a key that another transaction has locked or is about
-/// to create; the rest of the [time for it](crate::engine::EngineBuilder::lock_wait) is waited for without a
-/// connection. Of the pool's connections a scope uses one to ask what became of a key that it waits for;
-/// all scopes together use a quarter of them to ask.
+/// A statement of a request waits at most 20 ms for a key that another transaction has locked or is about
+/// to create; for the rest of the [lock wait](crate::engine::EngineBuilder::lock_wait) the call waits without a
+/// connection. A scope uses one of the pool's connections to poll a key that it waits for;
+/// all scopes together use a quarter of them.
 ///
-/// A local phase holds a connection until its commit. The local phases of one scope hold three quarters of
-/// the pool's connections at a time (12 of 16; [`connections_per_scope`](Self::connections_per_scope)
+/// A local phase holds a connection until its commit. The local phases of one scope hold at most three quarters of
+/// the pool's connections (12 of 16; [`connections_per_scope`](Self::connections_per_scope)
 /// changes that), and those of all scopes seven eighths (14 of 16); at least one is left free, in a pool of
-/// two or more. So slow phases of one scope take no connections from another's, and whatever phases do,
-/// replays and heartbeats get through. Further phases of that scope wait in memory, as long as the pool
-/// would let them wait, and then fail with [`StoreError::NoConnection`], which names the share. What the
-/// application takes from the pool by itself is not counted, nor are other processes: each has its own pool.
+/// two or more. So slow phases of one scope take no connections from another's, and
+/// replays and heartbeats always get through. Further phases of that scope wait in memory, for as long as the pool
+/// would let them wait, and then fail with [`StoreError::NoConnection`], which names the share. Connections that the
+/// application itself takes from the pool are not counted, nor are those of other processes, which have pools of their
+/// own.
 ///
-/// [`migrate`](Store::migrate) may run beside requests, those of the build before too. A lock that they have
-/// to wait behind is asked for 50 ms at a time, a second or more apart, for 30 seconds; past that, behind a long
-/// transaction on the engine's tables for example, it fails and has changed nothing. What it got, it keeps for
-/// milliseconds, and for half a second a statement at most.
+/// [`migrate`](Store::migrate) may run concurrently with requests, even of the previous build. It waits for a lock that
+/// blocks them for 50 ms at a time, a second or more apart, for 30 seconds; then, for example because of a long
+/// transaction on the engine's tables, it fails and has changed nothing. It holds such a lock for
+/// milliseconds, and at most half a second per statement.
+///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use atomic_phases::store::PoolSettings;
 /// use atomic_phases::{Postgres, Store};
 ///
 /// let store = Postgres::connect("postgres://rides@db.internal/rides").await?;
-/// // Or with what a busier process needs:
+/// // Or, for a busier process:
 /// let pool = PoolSettings { max_size: 32, ..PoolSettings::default() };
 /// let store = Postgres::connect_with("postgres://rides@db.internal/rides", pool).await?;
 /// store.migrate().await?;
@@ -156,11 +158,11 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
 
 impl Postgres {
     /// Opens a pool of [`PoolSettings::default`] for `url` (`postgres://user:password@host/db`,
-    /// without TLS). For TLS or other settings, build the pool yourself and hand it to
-    /// [`with_pool`](Self::with_pool); `examples/postgres_tls.rs` is one with rustls.
+    /// without TLS). For TLS or other settings, build the pool yourself and pass it to
+    /// [`with_pool`](Self::with_pool); `examples/postgres_tls.rs` does so with rustls.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the first connection cannot be opened: names host, port,
+    /// [`StoreError::NoConnection`] if the first connection cannot be opened: names host, port,
     /// database and user, and the cause.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(url, PoolSettings::default()).await
@@ -196,15 +198,15 @@ impl Postgres {
 const MANY_WAIT: Duration = Duration::from_millis(100);
 
 impl<P: Pool> Postgres<P> {
-    /// Uses a pool that the application has already: deadpool's, or with the feature `bb8` that
-    /// one's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
-    /// bb8's does not tell its size: say it with [`pool_size`](Self::pool_size).
+    /// Uses an existing pool of the application: deadpool's, or with the feature `bb8`
+    /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
+    /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size).
     ///
-    /// The engine trusts such a connection less than one that it opened: it may come with a transaction
-    /// that somebody left open, and without the bounds for a client that is gone. So those are said in each
-    /// transaction, and end with it. That costs one small statement for a request whose first phase takes a `Tx`
-    /// (12 in place of 11, with a statement in each of two), two for each statement of a
-    /// [`Batch`](crate::Batch) that is a transaction by itself, and no round trip.
+    /// The engine trusts such a connection less than one that it opened: it may have an open transaction,
+    /// and lack the limits for a disconnected client. So the engine sets these limits in each
+    /// transaction, until its end. That costs one small statement for a request whose first phase takes a `Tx`
+    /// (12 instead of 11, with one statement in each of two phases), two for each
+    /// [`Batch`](crate::Batch) that is a single statement, and no round trip.
     #[must_use]
     pub fn with_pool(pool: P) -> Self {
         let size = pool.max_size();
@@ -214,8 +216,8 @@ impl<P: Pool> Postgres<P> {
         Self { pool, texts, waits, shares, is_ours: false, operators, groups: Groups::new() }
     }
 
-    /// Tells how many connections the pool opens at most, 1 to 100,000, where it does not tell by itself:
-    /// bb8's, for which its default of 10 is assumed. The shares of scopes are shares of this number.
+    /// Sets the maximum number of connections of the pool, 1 to 100,000, if the pool does not report it:
+    /// for bb8's, the default is 10. The shares of scopes are shares of this number.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for a number out of these bounds.
@@ -226,9 +228,9 @@ impl<P: Pool> Postgres<P> {
         Ok(Self { waits, shares: Arc::new(shares), ..self })
     }
 
-    /// How many connections the local phases of one scope hold at most at a time; by default three quarters
-    /// of the pool's. Fewer isolate scopes better; more are for an application of one scope. At most, the
-    /// share of all scopes together: a number above it, up to 100,000, means that.
+    /// How many connections the local phases of one scope hold at most; by default three quarters
+    /// of the pool's. Fewer isolate scopes better; more are for an application with one scope. The share of all
+    /// scopes together is the upper limit: larger numbers, up to 100,000, mean the same.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for zero, or more than 100,000.
@@ -239,16 +241,16 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// A connection of the pool, for the application's own queries outside of phases. Begin transactions with
-    /// diesel's `transaction()`: a raw `BEGIN` that is left open would swallow what the engine writes there.
+    /// diesel's `transaction()`: if a raw `BEGIN` is left open, later writes of the engine would become part of it.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the pool has none in time.
+    /// [`StoreError::NoConnection`] if the pool has none in time.
     pub async fn connection(&self) -> Result<P::Handle, StoreError> {
         self.pool.get().await
     }
 
     /// The pool, for the application's own queries outside of phases. Begin transactions with diesel's
-    /// `transaction()`: a raw `BEGIN` that is left open would swallow what the engine writes there.
+    /// `transaction()`: if a raw `BEGIN` is left open, later writes of the engine would become part of it.
     #[must_use]
     pub fn pool(&self) -> &P {
         &self.pool

@@ -73,30 +73,30 @@ const WRITER_WAIT: Duration = Duration::from_secs(10);
 const PRAGMAS: &str = "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
 
-/// What a phase's diesel statements run on.
-/// [`WatchedConnection::sqlite`] is the way to diesel's own type, for a function or a collation:
+/// The connection of a phase's diesel statements.
+/// [`WatchedConnection::sqlite`] gives access to diesel's own type, to register a function or a collation:
 /// `conn.spawn_blocking(|conn| ..)`.
 pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 
-/// Rows in a SQLite database: for tests, tools, and services of one machine.
+/// Rows in a SQLite database: for tests, tools, and services on one machine.
 ///
-/// Several processes may share a file on a local disk. All of them see the same leases; nothing
-/// reaches beyond the machine. Transactions are `BEGIN IMMEDIATE` and serializable, whatever
-/// isolation level a phase asks for.
+/// Several processes may share a file on a local disk, and see the same leases; other machines cannot
+/// share it. Transactions are `BEGIN IMMEDIATE` and serializable, whatever
+/// isolation level a phase declares.
 ///
-/// Phases that take a [`Batch`](crate::Batch) and come to write at the same moment share a commit, and
-/// so an fsync; each still succeeds or fails by itself. A [`Tx`](crate::Tx) has a commit of its own.
+/// Phases with a [`Batch`](crate::Batch) that write concurrently share a commit, and
+/// so an fsync; each still succeeds or fails on its own. A [`Tx`](crate::Tx) has a commit of its own.
 ///
-/// One connection writes, for all scopes, and in turn. A [`Tx`](crate::Tx) phase holds it until its
-/// commit: meanwhile what other requests write waits, ten seconds at most, and then fails with
-/// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only as well as
-/// such phases are short: where tenants must not delay each other, use PostgreSQL.
+/// One connection writes for all scopes. A [`Tx`](crate::Tx) phase holds it until its
+/// commit: meanwhile the writes of other requests wait for at most ten seconds, and then fail with
+/// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only if
+/// such phases are short: if tenants must not delay each other, use PostgreSQL.
 ///
-/// Several tokio runtimes may share a store. A runtime that is no longer driven while it is inside a
-/// [`Tx`](crate::Tx) phase keeps the connection until it is dropped.
+/// Several tokio runtimes may share a store. If a runtime is no longer driven while it is inside a
+/// [`Tx`](crate::Tx) phase, it keeps the connection until it is dropped.
 ///
-/// A look at a key reads the file on the caller's thread, beside the writer: a few pages, which are in
-/// memory unless the key is an old one.
+/// Keys are read from the file on the caller's thread, concurrently with the writer: a few pages, which are in
+/// memory unless the key is old.
 #[derive(Clone)]
 pub struct Sqlite {
     lock: ConnectionLock,
@@ -111,7 +111,7 @@ impl Sqlite {
     /// SQLite has them; `:memory:` for one that lives as long as this value.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where the file cannot be opened.
+    /// [`StoreError::NoConnection`] if the file cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (work, queue) = mpsc::unbounded_channel();
         let turns = Arc::<Turns>::default();
@@ -138,15 +138,15 @@ impl Sqlite {
     /// The connection, for the application's own statements outside of phases. While it is lent, no
     /// request makes progress.
     ///
-    /// What is set on it stays: an instrumentation, a function, an attached database, a `PRAGMA`. Phases
-    /// see it too. It cannot switch off what the engine watches in a phase, except by `PRAGMA`s that
-    /// change what a commit is worth (`synchronous`, `journal_mode`).
+    /// Changes to it stay, and phases see them: an instrumentation, a function, an attached database, a `PRAGMA`.
+    /// They cannot disable the engine's checks of a phase, but a `PRAGMA` may change the durability of commits
+    /// (`synchronous`, `journal_mode`).
     ///
-    /// A transaction that is still open on it when it is given back (the future of a `transaction()` was
-    /// dropped, or a raw `BEGIN`) is rolled back before the engine or another caller uses the connection.
+    /// If a transaction is still open when the connection is returned (the future of a `transaction()` was
+    /// dropped, or a raw `BEGIN`), it is rolled back before the engine or another caller uses the connection.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] where other writers keep it for ten seconds.
+    /// [`StoreError::NoConnection`] if other writers hold it for ten seconds.
     pub async fn connection(&self) -> Result<ConnectionGuard, StoreError> {
         let mut conn = self.writer().await?;
         let ended = conn.spawn_blocking(|conn| {
