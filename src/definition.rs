@@ -81,12 +81,12 @@ pub enum PhaseKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EffectClass {
-    /// The provider honours the derived key: any number of calls, one effect.
+    /// The provider honors the derived key: any number of calls, one effect.
     Idempotent {
         /// How long the provider remembers a key. Past it, less a margin, no call is repeated (G11).
         window: Option<Duration>,
     },
-    /// The provider honours no key: the call is made at most once, and an interruption leaves the
+    /// The provider honors no key: the call is made at most once, and an interruption leaves the
     /// request `unknown` until it is reconciled (G2).
     AtMostOnce,
 }

@@ -1,4 +1,4 @@
-//! [`assert_sound`]: finds, in a test, the parameter types that compile and go wrong when they are stored.
+//! [`assert_sound`]: finds, in a test, parameter types that compile but are not stored faithfully.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,20 +11,20 @@ const READINGS: u32 = 32;
 
 /// Panics unless a request can be stored, read back and compared: for a test of each request type.
 ///
-/// Later attempts see what was stored, and a retry is known by its fingerprint. What is lost or changes on
-/// that way is found here, and not after the first crash:
+/// Later attempts see the stored request, and a retry is recognized by its fingerprint. This test finds what is lost or
+/// changed by storing it, before the first crash does:
 ///
 /// | trap | found by | remedy |
 /// |---|---|---|
-/// | a member with `#[serde(skip)]`, or skipped if empty without a default | another value is read back | make it a parameter, or no part of the type |
-/// | a `Serialize` that redacts (`"***"`) | another value is read back | serialise the secret, and encrypt at rest with a [`Codec`](crate::codec::Codec) |
+/// | a field with `#[serde(skip)]`, or skipped if empty without a default | another value is read back | serialize it, or remove it from the type |
+/// | a `Serialize` that redacts (`"***"`) | another value is read back | serialize the secret, and encrypt at rest with a [`Codec`](crate::codec::Codec) |
 /// | a `HashSet`, or a `Vec` made of one | another order each time | `BTreeSet`, `BTreeMap`, or sort it |
-/// | `Utc::now()`, a random id | another fingerprint each time that it is made | [`created_at`](crate::RequestContext::created_at) and [`uuid`](crate::RequestContext::uuid) in a phase |
+/// | `Utc::now()`, a random id | another fingerprint each time the request is constructed | [`created_at`](crate::RequestContext::created_at) and [`uuid`](crate::RequestContext::uuid) in a phase |
 /// | NaN, a map whose keys are tuples, an untagged enum whose variants look alike, `Some(None)` | no fingerprint, or another value is read back | refuse it where the request is parsed; a list of pairs; a tag; one `Option` |
 ///
-/// `request` makes the request as a client's call does: best from a body, so that defaults are tried, too.
-/// Fill each collection with two elements at least, and each optional member; call it twice where a member
-/// is either. The type needs `PartialEq`, which may be derived for tests only
+/// `request` constructs the request as for a client's call: best from a body, so that defaults are tested, too.
+/// Fill each collection with at least two elements, and test each optional field both present and
+/// absent. The type needs `PartialEq`, which may be derived for tests only
 /// (`#[cfg_attr(test, derive(PartialEq))]`).
 ///
 /// ```
@@ -39,7 +39,7 @@ const READINGS: u32 = 32;
 /// ```
 ///
 /// # Panics
-/// With the place and the rule where the request is not sound. No value is in the text.
+/// If the request is not sound, with the place and the rule. The text contains no value.
 #[track_caller]
 #[allow(clippy::panic)]
 pub fn assert_sound<R>(request: impl Fn() -> R)

@@ -59,7 +59,7 @@ use proc_macro::TokenStream;
 /// | a foreign effect made without its `ForeignCall`, by a client in `App` | each attempt makes it again | make it in `call.make(..)` of a foreign phase |
 /// | a foreign phase that returns an output without making its call | nothing happened at the provider | a debug build logs a warning |
 /// | a call that does not send the derived key, at an `idempotent` provider | a retry has a second effect | a debug build warns if the key was never read |
-/// | parameters of a foreign call from a clock, a random number or the database | a provider that compares them refuses the retry | `ctx.created_at()`, `ctx.uuid(n)`, outputs |
+/// | parameters of a foreign call from a clock, a random number or the database | a provider that compares them refuses the retry | the request's parameters, `ctx.key_uuid(n)`, outputs |
 /// | a side effect in a local phase outside of its transaction (a file, another connection) | it stays when the phase is rolled back, and is made again | a staged job, or a foreign phase |
 /// | a rejection after an earlier commit | what was committed stays | return the refusal as output; the next local phase undoes it and answers with `Flow::Finish` |
 #[proc_macro_attribute]

@@ -1,4 +1,4 @@
-//! What an operator does with staged jobs: list those that gave up or are late, retry, discard.
+//! Operators' actions on staged jobs: list those that gave up or are overdue, retry, discard.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ const PAGE: u32 = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedJob {
-    /// What it is known by, together with its scope; see [`Job::id`](crate::worker::Job::id).
+    /// Its id, unique within its scope; see [`Job::id`](crate::worker::Job::id).
     pub id: JobId,
     /// The name it was staged under.
     pub name: String,
-    /// Whose request staged it. Its `Debug` is a hash.
+    /// The scope of the request that staged it. Its `Debug` is a hash.
     pub scope: Scope,
-    /// The request that staged it. Its key may have been reaped.
+    /// The key of the request that staged it, which may have been reaped.
     pub request_id: Uuid,
-    /// How often it was claimed for a delivery: once more than delivered, where that claim found the
-    /// deliveries used up.
+    /// How often it was claimed for a delivery: one more than the deliveries if the last claim found
+    /// them used up.
     pub attempts: u32,
-    /// Why the last delivery failed: the handler's words or the library's. `None`: none has failed.
+    /// Why the last delivery failed, in the words of the handler or the library. `None` if none has failed.
     pub reason: Option<String>,
     /// When its phase committed.
     pub staged_at: DateTime<Utc>,
@@ -42,8 +42,8 @@ impl From<StagedJobRow> for ListedJob {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Staged jobs that are dead letters, by scope and id: up to `limit` of them (a thousand at most),
-    /// behind `after`, the last of the page before.
+    /// Staged jobs that are dead letters, ordered by scope and id: up to `limit` of them (a thousand at most),
+    /// after `after`, the last of the previous page.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be read.
@@ -57,10 +57,10 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         Ok(rows.into_iter().map(ListedJob::from).collect())
     }
 
-    /// Staged jobs that could have been delivered for longer than `overdue` and are not, the longest
-    /// waiting first: up to `limit` of them, a thousand at most. No enqueuer runs, all of them are
-    /// busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's codec opens their
-    /// arguments. What waits for another job of its request is not among them.
+    /// Staged jobs that have been due for longer than `overdue` and are not delivered, the longest
+    /// waiting first: up to `limit` of them, a thousand at most. Either no enqueuer runs, all enqueuers are
+    /// busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's codec can decode their
+    /// arguments. A job that waits for another job of its request is not included.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be read.
@@ -73,8 +73,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         Ok(rows.into_iter().map(ListedJob::from).collect())
     }
 
-    /// Lets a staged job that is a dead letter be delivered again, with a new count of attempts.
-    /// `false`: the scope has no dead letter of this id, any more or at all.
+    /// Retries a staged job that is a dead letter, with a new count of attempts.
+    /// Returns `false` if the scope has no dead letter with this id.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be written.
@@ -84,8 +84,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         Ok(revived)
     }
 
-    /// Deletes a staged job that is a dead letter: it is never delivered. `false`: the scope has no
-    /// dead letter of this id, any more or at all.
+    /// Deletes a staged job that is a dead letter: it is never delivered. Returns `false` if the scope has no
+    /// dead letter with this id.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be written.
@@ -93,8 +93,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         self.core.store.discard_job(scope, id).await
     }
 
-    /// Lets all staged jobs that are dead letters be delivered again, each with a new count of
-    /// attempts, and says how many they are.
+    /// Retries all staged jobs that are dead letters, each with a new count of
+    /// attempts, and returns how many there were.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be written.

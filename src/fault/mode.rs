@@ -44,8 +44,8 @@ pub enum Mode {
     CallFails,
     /// The foreign call fails, and the provider has done it.
     AnswerLost,
-    /// The commit that creates the key's row is acknowledged, and nothing of it is there: as after a failover to
-    /// a standby that lacks it. Beyond what the engine promises, but for one effect at a provider that honours
+    /// The commit that creates the key's row is acknowledged, but the row does not exist, as after a failover to
+    /// a standby that lacks it. The engine then promises only one effect at a provider that honors
     /// the derived key (G1).
     RowLost,
 }

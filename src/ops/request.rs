@@ -192,7 +192,7 @@ pub struct PhaseView {
 pub enum PhaseViewKind {
     /// In the database.
     Local,
-    /// At a provider that honours the derived key.
+    /// At a provider that honors the derived key.
     Idempotent,
     /// At a provider that is called at most once.
     AtMostOnce,

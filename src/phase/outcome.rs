@@ -335,14 +335,14 @@ impl From<ReplyNotJson> for ForeignError {
 pub enum Reconciled<T> {
     /// The effect happened; this is the output that the phase would have returned.
     Executed(T),
-    /// The effect did not happen, and the call will not arrive any more: it may be made again.
+    /// The effect did not happen, and the call will no longer arrive: it may be made again.
     ///
-    /// A provider that does not find the call has not said so: a request may still be on its way. The
-    /// engine asks no earlier than the phase's time limit (`#[phase(timeout = "..")]`, 30 s by default)
-    /// after the lease of its holder: by then a holder that lives has dropped the call, and one that
-    /// stood still begins none any more. What a socket had accepted before that arrives or does not;
-    /// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after) has to be longer than that may take.
+    /// If the provider merely does not find the call, return [`StillUnknown`](Self::StillUnknown): the call may still be
+    /// on its way. The engine asks no earlier than the phase's time limit (`#[phase(timeout = "..")]`, 30 s by default)
+    /// after the end of its holder's lease: by then a live holder has dropped the call, and a frozen one
+    /// can no longer begin it. Bytes that a socket accepted before may still arrive;
+    /// [`reconcile_after`](crate::engine::EngineBuilder::reconcile_after) must be longer than that can take.
     NotExecuted,
-    /// Nobody can tell yet.
+    /// The outcome cannot be determined yet.
     StillUnknown,
 }
