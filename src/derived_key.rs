@@ -1,7 +1,7 @@
 //! [`DerivedKeys`]: how the idempotency key for a foreign system is derived.
 //!
-//! From what the request *is*, never from chance, time or the attempt: a retry, a takeover and a
-//! database restored from yesterday derive the same key, and the provider recognises it (G1).
+//! From the request itself, never from randomness, time or the attempt: after a retry, a takeover or the restore of
+//! an old backup, the derived key is the same, and the provider recognizes it (G1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ const KEPT_BYTES: usize = 24;
 /// How many bytes of a hash tell one way of making derived keys from another.
 const MARK_BYTES: usize = 6;
 
-/// How derived keys are made: the first 32 characters of
+/// How derived keys are computed: the first 32 characters of
 /// `base64url(SHA-256(version, scope, key, definition, phase, fingerprint))`, each field preceded
 /// by its length.
 ///
 /// # To replace a secret
-/// The secret and the salt change every derived key. A call that was made under one key and is repeated
-/// under another charges twice, so each row tells, by a mark, under which its calls are made; not the
-/// secret. A row whose call may have been made goes on under the secret that it was made under, where
-/// this process has it. Where it does not, the row is left alone and reported
+/// The secret and the salt change every derived key. A call made with one key and repeated
+/// with another charges twice, so a mark in each row identifies the secret of its calls, without revealing
+/// it. A row whose call may have been made continues with that secret, if
+/// this process has it. Otherwise the row is left alone and reported
 /// ([`StrandedBecause::DerivedKeysChanged`](crate::engine::StrandedBecause)).
 ///
 /// ```
@@ -41,18 +41,18 @@ const MARK_BYTES: usize = 6;
 /// # fn example() -> Result<(), atomic_phases::config::SecretTooShort> {
 /// let old = DerivedKeys::plain().with_secret("32 bytes from your secret store.")?;
 /// let new = DerivedKeys::plain().with_secret("another 32 bytes from that store")?;
-/// // In three deployments: first each node learns the new one …
+/// // In three deployments: first each node gets the new secret …
 /// let keys = old.clone().also_continue(new.clone());
-/// // … then new calls are made under it …
+/// // … then new calls use it …
 /// let keys = new.clone().also_continue(old);
-/// // … and when `Engine::check` finds no row any more that began under the old one, it goes.
+/// // … and when `Engine::check` finds no rows of the old secret any more, remove the old one.
 /// let keys = new;
 /// # Ok(()) }
 /// # example().unwrap();
 /// ```
 ///
-/// A key that is used again after its retention is another request to the provider from the second of these
-/// deployments on, as if it were [salted](Self::salted_by_request).
+/// From the second of these deployments on, a key used again after its retention is another request to the provider,
+/// as if it were [salted](Self::salted_by_request).
 ///
 /// ```
 /// use atomic_phases::config::DerivedKeys;
