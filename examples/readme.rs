@@ -64,7 +64,7 @@ impl CreateRide {
         call.make(|key| app.stripe.charge(key, 2000, &ride.id)).await
     }
 
-    #[phase] // local, and needs no answer of the database; the last phase answers
+    #[phase] // local, does not read from the database; the last phase answers
     async fn receipt_staged(
         &self,
         batch: &mut Batch<'_, Db>,
@@ -95,7 +95,7 @@ struct Transfer {
 
 #[atomic_phases(name = "payouts.create", version = 1)]
 impl PayOut {
-    #[phase(foreign(at_most_once), timeout = "2s")] // that it is to be made is committed before the call
+    #[phase(foreign(at_most_once), timeout = "2s")] // the intent is committed before the call
     async fn sent(
         &self,
         call: ForeignCall,
@@ -106,11 +106,11 @@ impl PayOut {
         call.make(async |_no_key| app.bank.pay(&reference, self.cents).await).await
     }
 
-    #[reconcile(sent)] // asked by a worker where the outcome is unknown; makes no call with an effect
+    #[reconcile(sent)] // called by a worker if the outcome is unknown; makes no call with an effect
     async fn find(&self, ctx: &RequestContext, app: &App) -> PhaseResult<Reconciled<Transfer>> {
         Ok(match app.bank.find(&ctx.uuid(0).to_string()).await {
             Some(transfer) => Reconciled::Executed(transfer), // the request goes on
-            None => Reconciled::StillUnknown, // or NotExecuted, where the bank says that it never will be
+            None => Reconciled::StillUnknown, // or NotExecuted, if the bank says that it never will be executed
         })
     }
 
@@ -126,7 +126,7 @@ async fn create_ride(keyed: Keyed<Db, App>, Params(ride): Params<CreateRide>) ->
 }
 
 fn router(engine: Engine<Db, App>) -> Router {
-    // Whose key it is, from your authentication; `single_tenant()` is the way out.
+    // The scope of the key, from your authentication; without tenants, use `single_tenant()`.
     let idempotency = Idempotency::new(engine, |request| {
         let user = request.headers.get("x-user")?.to_str().ok()?;
         Scope::new(user).ok()
@@ -169,7 +169,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let key = IdempotencyKey::new("payout-17")?;
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
     println!("the bank's answer was lost: {told:?}");
-    // A webhook, or an operator who has the bank on the phone, knows what became of it:
+    // A webhook, or an operator who has called the bank, reports the outcome:
     let word = Resolution::executed("sent", &Transfer { number: 1 })?;
     println!("{:?}", engine.resolve(&scope, &key, word).await?);
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
