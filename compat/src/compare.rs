@@ -36,9 +36,8 @@ pub fn compare_with(old: &Locks, new: &Locks, code: &dyn Code) -> Vec<Finding> {
     for before in old.iter().filter(|lock| lock.is_live()) {
         match new.get(&before.definition, before.version) {
             Some(after) => {
-                let is_current = old.latest(&before.definition) == Some(before.version);
-                if is_current && !after.is_live() {
-                    findings.push(retired(before));
+                if !after.is_live() {
+                    findings.push(retired(before, old, new));
                 }
                 findings.extend(Pair { old: before, new: after, all: new, code }.findings());
             }
@@ -72,6 +71,7 @@ fn of_version(lock: &Lock, lint: Lint, change: &str) -> Finding {
         version: lock.version,
         phase: None,
         job: None,
+        earlier: None,
         change: change.to_owned(),
         in_flight: "none is affected".to_owned(),
         rollback: "rows of it are left alone by the build before".to_owned(),
@@ -106,16 +106,33 @@ fn gone(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
     }
 }
 
-/// The version that new requests are of.
-fn retired(lock: &Lock) -> Finding {
+/// A version that was live, and is marked as retired.
+fn retired(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
+    let is_current = old.latest(&lock.definition) == Some(lock.version);
+    let latest = new.latest(&lock.definition).filter(|latest| *latest > lock.version);
+    let (lint, change) = match latest {
+        Some(latest) if is_current => (
+            Lint::VersionDropped,
+            format!(
+                "it is marked as retired in the deploy that brings version {latest}: until then each new request is of it"
+            ),
+        ),
+        None if is_current => (
+            Lint::VersionRetired,
+            "it is marked as retired, and was not draining before".to_owned(),
+        ),
+        _ => (
+            Lint::VersionDrained,
+            "it was draining, and is retired; whether a row of it is left is not seen in the files"
+                .to_owned(),
+        ),
+    };
+    let points = if lint == Lint::VersionDropped { points(lock) } else { Vec::new() };
     Finding {
         in_flight: "what is unfinished of it is left alone".to_owned(),
         rollback: "the build before goes on with its rows".to_owned(),
-        ..of_version(
-            lock,
-            Lint::VersionRetired,
-            "it is marked as retired, and was not draining before",
-        )
+        points,
+        ..of_version(lock, lint, &change)
     }
 }
 
@@ -208,6 +225,7 @@ impl Pair<'_> {
             version: self.new.version,
             phase: phase.map(|phase| phase.name.clone()),
             job: None,
+            earlier: None,
             change,
             in_flight,
             rollback,

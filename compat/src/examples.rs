@@ -127,7 +127,7 @@ impl<'a> Maker<'a> {
         } else if let Some(list) = first_of(length.least as usize, MOST_BYTES) {
             lists.push(list);
         }
-        if *order == Order::Kept {
+        if matches!(order, Order::Kept | Order::Sorted) {
             let counts = LENGTHS.into_iter().chain([length.least]).chain(length.most);
             let counts = counts.filter(|count| *count > 1);
             for list in counts.filter_map(|count| first_of(count as usize, MOST_BYTES_OF_LIST)) {
@@ -167,8 +167,10 @@ impl<'a> Maker<'a> {
             let name = format!("{}:", quoted(&field.name));
             if field.default.is_left_out() {
                 // Where it is nothing it is not written.
-                let is_nothing = |made: &Example| {
-                    field.default == Absent::LeftOut && ["null", "[]"].contains(&made.json.as_str())
+                let is_nothing = |made: &Example| match &field.default {
+                    Absent::LeftOut(Some(nothing)) => made.json == nothing.to_string(),
+                    Absent::LeftOut(None) => ["null", "[]"].contains(&made.json.as_str()),
+                    _ => false,
                 };
                 examples.retain(|made| !is_nothing(made));
                 let present = examples.into_iter().map(|made| made.within(&name, ""));
@@ -199,6 +201,7 @@ impl<'a> Maker<'a> {
         let name = quoted(&variant.name);
         match &variant.content {
             _ if variant.name == OTHER => Vec::new(),
+            _ if variant.only_read => Vec::new(),
             None => literals(&[&name]),
             Some(content) => {
                 let contents = self.of(content).into_iter();

@@ -20,6 +20,8 @@ pub struct Finding {
     pub phase: Option<String>,
     /// The job, by its name, where staged ones are affected and no rows.
     pub job: Option<String>,
+    /// The name that it had, where one is missed.
+    pub earlier: Option<String>,
     /// What was changed.
     pub change: String,
     /// What happens to rows in flight.
@@ -40,6 +42,7 @@ impl Finding {
             version: lock.version,
             phase,
             job: None,
+            earlier: None,
             change: "a locked sample shows it".to_owned(),
             in_flight: "each row with such values fails until the attempt cap".to_owned(),
             rollback: "the build before goes on with its rows".to_owned(),
@@ -55,8 +58,11 @@ impl Finding {
 
     /// What to write instead.
     #[must_use]
-    pub fn instead(&self) -> &'static str {
-        self.lint.instead()
+    pub fn instead(&self) -> String {
+        let instead = self.lint.instead();
+        self.earlier
+            .as_ref()
+            .map_or_else(|| instead.to_owned(), |earlier| instead.replace("old_name", earlier))
     }
 }
 
@@ -90,11 +96,12 @@ pub fn text(findings: &[Finding], levels: &Levels) -> String {
         if level == Level::Allow {
             continue;
         }
+        let instead = finding.instead();
         let lines = [
             ("rows in flight", finding.in_flight.as_str()),
             ("retries", finding.retries()),
             ("rollback", finding.rollback.as_str()),
-            ("instead", finding.instead()),
+            ("instead", instead.as_str()),
         ];
         for (what, line) in lines {
             let _ = writeln!(out, "  {what:<14}  {line}");

@@ -78,7 +78,7 @@ lints! {
     /// phase would call its provider under another derived key.
     PhaseRenamed "phase_renamed" Never
         retries "a retry of such a request is answered 503 until a build with the old name runs; finished requests replay"
-        instead "say the earlier name: #[phase(was = \"old_name\")]",
+        instead "say the earlier name: #[phase(was = \"old_name\")]; if it is another call, declare it in a new version: under the earlier name it would get the earlier one's provider key",
     /// The oldest name of a foreign phase is gone from `was`, so that its derived key is another one: a call
     /// that may have been made is not repeated, and its row is left alone.
     ProviderKeyChanged "provider_key_changed" Never
@@ -103,10 +103,10 @@ lints! {
     DefinitionRemoved "definition_removed" Deny
         retries "retries are not served; rows in flight are left alone"
         instead "keep it registered until no row of it is in flight, then `cargo atomic-phases retire`; delete its lock file if it was never deployed",
-    /// A version is gone, with rows that may still be there.
+    /// A version is gone, or retired in the deploy that brings the one after it, with rows that may still be there.
     VersionDropped "version_dropped" Deny
         retries "a retry of an unfinished request of that version is answered 503; finished requests replay"
-        instead "register both versions until the old one is drained, then `cargo atomic-phases retire`; delete its lock file if it was never deployed",
+        instead "register both versions until the old one is drained, then `cargo atomic-phases retire --database-url ..`; delete its lock file if it was never deployed",
     /// A version that is retired is registered again.
     VersionRevived "version_revived" Warn
         retries "none is affected"
@@ -115,6 +115,10 @@ lints! {
     VersionRetired "version_retired" Warn
         retries "a retry of an unfinished request of it is answered 503; finished requests replay"
         instead "deploy a build that begins no request of it, wait until `cargo atomic-phases definitions drained` says so, and retire it then",
+    /// A version that was draining is retired. Whether its last row is settled stands in no file.
+    VersionDrained "version_drained" Allow
+        retries "a retry of an unfinished request of it is answered 503; finished requests replay"
+        instead "hold the files against each database before the deploy: `cargo atomic-phases check --database-url ..`",
     /// A version comes beside the one before it.
     VersionAdded "version_added" Allow
         retries "a retry whose parameters are the same runs its request in the version that it began in, where that is registered"
@@ -226,18 +230,19 @@ lints! {
     MemberDropped "member_dropped" Warn
         retries "a retry with another value of that member counts as the same request"
         instead "nothing, where no phase needs it any more; if it has another name, #[serde(alias = \"old_name\")]",
-    /// A member that could be absent has to be there. The build before writes it; what was stored before it came
-    /// is without it.
+    /// A member of an output, or of a job, that could be absent has to be there. The build before writes it; what was
+    /// stored before it came is without it. Of parameters it is `retry_refused`.
     DefaultDropped "default_dropped" Warn
-        retries "no retry and no replay is served for a request of the time before that member came"
+        retries "none is affected, but that of a request of the time before that member came fails"
         instead "keep the default until no row of that time is left",
-    /// A name or a form that was read, and not written, is not read any more. The build before does not write it; what
-    /// was stored before that build came has it.
+    /// A name or a form of an output, or of a job, that was read, and not written, is not read any more. The build before
+    /// does not write it; what was stored before that build came has it. Of parameters it is `retry_refused`.
     AliasDropped "alias_dropped" Warn
-        retries "no retry and no replay is served for a request of the time of that name or form"
+        retries "none is affected, but that of a request of the time of that name or form fails"
         instead "keep the alias, or the form, until no row of that time is left",
     /// A member of the parameters that is absent is another value than before: a client that leaves it out, and sends
-    /// its request again, sends another request by its fingerprint.
+    /// its request again, sends another request by its fingerprint. Or it was left out where it was that value
+    /// (`skip_serializing_if`): then what is stored, of outputs too, is read as the other one.
     DefaultChanged "default_changed" Deny
         retries "each retry and replay of a request that left it out is a mismatch (422), as long as its key lives"
         instead "keep the default, and choose the new value in a phase; or take the member out of the comparison: Unfingerprinted<..>",
@@ -246,15 +251,20 @@ lints! {
     /// `Unfingerprinted` that is none any more.
     RetryDiffers "retry_differs" Deny
         retries "each retry and replay of a request in such a form is a mismatch (422), as long as its key lives"
-        instead "keep the type, or make a new version; where each client sends the form that is stored, accept the change",
+        instead "keep the type, and make the other one of it in a phase; a new version is compared with what is stored, too, so it does not help; where each client sends the form that is stored, accept the change",
+    /// What a client may send was read, and stored in another form: under an alias, in a form that is only read, or
+    /// without a member. It is refused now, or passed over, and with it each retry that sends the same bytes again.
+    RetryRefused "retry_refused" Deny
+        retries "a client that sends it so is refused (4xx) or told of a mismatch (422), also where it asks again for an answer that there is"
+        instead "keep the alias, the form or the default as long as a client sends it so; where none does any more, accept the change",
     /// Members that the type does not know were passed over, and are refused now.
     MembersRefused "members_refused" Allow
         retries "a client that sends such a member is refused (4xx), also where it asks again for an answer that there is"
         instead "nothing, where no client sends one",
     /// A member has come that may be absent: what was stored without it reads as its default.
     MemberAdded "member_added" Allow
-        retries "a retry without it is the same request: rows keep the fingerprint and the derived keys that they were born with"
-        instead "nothing; a client that already sent what the type did not know is told of a mismatch",
+        retries "a retry without it is the same request, as long as its row is there; a client that already sent it, when the type did not know it, is told of a mismatch (422)"
+        instead "nothing; with #[serde(skip_serializing_if = \"Option::is_none\")] new requests keep the keys that they had before, also where a row is lost",
     /// A stored number is read as another one: an integer as a float that does not have all its digits, or a float as a
     /// narrower one. A provider that was asked once is asked again for another amount.
     NumberRounded "number_rounded" Deny

@@ -35,6 +35,8 @@ pub(crate) enum MemberChange {
     FormDropped(String),
     /// It is another value where it is absent.
     DefaultChanged(String),
+    /// It is another value where it was left out, so that what was stored without it is read as that.
+    LeftOutChanged(String),
     /// It is another value each time where it is absent, or is in another order each time.
     ByChance(String),
     /// What was read as one is told apart, so that the bytes that were stored otherwise are another value.
@@ -105,6 +107,12 @@ impl<'a> Walk<'a> {
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
+            (Shape::Int(old), Shape::Int(new)) if old.is_told_apart_by(*new) => {
+                self.found.push(MemberChange::ToldApart(path.to_owned()));
+            }
+            (Shape::Int(integer), Shape::Float(_)) if integer.has_changed() => {
+                self.found.push(MemberChange::ToldApart(path.to_owned()));
+            }
             (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(bits.bits) => {
                 self.found.push(MemberChange::Rounded(path.to_owned()));
             }
@@ -112,8 +120,18 @@ impl<'a> Walk<'a> {
                 Ordering::Greater => self.found.push(MemberChange::Rounded(path.to_owned())),
                 // With digits that were not kept.
                 Ordering::Less => self.found.push(MemberChange::ToldApart(path.to_owned())),
+                Ordering::Equal if old.is_told_apart_by(*new) => {
+                    self.found.push(MemberChange::ToldApart(path.to_owned()));
+                }
                 Ordering::Equal => {}
             },
+            // Other names of a variant were read as it.
+            (Shape::Enum(old), Shape::Str(new)) => {
+                let is_kept = |name: &String| new.recognises(name) && !new.changes(name);
+                if old.iter().any(|variant| variant.only_read && is_kept(&variant.name)) {
+                    self.found.push(MemberChange::ToldApart(path.to_owned()));
+                }
+            }
             (Shape::Str(old), Shape::Str(new)) if old.is_told_apart_by(*new) => {
                 self.found.push(MemberChange::ToldApart(path.to_owned()));
             }
@@ -125,7 +143,10 @@ impl<'a> Walk<'a> {
                 self.order(old.order, new.order, path);
                 self.shapes(&old.element, &new.element, &element());
             }
-            (Shape::Map(_, old), Shape::Map(_, new)) => self.shapes(old, new, &element()),
+            (Shape::Map(one, old), Shape::Map(other, new)) => {
+                self.shapes(one, other, &format!("{path}[key]"));
+                self.shapes(old, new, &element());
+            }
             (Shape::Tuple(old), Shape::Tuple(new)) => {
                 for (index, (old, new)) in old.iter().zip(new).enumerate() {
                     self.shapes(old, new, &format!("{path}[{index}]"));
@@ -204,15 +225,20 @@ impl<'a> Walk<'a> {
     fn order(&mut self, old: Order, new: Order, path: &str) {
         let path = path.to_owned();
         match (old, new) {
-            (Order::Kept | Order::Set, Order::Chance) => {
+            (Order::Kept | Order::Sorted | Order::Set, Order::Chance) => {
                 self.found.push(MemberChange::ByChance(path))
             }
-            (Order::Kept, Order::Set) => {
+            (Order::Kept | Order::Sorted, Order::Set) => {
                 self.found.push(MemberChange::Dropped(format!(
                     "{path}, its order and what is there twice,"
                 )));
             }
-            (Order::Set, Order::Kept) => self.found.push(MemberChange::ToldApart(path)),
+            (Order::Kept, Order::Sorted) => {
+                self.found.push(MemberChange::Dropped(format!("{path}, its order,")));
+            }
+            (Order::Set, Order::Kept | Order::Sorted) | (Order::Sorted, Order::Kept) => {
+                self.found.push(MemberChange::ToldApart(path))
+            }
             _ => {}
         }
     }
@@ -268,15 +294,13 @@ impl<'a> Walk<'a> {
                 if before.optional && !now.optional {
                     self.found.push(MemberChange::DefaultDropped(place(now)));
                 }
-                let is_known = |name: &String| {
-                    let mut names =
-                        new.iter().flat_map(|field| field.aliases.iter().chain([&field.name]));
-                    names.any(|known| known == name)
-                };
+                // Also one that is a member of its own now.
+                let is_known = |name: &String| now.name == *name || now.aliases.contains(name);
                 let gone = before.aliases.iter().find(|alias| !is_known(alias));
                 self.found.extend(
                     gone.map(|alias| MemberChange::AliasDropped(place(now), alias.clone())),
                 );
+                let told = self.found.len();
                 if now.optional {
                     self.default(before, now, &place(now));
                 }
@@ -284,6 +308,10 @@ impl<'a> Walk<'a> {
                     self.found.push(MemberChange::Fingerprinted(place(now)));
                 }
                 self.shapes(&before.shape, &now.shape, &place(before));
+                if now.unfingerprinted {
+                    let told = self.found.split_off(told);
+                    self.found.extend(told.into_iter().filter(|it| !is_of_comparison(it)));
+                }
                 continue;
             }
             if manner.unknown != Unknown::PassedOver {
@@ -300,7 +328,7 @@ impl<'a> Walk<'a> {
         }
         for now in added {
             self.found.push(MemberChange::Added(place(now)));
-            if now.default == Absent::ByChance {
+            if now.default == Absent::ByChance && !now.unfingerprinted {
                 self.found.push(MemberChange::ByChance(place(now)));
             }
         }
@@ -310,16 +338,19 @@ impl<'a> Walk<'a> {
     fn default(&mut self, before: &Field, now: &Field, place: &str) {
         let place = place.to_owned();
         match (&before.default, &now.default) {
-            (was, is) if was == is => {}
+            (Absent::ByChance, Absent::ByChance) | (Absent::Apart, Absent::Apart) => {}
             (_, Absent::ByChance) => self.found.push(MemberChange::ByChance(place)),
             (_, Absent::Apart) if before.optional => {
                 self.found.push(MemberChange::DefaultChanged(place));
             }
             _ => {
                 if let (Some(was), Some(is)) = (default(before), default(now))
-                    && was != is
+                    && !is_same(&was, &is)
                 {
-                    self.found.push(MemberChange::DefaultChanged(place));
+                    self.found.push(match before.default.is_left_out() {
+                        true => MemberChange::LeftOutChanged(place),
+                        false => MemberChange::DefaultChanged(place),
+                    });
                 }
             }
         }
@@ -350,12 +381,19 @@ impl<'a> Walk<'a> {
             let place = format!("{path}.{}", before.name);
             match new.iter().find(|now| now.name == before.name) {
                 Some(now) => {
+                    if before.only_read && !now.only_read {
+                        self.found.push(MemberChange::ToldApart(place.clone()));
+                    }
                     if let (Some(old), Some(new)) = (&before.content, &now.content) {
                         self.shapes(old, new, &place);
                     }
                 }
                 // What stands for all others is read in its place.
+                None if is_open && before.only_read => {
+                    self.found.push(MemberChange::ToldApart(place));
+                }
                 None if is_open => self.found.push(MemberChange::Dropped(place)),
+                None if before.only_read => self.found.push(MemberChange::FormDropped(place)),
                 None => {}
             }
         }
@@ -371,9 +409,28 @@ fn default(field: &Field) -> Option<Value> {
     match &field.default {
         _ if !field.optional => None,
         Absent::Is(default) => Some(default.clone()),
+        Absent::LeftOut(value) => value.clone(),
         Absent::Unknown => matches!(field.shape, Shape::Option(_)).then_some(Value::Null),
-        Absent::ByChance | Absent::LeftOut | Absent::Apart => None,
+        // It is not what `null` is, and nearer to that than to a value.
+        Absent::Apart => Some(Value::Null),
+        Absent::ByChance => None,
     }
+}
+
+/// Whether two defaults are one: a number may be read as an integer, or as a float.
+fn is_same(was: &Value, is: &Value) -> bool {
+    was == is || was.as_f64().is_some_and(|was| is.as_f64() == Some(was))
+}
+
+/// Whether only retries see it, who are compared by what counts.
+fn is_of_comparison(change: &MemberChange) -> bool {
+    matches!(
+        change,
+        MemberChange::DefaultChanged(_)
+            | MemberChange::ByChance(_)
+            | MemberChange::ToldApart(_)
+            | MemberChange::Fingerprinted(_)
+    )
 }
 
 #[cfg(test)]

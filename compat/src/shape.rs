@@ -6,15 +6,16 @@
 //! | `bool` `i64` `u8` `f64` `char` `str` `bytes` | as serde_json reads them |
 //! | `u8(1..100)` `i64(!0)` `f64(!-0.5)` `char(!1)` | integers from 1 to 100, both included; all but those behind a `!`, of [what was tried](INTEGERS) |
 //! | `str(uuid)` `str(own)` | a string of that form; of a form that is the type's own, which is not known |
+//! | `u32(~1000)` `f64(~1.234)` | a number, of which that is written as another one |
 //! | `str(!long)` `str(USD+EUR~EUR)` | a string, but not that; of [what was tried](TEXTS) these, of which `EUR` is written otherwise than it is read |
 //! | `null` | a unit |
 //! | `T?` | `T` or `null` |
 //! | `[T]` `[T](1..5)` `(A, B)` `map<K, V>` | arrays, of a length; and an object with any keys |
-//! | `set<T>` `unordered<T>` | an array of which the order, or what is there twice, is not kept; one that is written in another order each time |
+//! | `set<T>` `sorted<T>` `unordered<T>` | an array of which the order, and what is there twice, is not kept; the order only; one that is written in another order each time |
 //! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with a `#` it is not read from an array |
-//! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
+//! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is nothing, or, `left out 7`, that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
 //! | `{a: unfingerprinted T}` | of a member that is no part of what makes two requests the same |
-//! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too |
+//! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too; behind a `;` stand names that are only read |
 //! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
 //! | `T but [..]` | what looks like a `T`, by a rule that refuses these values, and perhaps others |
 //! | `Name` | the type of that name in `[types]` |
@@ -110,6 +111,8 @@ pub struct Variant {
     pub name: String,
     /// What it holds, if anything.
     pub content: Option<Shape>,
+    /// Whether it is another name of one that is written.
+    pub only_read: bool,
 }
 
 impl Shape {
@@ -165,7 +168,7 @@ impl fmt::Display for Shape {
             }
             Self::Enum(variants) => {
                 f.write_str("enum {")?;
-                separated(f, variants, |f, variant| {
+                let write = |f: &mut fmt::Formatter<'_>, variant: &&Variant| {
                     match variant.name == OTHER {
                         true => f.write_char('*')?,
                         false => name(f, &variant.name)?,
@@ -174,7 +177,14 @@ impl fmt::Display for Shape {
                         Some(content) => write!(f, ": {content}"),
                         None => Ok(()),
                     }
-                })?;
+                };
+                let (read, written): (Vec<_>, Vec<_>) =
+                    variants.iter().partition(|variant| variant.only_read);
+                separated(f, &written, write)?;
+                if !read.is_empty() {
+                    f.write_str("; ")?;
+                    separated(f, &read, write)?;
+                }
                 f.write_char('}')
             }
             Self::Union { written, read } => {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::alternatives::has_no_value;
 use crate::examples::all_examples;
 use crate::fits::fits;
-use crate::shape::{List, Shape, StrFormat, Types};
+use crate::shape::{Absent, List, Shape, StrFormat, Types};
 
 /// Their places: `.currency`, `.items[].code`; `the value` where nothing of it is known.
 pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<String> {
@@ -80,6 +80,10 @@ impl<'a> Walk<'a> {
                     let there: Vec<&Value> =
                         values.iter().filter_map(|value| value.get(&field.name)).collect();
                     self.shape(&field.shape, &there, &format!("{path}.{}", field.name));
+                    if field.default == Absent::LeftOut(None) {
+                        self.found
+                            .push(format!("what {path}.{} is where it is left out", field.name));
+                    }
                 }
             }
             Shape::Enum(variants) => {

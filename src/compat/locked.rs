@@ -119,12 +119,13 @@ pub fn check_locks<S: Store, A: Send + Sync + 'static>(
     };
     if write {
         let written = now.write(&path).map_err(|error| refused(&error))?;
+        let mut out = String::new();
         for file in written {
-            eprintln!("written: {}/{file}", folder.display());
+            let _ = writeln!(out, "written: {}/{file}", folder.display());
         }
-        if !findings.is_empty() {
-            eprintln!("{}", text(&findings, &levels));
-        }
+        out.push_str(&text(&findings, &levels));
+        // Not by `eprintln!`: of a test that passes that is not shown.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), out.as_bytes());
         return Ok(());
     }
     if new.is_empty() && changed.is_empty() && !blocks(&findings, &levels) {
@@ -191,6 +192,10 @@ fn explained(
     out.push_str(&text(findings, levels));
     for (name, before, now) in differing {
         let _ = write!(out, "\n--- {}/{name}\n{}", folder.display(), diff(before, now));
+    }
+    if differing.is_empty() {
+        out.push_str("\nNo file is to be written for this: do what stands at `instead`.\n");
+        return out;
     }
     let remedy = match blocks(findings, levels) {
         true => {

@@ -70,6 +70,7 @@ pub(super) fn probe<T: Serialize + DeserializeOwned>(
             shape = merged(shape, pass.shape.clone());
             if let Some(built) = &pass.built {
                 refine::refine::<T>(answers.catalogue(), built);
+                answers.catalogue().other_variants(built);
                 let room = MAX_SAMPLES - usize::from(!least);
                 for sample in std::iter::once(&built.sample).chain(&built.others) {
                     if samples.len() < room && !samples.contains(sample) {

@@ -94,7 +94,7 @@ impl Pair<'_> {
     }
 
     fn missing(&self, index: usize, phase: &Locked, renamed: Option<usize>) -> Finding {
-        let last = self.old.phases.len() - 1;
+        let (last, missing) = (self.old.phases.len() - 1, phase.name.clone());
         let harms = index < last || self.resumed(index, under_way(phase)).is_err();
         let (lint, phase, change) = match renamed.and_then(|place| self.new.phases.get(place)) {
             Some(now) => {
@@ -103,7 +103,9 @@ impl Pair<'_> {
             }
             None => (Lint::PhaseRemoved, phase, "it is gone".to_owned()),
         };
-        self.finding(if harms { lint } else { Lint::LastPhaseChanged }, Some(phase), change)
+        let earlier = (lint == Lint::PhaseRenamed).then_some(missing);
+        let lint = if harms { lint } else { Lint::LastPhaseChanged };
+        Finding { earlier, ..self.finding(lint, Some(phase), change) }
     }
 
     fn inserted(&self, index: usize, phase: &Locked, matched: &[(usize, usize)]) -> Finding {

@@ -34,9 +34,18 @@ impl Pair<'_> {
             what == PARAMETERS || !is_of_retries
         };
         let of_change = |change: MemberChange| {
+            let earlier = match &change {
+                MemberChange::Renamed(path, _) => path.rsplit('.').next().map(str::to_owned),
+                _ => None,
+            };
             let (lint, change, in_flight) = told(change, what);
             let points = if lint.level() >= Level::Deny { behind() } else { Vec::new() };
-            Finding { in_flight: in_flight.to_owned(), points, ..self.finding(lint, phase, change) }
+            Finding {
+                in_flight: in_flight.to_owned(),
+                points,
+                earlier,
+                ..self.finding(lint, phase, change)
+            }
         };
         changes(old, new).into_iter().filter(is_told).map(of_change).collect()
     }
@@ -50,6 +59,10 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         }
         _ => "where it is not stored it reads as its default",
     };
+    let and_clients = match what {
+        PARAMETERS => "; a client that sent it before it was known is told of a mismatch",
+        _ => "",
+    };
     let unreadable = match what {
         PARAMETERS => Lint::RequestUnreadable,
         OUTPUT => Lint::OutputUnreadable,
@@ -62,7 +75,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
     match change {
         MemberChange::Added(path) => (
             Lint::MemberAdded,
-            format!("{path} of {what} is new, and may be absent: {keeps}"),
+            format!("{path} of {what} is new, and may be absent: {keeps}{and_clients}"),
             "where it is not stored it reads as its default",
         ),
         MemberChange::Dropped(path) => (
@@ -89,6 +102,16 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
             Lint::AlternativeHidden,
             format!("no value is known of an alternative of {}", of(&path)),
             "a row whose value an earlier alternative takes now goes on with that one",
+        ),
+        MemberChange::AliasDropped(path, alias) if what == PARAMETERS => (
+            Lint::RetryRefused,
+            format!("{path} of {what} is not read under its name `{alias}` any more"),
+            "each row goes on; what was stored under that name, by the build that wrote it so, is passed over, or does not decode",
+        ),
+        MemberChange::FormDropped(path) if what == PARAMETERS => (
+            Lint::RetryRefused,
+            format!("a form in which {} was read is not read any more", of(&path)),
+            "each row goes on; what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::AliasDropped(path, alias) => (
             Lint::AliasDropped,
@@ -136,6 +159,18 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
             Lint::DefaultChanged,
             format!("{path} of {what} is another value where it is absent"),
             "each row goes on with the value that it was born with",
+        ),
+        MemberChange::LeftOutChanged(path) => (
+            Lint::DefaultChanged,
+            format!(
+                "{path} of {what} is another value where it is absent, and was not stored where it was that"
+            ),
+            "each row that has left it out goes on with another value than it was born with, also in a call that it repeats",
+        ),
+        MemberChange::DefaultDropped(path) if what == PARAMETERS => (
+            Lint::RetryRefused,
+            format!("{path} of {what} could be absent, and has to be there"),
+            "each row that has stored it goes on",
         ),
         MemberChange::DefaultDropped(path) => (
             Lint::DefaultDropped,

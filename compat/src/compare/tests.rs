@@ -121,6 +121,8 @@ fn a_rename_is_fine_where_it_says_the_earlier_name() {
     let renamed = was(named(paid(Some(HOUR)), "charged"), &["paid"]);
     assert_eq!(change(with(1, renamed)), one(RenamedWithWas, ""));
     let without_was = named(paid(Some(HOUR)), "charged");
+    let told = found(lock(ride()), lock(with(1, without_was.clone())));
+    assert!(told[0].instead().contains(r#"was = "paid""#), "{told:?}");
     assert_eq!(change(with(1, without_was)), one(PhaseRenamed, "created paid noted"));
     assert_eq!(change(with(0, local("made"))), one(PhaseRenamed, "created paid noted"));
     assert_eq!(change(with(3, local("told"))), one(LastPhaseChanged, ""));
@@ -203,7 +205,10 @@ fn a_version_stays_registered_until_it_is_retired() {
     };
     assert_eq!(lints(vec![version(1)], vec![version(1), version(2)]), [VersionAdded]);
     assert_eq!(lints(vec![version(1)], vec![version(2)]), [VersionDropped, VersionAdded]);
-    assert_eq!(lints(vec![version(1), version(2)], vec![retired(), version(2)]), []);
+    let drained = lints(vec![version(1), version(2)], vec![retired(), version(2)]);
+    assert_eq!(drained, [VersionDrained], "no file says whether a row is left");
+    let at_once = lints(vec![version(1)], vec![retired(), version(2)]);
+    assert_eq!(at_once, [VersionDropped, VersionAdded]);
     assert_eq!(lints(vec![retired(), version(2)], vec![version(2)]), []);
     assert_eq!(lints(vec![retired()], vec![version(1)]), [VersionRevived]);
     assert_eq!(lints(vec![version(1)], vec![]), [DefinitionRemoved]);

@@ -31,7 +31,8 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     assert_eq!(of("{a?: [u8]}", "{a?: [u8] = 1}"), [], "it is not known");
     let gone = AliasDropped(".b".into(), "a".into());
     assert_eq!(of("{b|a: u8}", "{b: u8}"), std::slice::from_ref(&gone));
-    assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), [Added(".a".into())]);
+    let own = [gone.clone(), Added(".a".into())];
+    assert_eq!(of("{b|a: u8}", "{b: u8, a?: u8?}"), own, "a member of its own");
     assert_eq!(of("{b|a|c: u8}", "{b|c: u8}"), [gone]);
     assert_eq!(of("union {str; u8}", "str"), [FormDropped(String::new())]);
     assert_eq!(of("union {u8; str(one~one)}", "u8"), [FormDropped(String::new())]);
@@ -45,7 +46,35 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     let added_by_chance = [Added(".a".into()), ByChance(".a".into())];
     assert_eq!(of("{}", "{a?: u8 = by chance}"), added_by_chance);
     assert_eq!(of("{a?: u8?}", "{a?: u8?? = apart}"), [DefaultChanged(".a".into())]);
-    assert_eq!(of("{a?: u8? = left out}", "{a?: u8 = 0}"), []);
+    assert_eq!(of("{a?: [u8] = []}", "{a?: [u8]?}"), [DefaultChanged(".a".into())]);
+    for (old, new) in [
+        ("{a?: u8? = left out}", "{a?: u8 = 0}"),
+        ("{a?: u8? = left out}", "{a?: u8? = 5}"),
+        ("{a?: u8 = left out 7}", "{a?: u8 = 2}"),
+        ("{a?: u8 = left out 7}", "{a?: u8 = left out 2}"),
+        ("{a?: [u8] = left out}", "{a?: [u8]? = left out}"),
+    ] {
+        assert_eq!(of(old, new), [LeftOutChanged(".a".into())], "{old} -> {new}");
+    }
+    for (old, new) in [
+        ("{a?: bool = false}", "{a?: bool? = left out}"),
+        ("{a?: u32 = 5}", "{a?: u32? = left out}"),
+        ("{a?: u8? = left out}", "{a?: u8?? = apart}"),
+    ] {
+        assert_eq!(of(old, new), [DefaultChanged(".a".into())], "{old} -> {new}");
+    }
+    for (old, new) in [
+        ("{a?: [u8] = left out}", "{a?: [u8] = []}"),
+        ("{a?: [u8] = []}", "{a?: [u8] = left out}"),
+        ("{a?: u8?}", "{a?: u8? = left out}"),
+        ("{a?: u8 = left out 7}", "{a?: u16 = 7}"),
+        ("{a?: u8 = left out ?}", "{a?: u8 = left out ?}"),
+        // What does not count makes no mismatch.
+        ("{a?: u8 = 7}", "{a?: unfingerprinted u8 = 2}"),
+        ("{a: str(uuid)}", "{a: unfingerprinted str}"),
+    ] {
+        assert_eq!(of(old, new), [], "{old} -> {new}");
+    }
     let counts = "{at: unfingerprinted str}";
     assert_eq!(of(counts, "{at: str}"), [Fingerprinted(".at".into())]);
     assert_eq!(of(counts, "{sent|at: str}"), [Fingerprinted(".sent".into())]);
@@ -56,11 +85,20 @@ fn members_that_are_passed_over_are_told_with_their_place() {
         ("str(~padded)", "str", ""),
         ("{a: str(uuid)}", "{a: str}", ".a"),
         ("set<u8>", "[u8]", ""),
+        ("sorted<u8>", "[u8]", ""),
+        ("map<str(uuid), u8>", "map<str, u8>", "[key]"),
+        ("u32(~1000)", "u32", ""),
+        ("f64(~1.234)", "f64", ""),
+        ("enum {EUR, USD; eur}", "str", ""),
+        ("enum {EUR; eur}", "enum {EUR, eur}", ".eur"),
+        ("str(naive-date)", "str", ""),
+        ("str(ip)", "str", ""),
         ("{a: u8}", "{a: u8, *}", ".*"),
         ("enum {A, *}", "enum {A, B, *}", ".B"),
     ] {
         assert_eq!(of(old, new), [ToldApart(place.into())], "{old} -> {new}");
     }
+    assert_eq!(of("enum {EUR; eur}", "enum {EUR}"), [FormDropped(".eur".into())]);
     assert_eq!(of("str(offset-date-time)", "str(date-time)"), []);
     assert_eq!(of("str", "enum {A, *}"), [Dropped(String::new())]);
     assert_eq!(of("{a: u8, *}", "{a: u8}"), [Dropped(".*".into())]);
@@ -82,6 +120,13 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     let taken = ReadAsAnother(".x".into(), TakenOver { wrote, reads });
     assert_eq!(of("{x: u64}", "{x: union {u8, u64}}"), [taken]);
     assert_eq!(of("{x: u8}?", "{x: union {u8, enum {}}}"), [Hidden(".x".into())]);
+    let (wrote, reads) = ("str(naive-date)".to_owned(), "str".to_owned());
+    let places = [
+        ReadAsAnother(String::new(), TakenOver { wrote, reads }),
+        Hidden(String::new()),
+        ToldApart(String::new()),
+    ];
+    assert_eq!(of("union {str(naive-date), str}", "union {str, enum {}}"), places);
     for (old, new) in [("u64", "f64"), ("i128", "f64"), ("u32", "f32"), ("f64", "f32")] {
         let (old, new) = (format!("[{old}]"), format!("[{new}]"));
         assert_eq!(of(&old, &new), [Rounded("[]".into())], "{old} -> {new}");

@@ -5,7 +5,10 @@ use std::fmt;
 use serde_json::Number;
 
 /// The integers that a place is tried with, beside the outermost of its width.
-pub const INTEGERS: [i128; 15] = [1, 0, 2, 10, 100, 1000, 2000, -1, 50, 5, 3, 7, 12, 60, 365];
+pub const INTEGERS: [i128; 25] = [
+    1, 0, 2, 10, 100, 1000, 2000, -1, 50, 5, 3, 7, 12, 60, 365, 4, 6, 8, 9, 20, 30, 40, 200, 404,
+    500,
+];
 
 /// An integer of a width, and which of those the type takes, as far as probing shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +23,15 @@ pub struct Integer {
     pub most: Option<i128>,
     /// Which of [`INTEGERS`] are refused within these limits, as a set of their places there.
     refused: u32,
+    /// Which of [`INTEGERS`] are written as another one.
+    changed: u32,
 }
 
 impl Integer {
     /// All of a width.
     #[must_use]
     pub const fn of(signed: bool, bits: u8) -> Self {
-        Self { signed, bits, least: None, most: None, refused: 0 }
+        Self { signed, bits, least: None, most: None, refused: 0, changed: 0 }
     }
 
     /// From the one to the other, both included; `None`: to that of the width.
@@ -38,10 +43,30 @@ impl Integer {
     /// But for these of [`INTEGERS`].
     #[must_use]
     pub fn without(mut self, refused: impl IntoIterator<Item = i128>) -> Self {
-        let place = |number| INTEGERS.iter().position(|trial| *trial == number);
-        let places = refused.into_iter().filter_map(place);
-        self.refused |= places.fold(0, |set, nth| set | 1 << nth);
+        self.refused |= places(refused);
         self
+    }
+
+    /// These of [`INTEGERS`] are read, and written as another one.
+    #[must_use]
+    pub fn changing(mut self, changed: impl IntoIterator<Item = i128>) -> Self {
+        self.changed |= places(changed);
+        self
+    }
+
+    /// Whether there is a trial that `self` takes and writes otherwise, and that `now` keeps.
+    pub(crate) fn is_told_apart_by(self, now: Self) -> bool {
+        let keeps = |trial: i128| now.takes_text(&trial.to_string()) && !now.changes(trial);
+        INTEGERS.into_iter().any(|trial| self.changes(trial) && keeps(trial))
+    }
+
+    /// Whether any trial is written as another one.
+    pub(crate) fn has_changed(self) -> bool {
+        self.changed != 0
+    }
+
+    fn changes(self, number: i128) -> bool {
+        places([number]) & self.changed != 0
     }
 
     fn refuses(self, number: i128) -> bool {
@@ -89,7 +114,8 @@ impl Integer {
                 examples.push(text);
             }
         }
-        examples.retain(|text| self.takes_text(text));
+        let is_written = |text: &String| !text.parse().is_ok_and(|number| self.changes(number));
+        examples.retain(|text| self.takes_text(text) && is_written(text));
         examples
     }
 
@@ -137,6 +163,12 @@ impl Integer {
     }
 }
 
+/// Of those that are trials.
+fn places(numbers: impl IntoIterator<Item = i128>) -> u32 {
+    let place = |number| INTEGERS.iter().position(|trial| *trial == number);
+    numbers.into_iter().filter_map(place).fold(0, |set, nth| set | 1 << nth)
+}
+
 impl fmt::Display for Integer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.signed { 'i' } else { 'u' };
@@ -146,7 +178,9 @@ impl fmt::Display for Integer {
         let range = has_range.then(|| format!("{}..{}", text(self.least), text(self.most)));
         let refused = INTEGERS.iter().filter(|trial| self.refuses(**trial));
         let refused = refused.map(|trial| format!("!{trial}"));
-        let limits: Vec<String> = range.into_iter().chain(refused).collect();
+        let changed = INTEGERS.iter().filter(|trial| self.changes(**trial));
+        let changed = changed.map(|trial| format!("~{trial}"));
+        let limits: Vec<String> = range.into_iter().chain(refused).chain(changed).collect();
         match limits.is_empty() {
             true => Ok(()),
             false => write!(f, "({})", limits.join(", ")),

@@ -30,6 +30,8 @@ pub enum Order {
     /// All.
     #[default]
     Kept,
+    /// What is there twice: the same elements are written in the same order.
+    Sorted,
     /// Nothing: the same elements are written in the same order.
     Set,
     /// Nothing, and the same elements are written in another order each time.
@@ -56,6 +58,7 @@ impl fmt::Display for List {
         let Self { element, length, order } = self;
         match order {
             Order::Kept => write!(f, "[{element}]")?,
+            Order::Sorted => write!(f, "sorted<{element}>")?,
             Order::Set => write!(f, "set<{element}>")?,
             Order::Chance => write!(f, "unordered<{element}>")?,
         }

@@ -33,8 +33,8 @@ pub enum Absent {
     Is(Value),
     /// Another value each time: by chance, or by the clock.
     ByChance,
-    /// What is not written where it is that.
-    LeftOut,
+    /// What is not written where it is that: this, or what is not known.
+    LeftOut(Option<Value>),
     /// Something else than `null`, and it is not written where it is that.
     Apart,
 }
@@ -44,12 +44,29 @@ pub(super) const UNFINGERPRINTED: &str = "unfingerprinted ";
 
 impl Absent {
     /// Those that have no value.
-    pub(super) const WORDS: [(&'static str, Self); 3] =
-        [("by chance", Self::ByChance), ("left out", Self::LeftOut), ("apart", Self::Apart)];
+    pub(super) const WORDS: [(&'static str, Self); 2] =
+        [("by chance", Self::ByChance), ("apart", Self::Apart)];
+
+    /// Before the value of one that is left out.
+    pub(super) const LEFT_OUT: &'static str = "left out";
+
+    /// Instead of that value, where it is not known.
+    pub(super) const NOT_KNOWN: &'static str = "?";
+
+    /// What a member of this shape mostly is that is left out: nothing.
+    #[must_use]
+    pub fn nothing(shape: &Shape) -> Option<Value> {
+        match shape {
+            Shape::Option(_) => Some(Value::Null),
+            Shape::List(_) => Some(Value::Array(Vec::new())),
+            Shape::Map(..) => Some(Value::Object(serde_json::Map::new())),
+            _ => None,
+        }
+    }
 
     /// Whether a type writes the object without the member.
     pub(crate) fn is_left_out(&self) -> bool {
-        matches!(self, Self::LeftOut | Self::Apart)
+        matches!(self, Self::LeftOut(_) | Self::Apart)
     }
 }
 
@@ -100,6 +117,14 @@ impl fmt::Display for Field {
         match &self.default {
             Absent::Unknown => Ok(()),
             Absent::Is(default) => write!(f, " = {default}"),
+            Absent::LeftOut(value) => {
+                write!(f, " = {}", Absent::LEFT_OUT)?;
+                match value {
+                    value if *value == Absent::nothing(&self.shape) => Ok(()),
+                    Some(value) => write!(f, " {value}"),
+                    None => write!(f, " {}", Absent::NOT_KNOWN),
+                }
+            }
             word => {
                 let words = Absent::WORDS;
                 let known = words.iter().find(|(_, absent)| absent == word);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The floats that a place is tried with.
-pub const FLOATS: [(&str, f64); 8] = [
+pub const FLOATS: [(&str, f64); 11] = [
     ("0.5", 0.5),
     ("1.0", 1.0),
     ("0.0", 0.0),
@@ -12,6 +12,9 @@ pub const FLOATS: [(&str, f64); 8] = [
     ("-100.5", -100.5),
     ("1e10", 1e10),
     ("0.1", 0.1),
+    ("1.234", 1.234),
+    ("88.0", 88.0),
+    ("150.0", 150.0),
 ];
 
 /// The characters that a place is tried with.
@@ -24,6 +27,7 @@ pub struct Float {
     /// 32 or 64.
     pub bits: u8,
     refused: u32,
+    changed: u32,
 }
 
 /// A string of one character, and which of [`LETTERS`] the type refuses.
@@ -36,7 +40,7 @@ impl Float {
     /// All of a width.
     #[must_use]
     pub const fn of(bits: u8) -> Self {
-        Self { bits, refused: 0 }
+        Self { bits, refused: 0, changed: 0 }
     }
 
     /// But for these, by their places in [`FLOATS`].
@@ -44,6 +48,18 @@ impl Float {
     pub fn without(mut self, refused: impl IntoIterator<Item = usize>) -> Self {
         self.refused |= refused.into_iter().fold(0, |set, nth| set | 1 << nth);
         self
+    }
+
+    /// These, by their places in [`FLOATS`], are read, and written as another one.
+    #[must_use]
+    pub fn changing(mut self, changed: impl IntoIterator<Item = usize>) -> Self {
+        self.changed |= changed.into_iter().fold(0, |set, nth| set | 1 << nth);
+        self
+    }
+
+    /// Whether there is a trial that `self` takes and writes otherwise, and that `now` keeps.
+    pub(crate) fn is_told_apart_by(self, now: Self) -> bool {
+        self.changed & !now.refused & !now.changed != 0
     }
 
     /// Whether none of the trials is taken.
@@ -59,12 +75,12 @@ impl Float {
 
     /// As JSON.
     pub(crate) fn examples(self) -> impl Iterator<Item = &'static str> {
-        taken(self.refused, FLOATS.len()).map(|nth| FLOATS[nth].0)
+        taken(self.refused | self.changed, FLOATS.len()).map(|nth| FLOATS[nth].0)
     }
 
-    pub(super) fn refusing(self, name: &str) -> Option<Self> {
+    pub(super) fn marked(self, name: &str, mark: fn(Self, [usize; 1]) -> Self) -> Option<Self> {
         let nth = FLOATS.iter().position(|(known, _)| *known == name)?;
-        Some(self.without([nth]))
+        Some(mark(self, [nth]))
     }
 }
 
@@ -106,27 +122,30 @@ fn taken(refused: u32, count: usize) -> impl Iterator<Item = usize> {
 impl fmt::Display for Float {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "f{}", self.bits)?;
-        refused(f, self.refused, FLOATS.iter().map(|(name, _)| *name))
+        marks(f, [self.refused, self.changed], FLOATS.map(|(name, _)| name))
     }
 }
 
 impl fmt::Display for Letter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("char")?;
-        refused(f, self.refused, LETTERS.iter().map(|(name, _)| *name))
+        marks(f, [self.refused, 0], LETTERS.map(|(name, _)| name))
     }
 }
 
-/// `(!a, !b)`, where there is one.
-fn refused(
+/// `(!a, ~b)`, where there is one.
+fn marks<const N: usize>(
     f: &mut fmt::Formatter<'_>,
-    refused: u32,
-    names: impl Iterator<Item = &'static str>,
+    [refused, changed]: [u32; 2],
+    names: [&str; N],
 ) -> fmt::Result {
-    let names = names.enumerate().filter(|(nth, _)| refused & (1 << nth) != 0);
-    let names: Vec<String> = names.map(|(_, name)| format!("!{name}")).collect();
-    match names.is_empty() {
+    let marked = |set: u32, mark: char| {
+        let names = names.iter().enumerate().filter(move |(nth, _)| set & (1 << nth) != 0);
+        names.map(move |(_, name)| format!("{mark}{name}"))
+    };
+    let marks: Vec<String> = marked(refused, '!').chain(marked(changed, '~')).collect();
+    match marks.is_empty() {
         true => Ok(()),
-        false => write!(f, "({})", names.join(", ")),
+        false => write!(f, "({})", marks.join(", ")),
     }
 }

@@ -125,17 +125,22 @@ impl Parser<'_> {
             "bool" => Shape::Bool,
             "bytes" => Shape::Bytes,
             "char" => {
-                let mut refused = self.refused()?.into_iter();
-                let letter =
-                    refused.try_fold(Letter::default(), |letter, name| letter.refusing(&name));
+                let mut refused = self.marks()?.into_iter();
+                let letter = refused.try_fold(Letter::default(), |letter, mark| {
+                    letter.refusing(mark.strip_prefix('!')?)
+                });
                 Shape::Char(self.known(letter)?)
             }
             "f32" | "f64" => {
                 let float = Float::of(if name == "f32" { 32 } else { 64 });
-                let float = self
-                    .refused()?
-                    .into_iter()
-                    .try_fold(float, |float, name| float.refusing(&name));
+                let float = self.marks()?.into_iter().try_fold(float, |float, mark| {
+                    match mark.strip_prefix('~') {
+                        Some(name) => float.marked(name, |float, nth| float.changing(nth)),
+                        None => {
+                            float.marked(mark.strip_prefix('!')?, |float, nth| float.without(nth))
+                        }
+                    }
+                });
                 Shape::Float(self.known(float)?)
             }
             "str" => {
@@ -143,9 +148,14 @@ impl Parser<'_> {
                 let format = StrFormat::from_text(text);
                 Shape::Str(self.known(format)?)
             }
-            "set" | "unordered" => {
+            "set" | "sorted" | "unordered" => {
                 self.need("<")?;
-                return self.list_of(">", if name == "set" { Order::Set } else { Order::Chance });
+                let order = match name.as_str() {
+                    "set" => Order::Set,
+                    "sorted" => Order::Sorted,
+                    _ => Order::Chance,
+                };
+                return self.list_of(">", order);
             }
             "map" => {
                 self.need("<")?;
@@ -157,17 +167,15 @@ impl Parser<'_> {
             }
             "enum" => {
                 self.need("{")?;
-                Shape::Enum(self.list("}", |parser| {
-                    if parser.take("*") {
-                        return Ok(Variant { name: OTHER.to_owned(), content: None });
+                let (mut variants, mut only_read) = (Vec::new(), false);
+                while !self.take("}") {
+                    only_read |= self.take(";");
+                    variants.push(self.variant(only_read)?);
+                    if !self.take(",") && !self.rest.trim_start().starts_with([';', '}']) {
+                        return Err(self.expected("`,`, `;` or `}`"));
                     }
-                    let name = parser.name()?;
-                    let content = match parser.take(":") {
-                        true => Some(parser.shape()?),
-                        false => None,
-                    };
-                    Ok(Variant { name, content })
-                })?)
+                }
+                Shape::Enum(variants)
             }
             "union" => {
                 self.need("{")?;
@@ -191,6 +199,18 @@ impl Parser<'_> {
         })
     }
 
+    fn variant(&mut self, only_read: bool) -> Result<Variant, ShapeError> {
+        if self.take("*") {
+            return Ok(Variant { name: OTHER.to_owned(), content: None, only_read });
+        }
+        let name = self.name()?;
+        let content = match self.take(":") {
+            true => Some(self.shape()?),
+            false => None,
+        };
+        Ok(Variant { name, content, only_read })
+    }
+
     /// What stands in parentheses behind a word, if there are some.
     fn within_parentheses(&mut self) -> Result<Option<&str>, ShapeError> {
         if !self.take("(") {
@@ -207,12 +227,11 @@ impl Parser<'_> {
         found.ok_or_else(|| self.expected("trials that this version knows, before the end"))
     }
 
-    /// The names in `(!a, !b)`.
-    fn refused(&mut self) -> Result<Vec<String>, ShapeError> {
-        let Some(within) = self.within_parentheses()? else { return Ok(Vec::new()) };
-        let names = within.split(',').map(|name| Some(name.trim().strip_prefix('!')?.to_owned()));
-        let names = names.collect::<Option<Vec<_>>>();
-        self.known(names)
+    /// The parts of `(!a, ~b)`.
+    fn marks(&mut self) -> Result<Vec<String>, ShapeError> {
+        let within = self.within_parentheses()?;
+        let marks = within.map(|within| within.split(',').map(|mark| mark.trim().to_owned()));
+        Ok(marks.into_iter().flatten().collect())
     }
 
     /// `(1..100, !0)` behind the name of an integer.
@@ -224,6 +243,11 @@ impl Parser<'_> {
             if let Some(refused) = limit.strip_prefix('!') {
                 let trial = refused.parse().ok().filter(|trial| INTEGERS.contains(trial));
                 integer = integer.without([self.known(trial)?]);
+                continue;
+            }
+            if let Some(changed) = limit.strip_prefix('~') {
+                let trial = changed.parse().ok().filter(|trial| INTEGERS.contains(trial));
+                integer = integer.changing([self.known(trial)?]);
                 continue;
             }
             match range(limit) {
@@ -280,12 +304,24 @@ impl Parser<'_> {
         let shape = self.shape()?;
         let default = match self.take("=") {
             false => Absent::Unknown,
+            true if self.take(Absent::LEFT_OUT) => Absent::LeftOut(self.left_out(&shape)?),
             true => match Absent::WORDS.into_iter().find(|(word, _)| self.take(word)) {
                 Some((_, absent)) => absent,
                 None => Absent::Is(self.json()?),
             },
         };
         Ok(Field { name, aliases, optional, default, unfingerprinted, shape })
+    }
+
+    /// What a member is that is left out.
+    fn left_out(&mut self, shape: &Shape) -> Result<Option<serde_json::Value>, ShapeError> {
+        if self.take(Absent::NOT_KNOWN) {
+            return Ok(None);
+        }
+        match self.rest.trim_start().starts_with([',', '}']) {
+            true => Ok(Absent::nothing(shape)),
+            false => self.json().map(Some),
+        }
     }
 
     /// A value, up to where it ends.

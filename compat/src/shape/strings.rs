@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The strings that a place is tried with, by name. The first that is taken stands in samples.
-pub const TEXTS: [(&str, &str); 25] = [
+pub const TEXTS: [(&str, &str); 36] = [
     ("empty", ""),
     ("letter", "a"),
     ("uuid-hyphens", "00000000-0000-4000-8000-000000000000"),
@@ -29,6 +29,17 @@ pub const TEXTS: [(&str, &str); 25] = [
     ("padded", " a "),
     ("not-ascii", "\u{eb}"),
     ("long", LONG),
+    ("DE", "DE"),
+    ("ABCD", "ABCD"),
+    ("date-loose", "2000-1-1"),
+    ("micros", "2000-01-01T00:00:00.500000"),
+    ("offset-micros", "2000-01-01T00:00:00.500000+00:00"),
+    ("time-micros", "00:00:00.500000"),
+    ("ip6-long", "0:0:0:0:0:0:0:1"),
+    ("zeros", "007"),
+    ("cents", "1.50"),
+    ("plus", "+1"),
+    ("blanks", "a  b"),
 ];
 
 /// 256 letters.
@@ -44,22 +55,39 @@ const LONG: &str = concat!(
 type Known = (&'static str, &'static [&'static str], &'static [&'static str], fn(&str) -> bool);
 
 /// Beside any string, and any but the empty one.
-const KNOWN: [Known; 12] = [
+const KNOWN: [Known; 15] = [
     (
         "uuid",
         &["uuid-hyphens", "uuid-simple", "uuid-upper"],
         &["uuid-simple", "uuid-upper"],
         is_uuid,
     ),
-    ("date-time", &["utc", "fraction", "offset"], &["offset"], is_date_time),
-    ("offset-date-time", &["utc", "fraction", "offset"], &[], is_date_time),
+    (
+        "date-time",
+        &["utc", "fraction", "offset", "offset-micros"],
+        &["offset", "offset-micros"],
+        is_date_time,
+    ),
+    (
+        "offset-date-time",
+        &["utc", "fraction", "offset", "offset-micros"],
+        &["offset-micros"],
+        is_date_time,
+    ),
     ("local-date-time", &["local-date-time"], &[], is_local_date_time),
-    ("date", &["date"], &[], |text| text.len() == 10 && is_like(text, "0000-00-00")),
+    ("naive-date-time", &["local-date-time", "micros"], &["micros"], is_local_date_time),
+    ("naive-date", &["date", "date-loose"], &["date-loose"], is_date),
+    ("naive-time", &["time", "time-micros"], &["time-micros"], |text| is_like(text, "00:00:00")),
+    ("date", &["date"], &[], is_date),
     ("time", &["time"], &[], |text| is_like(text, "00:00:00")),
-    ("number", &["one", "decimal", "minus"], &[], |text| text.parse::<f64>().is_ok()),
-    ("integer", &["one", "minus"], &[], |text| text.parse::<i128>().is_ok()),
+    ("number", &["one", "decimal", "minus", "zeros", "cents", "plus"], &[], |text| {
+        text.parse::<f64>().is_ok()
+    }),
+    ("integer", &["one", "minus", "zeros", "plus"], &[], |text| text.parse::<i128>().is_ok()),
     ("url", &["https", "http"], &[], |text| text.contains("://")),
-    ("ip", &["ip4", "ip6"], &[], |text| text.parse::<std::net::IpAddr>().is_ok()),
+    ("ip", &["ip4", "ip6", "ip6-long"], &["ip6-long"], |text| {
+        text.parse::<std::net::IpAddr>().is_ok()
+    }),
     ("mail", &["mail"], &[], |text| text.contains('@')),
     ("currency", &["USD", "EUR", "XTS"], &[], is_currency),
 ];
@@ -71,8 +99,8 @@ const OWN: &str = "own";
 /// Which strings a type takes, as far as [`TEXTS`] show, and which of those it writes otherwise than it reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrFormat {
-    taken: u32,
-    changed: u32,
+    taken: u64,
+    changed: u64,
 }
 
 impl StrFormat {
@@ -89,7 +117,7 @@ impl StrFormat {
         let mut format = Self::OWN;
         for (nth, is_changed) in trials {
             format.taken |= 1 << nth;
-            format.changed |= u32::from(is_changed) << nth;
+            format.changed |= u64::from(is_changed) << nth;
         }
         format
     }
@@ -136,6 +164,12 @@ impl StrFormat {
     /// Whether there is a trial that `self` takes and writes otherwise, and that `now` keeps.
     pub(crate) fn is_told_apart_by(self, now: Self) -> bool {
         self.changed & now.taken & !now.changed != 0
+    }
+
+    /// Whether it writes `text`, a trial, otherwise than it reads it.
+    pub(crate) fn changes(self, text: &str) -> bool {
+        let nth = TEXTS.iter().position(|(_, trial)| *trial == text);
+        nth.is_some_and(|nth| self.changed & (1 << nth) != 0)
     }
 
     /// Whether `text` has this form: by the trials, or else by its pattern, as far as that is known.
@@ -191,13 +225,13 @@ fn of_known((_, taken, changed, _): &Known) -> StrFormat {
     StrFormat { taken: set(taken), changed: set(changed) }
 }
 
-fn set<'n>(names: impl Iterator<Item = &'n str>) -> Option<u32> {
+fn set<'n>(names: impl Iterator<Item = &'n str>) -> Option<u64> {
     names
         .map(|name| TEXTS.iter().position(|(known, _)| *known == name.trim()))
         .try_fold(0, |set, nth| Some(set | 1 << nth?))
 }
 
-fn trials(set: u32) -> impl Iterator<Item = usize> {
+fn trials(set: u64) -> impl Iterator<Item = usize> {
     (0..TEXTS.len()).filter(move |nth| set & (1 << nth) != 0)
 }
 
@@ -210,6 +244,10 @@ fn is_uuid(text: &str) -> bool {
 
 fn is_date_time(text: &str) -> bool {
     is_like(text, "0000-00-00T00:00:00") && has_offset(text)
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && is_like(text, "0000-00-00")
 }
 
 fn is_local_date_time(text: &str) -> bool {

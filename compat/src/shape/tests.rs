@@ -16,7 +16,7 @@ fn formats() -> impl Strategy<Value = StrFormat> {
     let known = ["", "not-empty", "own", "uuid", "date-time", "date", "number", "ip", "currency"];
     prop_oneof![
         prop::sample::select(known.to_vec()).prop_map(|name| StrFormat::named(name).unwrap()),
-        (prop::sample::subsequence(texts, 0..=TEXTS.len()), any::<u32>()).prop_map(
+        (prop::sample::subsequence(texts, 0..=TEXTS.len()), any::<u64>()).prop_map(
             |(taken, changed)| {
                 StrFormat::of(taken.into_iter().map(|nth| (nth, changed & (1 << nth) != 0)))
             }
@@ -25,7 +25,7 @@ fn formats() -> impl Strategy<Value = StrFormat> {
 }
 
 fn lists(element: impl Strategy<Value = Box<Shape>>) -> impl Strategy<Value = Shape> {
-    let order = prop::sample::select(vec![Order::Kept, Order::Set, Order::Chance]);
+    let order = prop::sample::select(vec![Order::Kept, Order::Sorted, Order::Set, Order::Chance]);
     let lengths = (0..3u32, prop::option::of(3..6u32));
     (element, order, lengths).prop_map(|(element, order, (least, most))| {
         Shape::List(List { element, length: Length { least, most }, order })
@@ -54,6 +54,7 @@ fn distinct(fields: Vec<Field>) -> Vec<Field> {
 fn distinct_variants(mut variants: Vec<Variant>) -> Vec<Variant> {
     let mut used = std::collections::BTreeSet::new();
     variants.retain(|variant| used.insert(variant.name.clone()));
+    variants.sort_by_key(|variant| variant.only_read);
     variants
 }
 
@@ -78,7 +79,9 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
         let default = prop_oneof![
             Just(Absent::Unknown),
             Just(Absent::ByChance),
-            Just(Absent::LeftOut),
+            Just(Absent::LeftOut(None)),
+            Just(Absent::LeftOut(Some(7.into()))),
+            Just(Absent::LeftOut(Some(Value::Null))),
             Just(Absent::Apart),
             any::<i32>().prop_map(|number| Absent::Is(number.into())),
             "\\PC{0,3}".prop_map(|text| Absent::Is(text.into())),
@@ -93,8 +96,8 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
             unfingerprinted: marks.1,
             shape,
         });
-        let variant = ("[A-Z]{1,3}|\\PC{0,3}", prop::option::of(inner.clone()))
-            .prop_map(|(name, content)| Variant { name, content });
+        let variant = ("[A-Z]{1,3}|\\PC{0,3}", prop::option::of(inner.clone()), any::<bool>())
+            .prop_map(|(name, content, only_read)| Variant { name, content, only_read });
         let boxed = inner.clone().prop_map(Box::new);
         prop_oneof![
             boxed.clone().prop_map(Shape::Option),

@@ -7,6 +7,7 @@ use serde::de::{
 use serde_json::{Map, Value};
 
 use super::answer::Answers;
+use super::asked::KEY;
 use super::hints::Refused;
 use super::question::Question;
 use crate::compat::{Absent, Field, Shape};
@@ -128,7 +129,7 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, '_> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         let (key, shape, input) =
-            Question::inner(self.answers, "\u{2}key", |question| seed.deserialize(question));
+            Question::inner(self.answers, KEY, |question| seed.deserialize(question));
         self.key = shape;
         self.is_flattened |= matches!(key, Err(Refused::Flattened));
         self.name = match input {

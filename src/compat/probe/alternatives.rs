@@ -48,11 +48,14 @@ impl Asking<'_, '_> {
             let echo = self.echo::<T>(&example.into());
             taken.push((nth, echo.is_some_and(|echo| echo.json != example), refusals));
         }
+        // What alternatives before it take first, they write as they do.
         let format = |is_of_it: &dyn Fn(usize) -> bool| {
             let of_it = taken.iter().filter(|(.., refusals)| is_of_it(*refusals));
-            StrFormat::of(of_it.map(|(nth, is_changed, _)| (*nth, *is_changed)))
+            let trial = |(nth, is_changed, refusals): &(usize, bool, usize)| {
+                (*nth, *is_changed && *refusals == here)
+            };
+            StrFormat::of(of_it.map(trial))
         };
-        // It may take what alternatives before it take first.
         let (of_it, up_to_it) =
             (format(&|refusals| refusals == here), format(&|refusals| refusals <= here));
         match (of_it.is_known(), up_to_it.is_known()) {

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::asked::{Asked, Forced, Frame, Key, Leaf, LeafKind, STEP, Ways, is_inside};
+use super::catalogue::OtherName;
 use super::explore::{Fact, LeafId, Owner};
 use super::hints::{Hint, Refused};
 use super::question::Question;
@@ -35,6 +36,8 @@ pub(super) struct Answers<'c> {
     pub(super) chosen: BTreeMap<Key, usize>,
     pub(super) blocked: BTreeSet<String>,
     pub(super) left_out: BTreeSet<String>,
+    /// Whether one more name is left out since the last attempt.
+    pub(super) has_left_out: bool,
     /// Places of types that are asked as a whole, because they do not tell their members.
     pub(super) wholes: BTreeSet<String>,
     /// Of a pass.
@@ -78,6 +81,7 @@ impl<'c> Answers<'c> {
             chosen: BTreeMap::new(),
             blocked: BTreeSet::new(),
             left_out: BTreeSet::new(),
+            has_left_out: false,
             wholes: BTreeSet::new(),
             tries: BTreeMap::new(),
             orders: BTreeMap::new(),
@@ -118,6 +122,7 @@ impl<'c> Answers<'c> {
     /// A value of `T` by the answers of now.
     pub(super) fn attempt<T: Serialize + DeserializeOwned>(&mut self) -> Attempt {
         self.log.clear();
+        self.has_left_out = false;
         self.failed.clear();
         self.why = None;
         self.leaves.clear();
@@ -246,6 +251,27 @@ impl<'c> Answers<'c> {
         let nth = self.asked_at.entry(here.clone()).or_default();
         *nth += 1;
         (here, *nth)
+    }
+
+    /// A name that is one of a member which has come under another name: `next` is it, and `of` what its type calls it.
+    pub(super) fn leave_out(
+        &mut self,
+        fields: &[&'static str],
+        next: &'static str,
+        of: &'static str,
+    ) {
+        let member = self.inside(next);
+        self.left_out.insert(member);
+        self.has_left_out = true;
+        // All names of one member stand side by side.
+        let is_asked = |name: &&&'static str| !self.left_out.contains(&self.inside(name));
+        let before = fields.iter().take_while(|name| **name != next);
+        let asked = before.filter(is_asked).last().copied();
+        if let (Some(asked), Some(within)) = (asked, self.within.last()) {
+            let known = &mut self.catalogue.types[within.index];
+            let names = known.other_names.entry(within.variant).or_default();
+            names.insert(next, OtherName { asked, is_its_own: next == of });
+        }
     }
 
     pub(super) fn leaf(&mut self, key: &Key, kind: LeafKind) -> Option<Fact> {

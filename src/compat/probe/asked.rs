@@ -8,6 +8,9 @@ use crate::compat::Integer;
 /// No type has a member or a variant of that name.
 pub(super) const UNKNOWN: &str = "$atomic_phases::private::Unknown";
 
+/// The step to the key of a map's entry.
+pub(super) const KEY: &str = "\u{2}key";
+
 /// Between the steps of a path.
 pub(super) const STEP: char = '\u{1}';
 

@@ -4,8 +4,10 @@ use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::explore::{Fact, LeafId};
+use super::refine::at;
 use super::talk::Talked;
-use crate::compat::{List, Shape, Types, Variant};
+use super::{Built, Place};
+use crate::compat::{Absent, Field, List, Shape, Types, Variant};
 
 /// The named types that were met so far, by what tells them apart: two types may have one name.
 #[derive(Default)]
@@ -41,6 +43,18 @@ pub(super) struct NamedType {
     pub(super) inside: BTreeMap<Option<usize>, BTreeSet<usize>>,
     /// Whether the members of the type, or of these variants of it, were changed one by one.
     pub(super) refined: BTreeSet<Option<usize>>,
+    /// Names that were left out because their member had come under another one.
+    /// Variants that are written under another name.
+    pub(super) only_read: BTreeSet<usize>,
+    pub(super) other_names: BTreeMap<Option<usize>, BTreeMap<&'static str, OtherName>>,
+}
+
+/// A name of a member that was asked for under another one.
+#[derive(Clone, Copy)]
+pub(super) struct OtherName {
+    pub(super) asked: &'static str,
+    /// Whether it is what the type calls the member, and the other one its alias.
+    pub(super) is_its_own: bool,
 }
 
 impl Catalogue {
@@ -75,8 +89,42 @@ impl Catalogue {
             built: Vec::new(),
             inside: BTreeMap::new(),
             refined: BTreeSet::new(),
+            only_read: BTreeSet::new(),
+            other_names: BTreeMap::new(),
         });
         self.types.len() - 1
+    }
+
+    /// The enums, with the names of their variants.
+    pub(super) fn enums(&self) -> impl Iterator<Item = (String, Shape)> {
+        self.types.iter().filter(|known| known.is_enum).map(|known| {
+            let variant =
+                |name: &&str| Variant { name: (*name).to_owned(), content: None, only_read: false };
+            let variants = known.identity.members.iter().map(variant).collect();
+            (known.name.clone(), Shape::Enum(variants))
+        })
+    }
+
+    /// Variants of this value that were read under another name than they are written: their aliases.
+    pub(super) fn other_variants(&mut self, built: &Built) {
+        let Ok(written) = serde_json::from_str::<serde_json::Value>(&built.sample) else { return };
+        for Place { index, variant, path, .. } in &built.places {
+            let known = &mut self.types[*index];
+            let names = known.identity.members;
+            let name = |value: &serde_json::Value| -> Option<&'static str> {
+                let here = at(value, path)?;
+                let mut keys = here.as_object().into_iter().flat_map(|members| members.keys());
+                let name = here.as_str().or_else(|| keys.next().map(String::as_str))?;
+                names.iter().copied().find(|known| *known == name)
+            };
+            if let (Some(variant), Some(read), Some(written)) =
+                (variant, name(&built.input), name(&written))
+                && read != written
+                && names.get(*variant) == Some(&read)
+            {
+                known.only_read.insert(*variant);
+            }
+        }
     }
 
     pub(super) fn shape_of(&self, name: &str) -> Option<&Shape> {
@@ -125,29 +173,81 @@ impl Catalogue {
                 for name in named.identity.members {
                     if !variants.iter().any(|variant| variant.name == *name) {
                         let content = Some(Shape::Opaque);
-                        variants.push(Variant { name: (*name).to_owned(), content });
+                        variants.push(Variant {
+                            name: (*name).to_owned(),
+                            content,
+                            only_read: false,
+                        });
                     }
                 }
                 variants.sort_by_key(|variant| order(&variant.name).unwrap_or(usize::MAX));
                 for (index, variant) in variants.iter_mut().enumerate() {
+                    variant.only_read = named.only_read.contains(&index);
+                    if let Some(Shape::Struct { fields, .. }) = &mut variant.content {
+                        other_names(fields, named.other_names.get(&Some(index)));
+                    }
                     if let Some(content) = &mut variant.content
                         && !named.refined.contains(&Some(index))
                     {
                         assume_optional(content);
                     }
                 }
+                // As they stand in the file.
+                variants.sort_by_key(|variant| variant.only_read);
             }
             if !named.refined.contains(&None) {
                 assume_optional(&mut named.shape);
             }
             if let Shape::Struct { fields, .. } = &mut named.shape {
-                let place = |field: &crate::compat::Field| {
+                other_names(fields, named.other_names.get(&None));
+                // None is forgotten: of one that was not come to nothing is known.
+                for name in named.identity.members {
+                    let is_it = |field: &Field| {
+                        field.name == *name || field.aliases.iter().any(|alias| alias == name)
+                    };
+                    if !fields.iter().any(is_it) {
+                        fields.push(not_known(name));
+                    }
+                }
+                let place = |field: &Field| {
                     let mut names = field.aliases.iter().chain([&field.name]);
                     names.find_map(|name| order(name)).unwrap_or(usize::MAX)
                 };
                 fields.sort_by_key(place);
             }
         }
+    }
+}
+
+/// Names that no value has shown to be those of a member, because there is none, or it is written otherwise each time.
+fn other_names(fields: &mut [Field], names: Option<&BTreeMap<&'static str, OtherName>>) {
+    for (name, OtherName { asked, is_its_own }) in names.into_iter().flatten() {
+        let is_known =
+            |field: &Field| field.name == *name || field.aliases.iter().any(|alias| alias == name);
+        if fields.iter().any(is_known) {
+            continue;
+        }
+        let is_it = |field: &&mut Field| {
+            field.name == *asked || field.aliases.iter().any(|alias| alias == asked)
+        };
+        let Some(field) = fields.iter_mut().find(is_it) else { continue };
+        let mut other = (*name).to_owned();
+        if *is_its_own && field.name == *asked {
+            std::mem::swap(&mut field.name, &mut other);
+        }
+        field.aliases.push(other);
+        field.aliases.sort_unstable();
+    }
+}
+
+fn not_known(name: &str) -> Field {
+    Field {
+        name: name.to_owned(),
+        aliases: Vec::new(),
+        optional: true,
+        default: Absent::Unknown,
+        unfingerprinted: false,
+        shape: Shape::Opaque,
     }
 }
 

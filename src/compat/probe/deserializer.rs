@@ -266,9 +266,9 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
             None => name.into(),
             Some(_) => Value::Object([(name.to_owned(), inner)].into_iter().collect()),
         };
-        let mut known = vec![Variant { name: name.to_owned(), content }];
+        let mut known = vec![Variant { name: name.to_owned(), content, only_read: false }];
         if fact == Some(Fact::Open(true)) {
-            known.push(Variant { name: OTHER.to_owned(), content: None });
+            known.push(Variant { name: OTHER.to_owned(), content: None, only_read: false });
         }
         answers.found.push((index, Shape::Enum(known)));
         value

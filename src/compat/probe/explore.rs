@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::answer::Answers;
-use super::asked::{Forced, Leaf, LeafKind, is_inside, widest};
+use super::asked::{Forced, KEY, Leaf, LeafKind, is_inside, widest};
 use super::forms::Forms;
 use super::hints::Refused;
 use super::refine::at;
@@ -57,13 +57,22 @@ pub(super) enum Fact {
 /// What came of a candidate.
 struct Tried {
     is_taken: bool,
-    /// What was put there, and what is written of it, where there is a value of the type.
-    kept: Option<(Value, Value)>,
+    /// What was put there, and what is written of it, where there is a value of the type; none where its element of a
+    /// list is gone.
+    kept: Option<(Value, Option<Value>)>,
 }
 
 impl Tried {
     fn is_changed(&self) -> bool {
-        self.kept.as_ref().is_some_and(|(given, written)| given != written)
+        self.kept.as_ref().is_some_and(|(given, written)| written.as_ref() != Some(given))
+    }
+
+    /// As a number: an integer may be written as a float, and a number as something else.
+    fn is_another_number(&self) -> bool {
+        self.kept.as_ref().is_some_and(|(given, written)| match written {
+            None => true,
+            Some(written) => written.is_number() && written.as_f64() != given.as_f64(),
+        })
     }
 }
 
@@ -82,11 +91,25 @@ impl Answers<'_> {
                     Fact::Char(Letter::default().without(self.refused::<T>(&leaf, LETTERS.len())))
                 }
                 LeafKind::Float(bits) => {
-                    Fact::Float(Float::of(bits).without(self.refused::<T>(&leaf, FLOATS.len())))
+                    let float = Float::of(bits).without(self.refused::<T>(&leaf, FLOATS.len()));
+                    let mut changed = Vec::new();
+                    for nth in 0..FLOATS.len() {
+                        let tried = self.tried::<T>(&leaf, Forced::Candidate(nth));
+                        changed
+                            .extend((tried.is_taken && tried.is_another_number()).then_some(nth));
+                    }
+                    Fact::Float(float.changing(changed))
                 }
                 LeafKind::Integer(integer) => {
-                    let takes = |number| self.takes::<T>(&leaf, Forced::Integer(number));
-                    Fact::Integer(limits(integer, takes))
+                    let mut changed = Vec::new();
+                    let takes = |number| {
+                        let tried = self.tried::<T>(&leaf, Forced::Integer(number));
+                        let is_changed = tried.is_taken && tried.is_another_number();
+                        changed.extend(is_changed.then_some(number));
+                        tried.is_taken
+                    };
+                    let limited = limits(integer, takes);
+                    Fact::Integer(limited.map(|limited| limited.changing(changed)))
                 }
                 LeafKind::List => Fact::List(self.length::<T>(&leaf), self.order::<T>(&leaf)),
                 LeafKind::Any => match self.forms::<T>(&leaf) {
@@ -119,7 +142,11 @@ impl Answers<'_> {
         let path = self.path_of(&leaf.key.0);
         let kept = attempt.built.and_then(|(input, sample)| {
             let written: Value = serde_json::from_str(&sample).ok()?;
-            Some((at(&input, &path)?.clone(), at(&written, &path)?.clone()))
+            let given = part(&input, &path)?;
+            match part(&written, &path) {
+                Some(written) => Some((given, Some(written))),
+                None => is_gone(&written, &path).then_some((given, None)),
+            }
         });
         Tried { is_taken, kept }
     }
@@ -206,7 +233,10 @@ impl Answers<'_> {
             Some(at(&value, &path)?.as_array()?.clone())
         };
         if elements(&sample).is_none_or(|written| written.len() != 1) {
-            return Order::Kept;
+            return match is_sorted::<T>(&input, &path) {
+                Some(true) => Order::Sorted,
+                _ => Order::Kept,
+            };
         }
         let distinct = distinct::<T>(&input, &path);
         let write = || {
@@ -233,6 +263,58 @@ impl Answers<'_> {
             }
         }
         others
+    }
+}
+
+/// What stands at a place, which may be the key of a map's entry.
+fn part(value: &Value, path: &[String]) -> Option<Value> {
+    match path.split_last() {
+        Some((last, around)) if last == KEY => {
+            Some(at(value, around)?.as_object()?.keys().next()?.as_str().into())
+        }
+        _ => at(value, path).cloned(),
+    }
+}
+
+/// Whether a list has not the element any more in which a place is.
+fn is_gone(value: &Value, path: &[String]) -> bool {
+    let known = (0..path.len()).rev().find_map(|length| at(value, &path[..length]));
+    known.is_some_and(Value::is_array)
+}
+
+/// Whether two elements are written in one order, however they are read.
+fn is_sorted<T: Serialize + DeserializeOwned>(input: &Value, path: &[String]) -> Option<bool> {
+    let first = at(input, path)?.get(0)?.clone();
+    let write = |elements: Vec<Value>| -> Option<Value> {
+        let mut input = input.clone();
+        *super::talk::at_mut(&mut input, path)? = elements.into();
+        let value: T = serde_json::from_str(&input.to_string()).ok()?;
+        let written = serde_json::to_value(&value).ok()?;
+        at(&written, path).cloned()
+    };
+    let is_one_of_two = |other: &Value| {
+        let two = write(vec![first.clone(), other.clone()]);
+        *other != first && two.is_some_and(|two| two.as_array().is_some_and(|two| two.len() == 2))
+    };
+    let other = (0..TEXTS.len()).map(|nth| varied(&first, nth)).find(is_one_of_two)?;
+    let (one, two) = (vec![first.clone(), other.clone()], vec![other, first]);
+    Some(write(one) == write(two))
+}
+
+/// The value with other numbers and strings in all of its parts.
+fn varied(value: &Value, nth: usize) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => FLOATS[nth % FLOATS.len()].1.into(),
+        Value::Number(_) => {
+            i64::try_from(INTEGERS[nth % INTEGERS.len()]).unwrap_or_default().into()
+        }
+        Value::String(_) => TEXTS[nth % TEXTS.len()].1.into(),
+        Value::Array(parts) => parts.iter().map(|part| varied(part, nth)).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, part)| (name.clone(), varied(part, nth)));
+            members.collect::<serde_json::Map<_, _>>().into()
+        }
+        value => value.clone(),
     }
 }
 
@@ -311,6 +393,10 @@ pub(super) fn limits(integer: Integer, mut takes: impl FnMut(i128) -> bool) -> O
     let above = refused.iter().copied().find(|n| *n > highest);
     let least = below.map(|refused| limit(lowest, refused));
     let most = above.map(|refused| limit(highest, refused));
+    // One alone of them all is one of others that were not tried: it is not known which.
+    if taken.len() == 1 && least.is_some() && least == most {
+        return None;
+    }
     let within = refused.into_iter().filter(|n| (lowest..=highest).contains(n));
     Some(integer.without(within).within(least, most))
 }

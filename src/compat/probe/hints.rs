@@ -50,8 +50,8 @@ fn hear(hint: impl FnOnce() -> Hint) {
 /// Why the type did not take an answer, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Of two names of one member one is too much.
-    Duplicate,
+    /// Of two names of the member of this name one is too much.
+    Duplicate(&'static str),
     /// A member is not there.
     Missing,
     /// It holds itself, and no variant of it is known to come to an end.
@@ -96,8 +96,8 @@ impl de::Error for Refused {
         Self::Other
     }
 
-    fn duplicate_field(_: &'static str) -> Self {
-        Self::Duplicate
+    fn duplicate_field(name: &'static str) -> Self {
+        Self::Duplicate(name)
     }
 
     fn missing_field(name: &'static str) -> Self {

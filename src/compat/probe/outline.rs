@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::asked::UNKNOWN;
 use super::explore::limits;
 use super::forms::{Asking, Echo, Path};
-use super::refine::{at, constant};
+use super::refine::{at, constant, left_out};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
 use crate::compat::{
@@ -82,7 +82,7 @@ impl Asking<'_, '_> {
                     Some(content) => Some(self.inner::<T>(base, path, name, content)?),
                     None => None,
                 };
-                Shape::Enum(vec![Variant { name: (*name).to_owned(), content }])
+                Shape::Enum(vec![Variant { name: (*name).to_owned(), content, only_read: false }])
             }
         })
     }
@@ -169,7 +169,8 @@ impl Asking<'_, '_> {
             let mut without = base.clone();
             at_mut(&mut without, path)?.as_object_mut()?.remove(name);
             let optional = self.is_optional::<T>(base, &without, path, name);
-            let default = if optional { self.default::<T>(&without, path, name) } else { None };
+            let absent = optional.then(|| self.default::<T>(base, &without, path, name, &shape));
+            let default = absent.flatten();
             let default = default.unwrap_or_default();
             let unfingerprinted = matches!(written, Written::Unfingerprinted(_));
             let (name, aliases) = (name.clone(), Vec::new());
@@ -237,18 +238,25 @@ impl Asking<'_, '_> {
     /// What a member is that is not there.
     fn default<T: Serialize + DeserializeOwned>(
         &mut self,
+        base: &Value,
         without: &Value,
         path: &[String],
         name: &str,
+        shape: &Shape,
     ) -> Option<Absent> {
         let first = self.echo::<T>(without)?.json;
         let again = self.echo::<T>(without)?.json;
         Some(match (at(&first, path)?.get(name), at(&again, path)?.get(name)) {
             (Some(first), Some(again)) if first != again => Absent::ByChance,
             (Some(first), Some(again)) => {
-                constant(first, again).map(Absent::Is).unwrap_or_default()
+                constant(first, again, shape).map(Absent::Is).unwrap_or_default()
             }
-            _ => Absent::LeftOut,
+            _ => Absent::LeftOut(left_out(shape, |value| {
+                let member: Path = path.iter().cloned().chain([name.to_owned()]).collect();
+                let trial = Trial::with(base, &member, value.clone());
+                let echo = trial.and_then(|trial| self.echo::<T>(&trial.value));
+                echo.and_then(|echo| Some(at(&echo.json, path)?.get(name).is_none())) == Some(true)
+            })),
         })
     }
 
@@ -268,14 +276,18 @@ impl Asking<'_, '_> {
             (Value::Null, _) => Shape::Null,
             (Value::Bool(_), _) => Shape::Bool,
             (Value::String(name), Some(Written::Variant(..))) => {
-                Shape::Enum(vec![Variant { name: name.clone(), content: None }])
+                Shape::Enum(vec![Variant { name: name.clone(), content: None, only_read: false }])
             }
             (Value::String(name), written) => {
                 if let Some(Written::Leaf(Shape::Char(_))) = written {
                     return Some(Shape::Char(Letter::default()));
                 }
                 if self.answers.variants_at::<T>(self.leaf, base, path).is_some() {
-                    return Some(Shape::Enum(vec![Variant { name: name.clone(), content: None }]));
+                    return Some(Shape::Enum(vec![Variant {
+                        name: name.clone(),
+                        content: None,
+                        only_read: false,
+                    }]));
                 }
                 let unknown = Trial::with(base, path, UNKNOWN.into())?;
                 if written.is_some() && self.takes::<T>(&unknown.value) {

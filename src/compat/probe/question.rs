@@ -202,9 +202,11 @@ impl<'a, 'c> Question<'a, 'c> {
         let mut members =
             Members { answers, left, next: None, fields: Vec::new(), inputs: Map::new() };
         let value = visitor.visit_map(&mut members);
-        if let (Err(Refused::Duplicate), Some(name)) = (&value, members.next) {
-            let member = members.answers.inside(name);
-            members.answers.left_out.insert(member);
+        // Here, and not in what one of its members holds.
+        if let (Err(Refused::Duplicate(of)), Some(next)) = (&value, members.next)
+            && members.answers.failed.is_empty()
+        {
+            members.answers.leave_out(fields, next, of);
         }
         let Members { fields, inputs, .. } = members;
         (value, Shape::Struct { fields, manner: Manner::default() }, Value::Object(inputs))

@@ -1,6 +1,8 @@
 //! What a type takes beside what it was asked for: its input is changed member by member, and given to
 //! serde_json as it would be read from a row.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -8,11 +10,12 @@ use serde_json::{Map, Value};
 use super::asked::UNKNOWN;
 use super::written::Written;
 use super::{Built, Catalogue, Place};
-use crate::compat::{Absent, Field, Manner, Shape, Unknown};
+use crate::compat::{Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, TEXTS, Unknown};
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
 pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue, pass: &Built) {
+    let enums: BTreeMap<String, Shape> = catalogue.enums().collect();
     for Place { index, variant, path, members } in &pass.places {
         let named = &mut catalogue.types[*index];
         let variant_name = variant.and_then(|variant| named.identity.members.get(variant));
@@ -24,7 +27,7 @@ pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue,
             && !members.is_empty()
             && named.refined.insert(*variant)
         {
-            Members::<T>::of(pass, path).refine(fields, manner, members);
+            Members::<T>::of(pass, path, &enums).refine(fields, manner, members);
         }
     }
 }
@@ -38,12 +41,13 @@ fn variant_content<'s>(shape: &'s mut Shape, name: &str) -> Option<&'s mut Shape
 struct Members<'p, T> {
     pass: &'p Built,
     path: &'p [String],
+    enums: &'p BTreeMap<String, Shape>,
     of: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
-    fn of(pass: &'p Built, path: &'p [String]) -> Self {
-        Self { pass, path, of: std::marker::PhantomData }
+    fn of(pass: &'p Built, path: &'p [String], enums: &'p BTreeMap<String, Shape>) -> Self {
+        Self { pass, path, enums, of: std::marker::PhantomData }
     }
 
     fn refine(&self, fields: &mut [Field], manner: &mut Manner, declared: &[&str]) {
@@ -92,7 +96,7 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         let left_out: Vec<&str> =
             object.map(|it| it.unfingerprinted().collect()).unwrap_or_default();
         for (asked, field) in asked.iter().zip(fields) {
-            field.default = self.absent(asked, &field.name).unwrap_or_default();
+            field.default = self.absent(asked, &field.name, &field.shape).unwrap_or_default();
             field.unfingerprinted = left_out.contains(&field.name.as_str());
         }
     }
@@ -102,7 +106,7 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
     }
 
     /// What a member is that is not there, by what the type writes twice: `asked` is the name under which it was read.
-    fn absent(&self, asked: &str, name: &str) -> Option<Absent> {
+    fn absent(&self, asked: &str, name: &str, shape: &Shape) -> Option<Absent> {
         let of = |written: &str| -> Option<Option<Value>> {
             let written: Value = serde_json::from_str(written).ok()?;
             Some(at(&written, self.path)?.as_object()?.get(name).cloned())
@@ -112,16 +116,26 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
         Some(match (first, again) {
             (Some(first), Some(again)) if first != again => Absent::ByChance,
             (Some(first), Some(again)) => {
-                constant(&first, &again).map(Absent::Is).unwrap_or_default()
+                constant(&first, &again, shape).map(Absent::Is).unwrap_or_default()
             }
             (None, None) if is_written_at_times => {
                 let with_null = self.changed(|members| {
                     members.insert(asked.to_owned(), Value::Null);
                 });
-                match with_null.map(|written| of(&written)) {
-                    Some(Some(Some(_))) => Absent::Apart,
-                    _ => Absent::LeftOut,
+                if let Some(Some(Some(_))) = with_null.map(|written| of(&written)) {
+                    return Some(Absent::Apart);
                 }
+                let is_left_out = |value: &Value| {
+                    let with_it = self.changed(|members| {
+                        members.insert(asked.to_owned(), value.clone());
+                    });
+                    with_it.and_then(|written| of(&written)) == Some(None)
+                };
+                let shape = match shape {
+                    Shape::Named(name) => self.enums.get(name).unwrap_or(shape),
+                    shape => shape,
+                };
+                Absent::LeftOut(left_out(shape, is_left_out))
             }
             _ => Absent::Unknown,
         })
@@ -144,6 +158,36 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
     }
 }
 
+/// The value that a member of this shape has where it is left out: what is left out, too, where it is said.
+pub(super) fn left_out(
+    shape: &Shape,
+    mut is_left_out: impl FnMut(&Value) -> bool,
+) -> Option<Value> {
+    let inner = match shape {
+        Shape::Rule { of, .. } => &**of,
+        shape => shape,
+    };
+    let candidates: Vec<Value> = match inner {
+        Shape::Bool => vec![false.into(), true.into()],
+        Shape::Int(_) => {
+            let small = INTEGERS.iter().filter_map(|number| i64::try_from(*number).ok());
+            small.map(Value::from).collect()
+        }
+        Shape::Float(_) => FLOATS.iter().map(|(_, number)| (*number).into()).collect(),
+        Shape::Str(_) => TEXTS.iter().map(|(_, text)| (*text).into()).collect(),
+        Shape::Char(_) => LETTERS.iter().map(|(_, letter)| letter.to_string().into()).collect(),
+        Shape::Enum(variants) => {
+            let bare = variants.iter().filter(|variant| variant.content.is_none());
+            bare.map(|variant| variant.name.as_str().into()).collect()
+        }
+        shape => Absent::nothing(shape).into_iter().collect(),
+    };
+    let mut found = candidates.into_iter().filter(|value| is_left_out(value));
+    // Of several it is not known which.
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
 /// What stands at a place of a value.
 pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match value {
@@ -155,12 +199,16 @@ pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
 
 /// A default that was made twice, where it is a constant: what looks like a time or an id would be another one in the
 /// next lock file.
-pub(super) fn constant(first: &Value, again: &Value) -> Option<Value> {
+pub(super) fn constant(first: &Value, again: &Value, shape: &Shape) -> Option<Value> {
     let is_constant = match first {
         Value::Bool(_) => true,
         Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() < 1e9),
         Value::String(text) => text.len() < 64 && !text.contains(|c: char| c.is_ascii_digit()),
-        Value::Null | Value::Array(_) | Value::Object(_) => false,
+        // An empty list, or an empty map: an empty object of members has defaults of its own.
+        empty @ (Value::Array(_) | Value::Object(_)) => {
+            !matches!(shape, Shape::Option(_)) && Absent::nothing(shape).as_ref() == Some(empty)
+        }
+        Value::Null => false,
     };
     (is_constant && first == again).then(|| first.clone())
 }

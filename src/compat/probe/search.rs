@@ -59,8 +59,8 @@ impl Answers<'_> {
     /// Changes an answer after a failure: `false` where there is nothing left to change.
     fn step<T: Serialize + DeserializeOwned>(&mut self) -> bool {
         let why = self.why.take();
-        if matches!(why, Some(Refused::Duplicate | Refused::Flattened)) {
-            // One of the two is left out from now on; the type is asked as a whole.
+        if why == Some(Refused::Flattened) || std::mem::take(&mut self.has_left_out) {
+            // The type is asked as a whole; one of the two names is left out from now on.
             return true;
         }
         if why == Some(Refused::NotYet) {

@@ -84,7 +84,7 @@ impl From<Percent> for u8 {
 fn types_that_validate_are_given_what_they_take() {
     assert_eq!(shape::<Id>(), "str(uuid)");
     assert_eq!(shape::<chrono::DateTime<chrono::Utc>>(), "str(date-time)");
-    assert_eq!(shape::<chrono::NaiveDate>(), "str(date)");
+    assert_eq!(shape::<chrono::NaiveDate>(), "str(naive-date)");
     assert_eq!(shape::<NonZeroU32>(), "u32(1..)");
     assert_eq!(shape::<std::num::NonZeroI8>(), "i8(!0)");
     assert_eq!(shape::<Percent>(), "u8(1..100)");
@@ -185,7 +185,7 @@ struct Tree {
 fn a_type_that_holds_itself_is_seen_once() {
     assert_eq!(
         shape::<Tree>(),
-        "{leaf: u8, more?: [Tree], other?: Tree?} Tree = {leaf: u8, more?: [Tree], other?: Tree?}"
+        "{leaf: u8, more?: [Tree] = [], other?: Tree?} Tree = {leaf: u8, more?: [Tree] = [], other?: Tree?}"
     );
 }
 

@@ -109,7 +109,7 @@ async fn sees_the_same<B: Held, A: Held>(body: &str, same: &str) {
 
 macro_rules! builds {
     ($($module:ident { $($items:item)* })*) => {
-        $(mod $module {
+        $(pub(super) mod $module {
             #[allow(unused_imports)]
             use super::*;
             $(#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)] $items)*
@@ -121,7 +121,7 @@ macro_rules! promises {
     ($name:ident: $($what:literal: $before:ty => $after:ty, $body:expr;)*) => {
         #[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            let broken = [$(is_broken::<$before, $after>($what, $body).await),*];
+            let broken = [$(Box::pin(is_broken::<$before, $after>($what, $body)).await),*];
             let broken: Vec<String> = broken.into_iter().flatten().collect();
             assert!(broken.is_empty(), "{}", broken.join("\n"));
         }
@@ -131,7 +131,7 @@ macro_rules! promises {
 macro_rules! rule {
     ($name:ident of $inner:ty, $value:ident => $rule:expr) => {
         #[derive(Clone, Debug, PartialEq)]
-        struct $name($inner);
+        pub(super) struct $name(pub(super) $inner);
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 self.0.serialize(to)
@@ -188,6 +188,7 @@ impl<'de> Deserialize<'de> for SimpleUuid {
     }
 }
 
+mod drawn;
 mod earlier;
 mod narrowings;
 mod retries;

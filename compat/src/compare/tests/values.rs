@@ -142,7 +142,13 @@ fn a_value_that_is_read_as_another_is_told() {
     assert_eq!(of_member("tip?: u32?", "gratuity?: u32?"), [MemberRenamed]);
     assert_eq!(of_member("tip?: u32?", "gratuity|tip?: u32?"), []);
     assert_eq!(of_member("tip?: u32?", ""), [MemberDropped]);
-    assert_eq!(of_member("tip?: u32", "tip: u32"), [DefaultDropped]);
+    assert_eq!(of_member("tip?: u32", "tip: u32"), [RetryRefused], "who leaves it out");
+    assert_eq!(of_member("tip|fee: u32", "tip: u32"), [RetryRefused]);
+    let of_output = found(
+        with(0, output(local("created"), "{a?: u8}", &["{\"a\":1}"])).into(),
+        with(0, output(local("created"), "{a: u8}", &["{\"a\":1}"])).into(),
+    );
+    assert_eq!(of_output[0].lint, DefaultDropped, "no client sends an output");
     assert_eq!(of_member("cents: u64", "cents: f64"), [RequestNotRollbackable, NumberRounded]);
     assert_eq!(of_member("by: str", "by: union {str(date), str}"), [AlternativeTaken]);
     let renamed = found(

@@ -4,7 +4,7 @@ use super::*;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
-struct Rank<const MOST: u8>(u8);
+pub(super) struct Rank<const MOST: u8>(u8);
 
 impl<const MOST: u8> TryFrom<u8> for Rank<MOST> {
     type Error = &'static str;
