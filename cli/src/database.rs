@@ -25,7 +25,8 @@ pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String 
         let rows = &left.rows;
         let place =
             format!("{}@{}, recovery point {}", rows.definition, rows.version, rows.recovery_point);
-        ("rows_stranded", format!("{} rows of {place}: {}", rows.rows, left.because))
+        let remedy = left.because.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        ("rows_stranded", format!("{} rows of {place}: {}{remedy}", rows.rows, left.because))
     });
     let staged = jobs.iter().map(|left| {
         ("jobs_stranded", format!("{} staged jobs `{}`: {}", left.jobs, left.name, left.because))

@@ -160,9 +160,16 @@ fn a_version_goes_when_it_is_retired() {
     assert_eq!(code, 6);
     assert!(text.starts_with("error[version_dropped] rides.create@1"), "{text}");
     it.write("app/phases/rides.create@1.toml", LOCK);
+    assert_eq!(it.diff("text").0, 0, "both are there");
+    it.git(&["add", "-A"]);
+    it.git(&["-c", "user.name=a", "-c", "user.email=a@a", "commit", "-qm", "both"]);
+    it.git(&["tag", "both"]);
     assert_eq!(it.run(&["retire", "rides.create", "1"]).0, 0);
     let (code, text) = it.diff("text");
+    assert_eq!((code, text.contains("error[version_dropped]")), (6, true), "in one deploy: {text}");
+    let (code, text) = it.run(&["diff", "--against", "both"]);
     assert_eq!((code, text.contains("error")), (0, false), "{text}");
+    assert!(text.contains("note[version_drained]"), "no file says that no row is left: {text}");
     assert!(it.run(&["retire", "rides.create", "1"]).1.contains("is retired since 20"));
     assert_eq!(it.run(&["retire", "rides.create", "9"]).0, 4);
 }

@@ -168,7 +168,8 @@ impl<'a> Maker<'a> {
             if field.default.is_left_out() {
                 // Where it is nothing it is not written.
                 let is_nothing = |made: &Example| match &field.default {
-                    Absent::LeftOut(Some(nothing)) => made.json == nothing.to_string(),
+                    Absent::LeftOut(Some(nothing)) => serde_json::from_str(&made.json)
+                        .is_ok_and(|made: serde_json::Value| made == *nothing),
                     Absent::LeftOut(None) => ["null", "[]"].contains(&made.json.as_str()),
                     _ => false,
                 };

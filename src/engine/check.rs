@@ -56,7 +56,7 @@ pub struct Stranded {
     /// How many of them were decoded; none if their definition or its version is not
     /// registered.
     pub samples: u32,
-    /// In how many of those the problem was found.
+    /// In how many of those the problem was found; if none was decoded, it is that of all `rows`.
     pub affected: u32,
 }
 

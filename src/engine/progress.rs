@@ -100,6 +100,33 @@ impl StrandedBecause {
         }
     }
 
+    /// What to do, where [`as_str`](Self::as_str) does not say it.
+    #[must_use]
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::UnknownDefinition | Self::UnknownVersion => {
+                Some("register it beside the others until its rows have ended")
+            }
+            Self::PhasesReordered => Some(
+                "run the build before until these rows have moved on; put the phase directly before the last, or \
+                 make the change in a new version",
+            ),
+            Self::KindChanged => Some("run the build before until these rows have moved on"),
+            Self::CallMayHaveBeenMade => {
+                Some("declare the new class in a new version, and let the old one drain")
+            }
+            Self::NotAskedHere => Some("run a build that asks it, or settle it as an operator"),
+            Self::NewerForm => Some("run the newer build"),
+            Self::Sealed => Some("give the process the secret that sealed them"),
+            Self::ParametersUndecodable | Self::OutputsUndecodable => {
+                Some("give the new field a default, or keep the old form readable")
+            }
+            Self::UnknownRecoveryPoint | Self::ProviderKeyChanged | Self::DerivedKeysChanged => {
+                None
+            }
+        }
+    }
+
     /// One word, for a metric's label.
     pub(crate) fn word(self) -> &'static str {
         match self {

@@ -231,7 +231,7 @@ impl Change {
         let denied = self.level() >= Level::Deny;
         // What is shown by a retry with the same bytes: `promises`.
         let is_of_rows = |finding: &&Finding| {
-            ![Lint::RetryDiffers, Lint::DefaultChanged].contains(&finding.lint)
+            ![Lint::RetryDiffers, Lint::DefaultChanged, Lint::RetryRefused].contains(&finding.lint)
         };
         let of_rows = self.findings.iter().filter(is_of_rows);
         let denied_of_rows = of_rows.map(|finding| finding.lint.level()).max() >= Some(Level::Deny);

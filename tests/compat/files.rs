@@ -178,7 +178,7 @@ fn an_output_of_another_type_is_told_with_its_phase() {
 fn a_dropped_name_and_an_inserted_phase_are_told_with_what_to_write_instead() {
     let told_of_name = told::<Renamed>(Mode::Check);
     assert!(told_of_name.contains("error (never)[phase_renamed]"), "{told_of_name}");
-    assert!(told_of_name.contains("#[phase(was = \"old_name\")]"), "{told_of_name}");
+    assert!(told_of_name.contains("#[phase(was = \"paid\")]"), "{told_of_name}");
     assert!(!told::<RenamedWithWas>(Mode::Check).contains("error"));
     assert!(told::<Inserted>(Mode::Check).contains("error[phase_inserted]"));
 }
