@@ -227,7 +227,11 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
     for stranded in &report.stranded {
         println!("left to another version of this program: {stranded:?}");
     }
+    let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
+    let listener = TcpListener::bind(listen).await?;
+    let address = listener.local_addr()?;
     let config = WorkerConfig::default()
+        .node(format!("rocket_rides on {address}"), env!("CARGO_PKG_VERSION"))
         .poll(Duration::from_secs_f64(options.poll))
         .delivery(Duration::from_secs_f64(options.delivery));
     let config = match told {
@@ -235,9 +239,6 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         None => config.sink(mail()),
     };
     let workers = options.workers.then(|| engine.spawn_workers(config)).transpose()?;
-    let listen = options.listen.unwrap_or(format!("127.0.0.1:{}", options.api_port));
-    let listener = TcpListener::bind(listen).await?;
-    let address = listener.local_addr()?;
     // Whoever starts the flagship to look at it gets a console; a server of a test says that it wants one.
     let console = options.console.or((is_by_itself || options.trouble).then_some(0));
     if let Some(port) = console {

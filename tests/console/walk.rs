@@ -39,6 +39,20 @@ fn start(folder: &Path) -> (Flagship, String) {
     (flagship, console.unwrap())
 }
 
+/// A part of a page as it is seen on a desk by day, and on a telephone by night: `name.png`, `name-narrow.png`.
+async fn pictures(browser: &Browser, name: &str, part: &str) {
+    for (look, scheme, (width, height)) in
+        [("", "light", (880, 480)), ("-narrow", "dark", (380, 560))]
+    {
+        browser.scheme(scheme).await;
+        browser.size(width, height).await;
+        browser.eval(&format!("document.querySelector('{part}').scrollIntoView()")).await;
+        picture(browser, &format!("{name}{look}")).await;
+    }
+    browser.scheme("light").await;
+    browser.size(800, 560).await;
+}
+
 async fn picture(browser: &Browser, name: &str) {
     if let Ok(folder) = std::env::var("BOOK_PICTURES") {
         let bytes = browser.picture().await;
@@ -68,6 +82,12 @@ async fn g2_a_newcomer_settles_what_is_unknown_and_no_pilot_is_told_twice() {
     let rows = "return document.querySelectorAll('#counts tbody tr').length";
     soon("both are unknown", async || browser.eval(rows).await == 2).await;
     picture(&browser, "overview").await;
+
+    browser.click("header a[href$=definitions]").await;
+    soon("the processes", async || browser.has("rocket_rides on 127.0.0.1").await).await;
+    pictures(&browser, "definitions", "body").await;
+    browser.click(".brand").await;
+    soon("both are unknown", async || browser.eval(rows).await == 2).await;
 
     let (mut answers, mut seen) = (HashSet::new(), HashSet::new());
     for number in 0..2 {
@@ -114,6 +134,10 @@ async fn g2_a_newcomer_settles_what_is_unknown_and_no_pilot_is_told_twice() {
             browser.has("It is finished").await
         })
         .await;
+        // The one whose server was killed before the pilot was told.
+        if line.is_none() {
+            pictures(&browser, "timeline", "#timeline").await;
+        }
         browser.click(".brand").await;
         soon("the overview", async || browser.has("The newest").await).await;
     }
