@@ -30,6 +30,7 @@ const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 ///
 /// Updating a file is a statement that no row of the former form is left, or that it was never deployed:
 /// `cargo atomic-phases diff --against <what is deployed>` tells the difference.
+#[allow(clippy::test_attr_in_doctest, reason = "the example is a test")]
 #[macro_export]
 macro_rules! locked {
     ($definitions:expr) => {

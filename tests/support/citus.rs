@@ -10,6 +10,7 @@ const DISTRIBUTE: &str = "
     SET citus.shard_count = 4;
     SELECT create_distributed_table('atomic_phases_keys', 'scope');
     SELECT create_distributed_table('atomic_phases_staged_jobs', 'scope', colocate_with => 'atomic_phases_keys');
+    SELECT citus_add_local_table_to_metadata('atomic_phases_audit');
     SELECT create_reference_table(oid) FROM (SELECT oid FROM pg_class
         WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname NOT LIKE 'atomic\\_phases\\_%'
         AND relname NOT LIKE '\\_\\_%' AND NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = pg_class.oid)

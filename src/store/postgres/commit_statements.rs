@@ -404,9 +404,12 @@ impl<'a> WriteWithNotice<'a> {
 }
 
 statement! {
-    /// The commit of a phase, which always moves the recovery point.
+    /// The commit of a phase, which always moves the recovery point. What it comes to is judged by the session that
+    /// the engine speaks to: Citus would execute the judgement on the row's node, where the transaction has another
+    /// number, but for a volatile function in a query of the update's own. Nobody asks for its answer, so no server
+    /// executes it.
     Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
-    {next}, ", advanced_at = statement_timestamp()", {guarded}
+    "WITH apart AS (SELECT clock_timestamp()) ", {next}, ", advanced_at = statement_timestamp()", {guarded}
 }
 
 impl<'a> Moved<'a> {

@@ -292,12 +292,16 @@ impl<P: Pool> Postgres<P> {
             return tx.known_by(known).await.map(Some);
         }
         let pin = session::Pin::new(guard);
-        let sent = both(begin, pin.load::<(bool, bool, KnownRow)>(&mut &*conn));
-        let pinned = answered(sent).await.and_then(|(begun, rows)| begun.and(rows));
-        let (tx, mut rows) = tx.unless_refused("lock the key", pinned).await?;
+        let know = session::KnowAndSay {};
+        let sent =
+            join3(begin, pin.load::<(bool, bool)>(&mut &*conn), know.load::<KnownRow>(&mut &*conn));
+        let pinned = answered(sent.map(Ok)).await;
+        let pinned = pinned
+            .and_then(|(begun, rows, known)| begun.and(rows).and_then(|rows| Ok((rows, known?))));
+        let (tx, (mut rows, known)) = tx.unless_refused("lock the key", pinned).await?;
         match rows.pop() {
-            Some((true, _, known)) => tx.known_by([known]).await.map(Some),
-            Some((false, stands, _)) => {
+            Some((true, _)) => tx.known_by(known).await.map(Some),
+            Some((false, stands)) => {
                 tx.rollback().await;
                 if stands { Err(StoreError::Locked) } else { Ok(None) }
             }

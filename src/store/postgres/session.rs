@@ -85,18 +85,18 @@ statement! {
 }
 
 statement! {
-    /// The same in a session of an application's.
+    /// The same in a session of an application's, and behind [`Pin`].
     KnowAndSay for Pg, rows KnownSql, {},
     "SELECT ", [NUMBER], ", ", [JOBS], ", (", [SAY_LOCALLY], ") IS NOT NULL"
 }
 
 statement! {
-    /// The same in a transaction that keeps what it saw at its beginning, as its first statement: it locks the
-    /// key's row, so that nobody changes it from then on, the heartbeat neither. The lock is the better lease
-    /// while it lasts. Does not wait for it: says whether it has it, and whether the row is there.
-    Pin<'a> for Pg, rows (Bool, Bool, KnownSql), { locked: NotLocked<'a>, guarded: Guarded<'a> },
-    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, "), ", [NUMBER], ", ", [JOBS],
-    ", (", [SAY_LOCALLY], ") IS NOT NULL"
+    /// The first of a transaction that keeps what it saw at its beginning: it locks the key's row, so that nobody
+    /// changes it from then on, the heartbeat neither. The lock is the better lease while it lasts. Does not wait
+    /// for it: says whether it has it, and whether the row is there. And nothing of the transaction: behind Citus it is
+    /// executed on the row's node, which has another one.
+    Pin<'a> for Pg, rows (Bool, Bool), { locked: NotLocked<'a>, guarded: Guarded<'a> },
+    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, ")"
 }
 
 impl<'a> Pin<'a> {
