@@ -27,7 +27,7 @@ impl<S: Store, A> Entry<S, A> {
     /// read, or the same by chance: in a debug build the first requests leave next to nothing to chance.
     pub(super) fn readings(&self) -> u32 {
         const REQUESTS: u32 = 64;
-        const READINGS: u32 = 16;
+        const READINGS: u32 = 32;
         let is_early =
             cfg!(debug_assertions) && self.created.fetch_add(1, Ordering::Relaxed) < REQUESTS;
         if is_early { READINGS } else { 1 }
