@@ -147,6 +147,16 @@ impl<'a> Walk<'a> {
                 self.shapes(one, other, &format!("{path}[key]"));
                 self.shapes(old, new, &element());
             }
+            // A map keeps each name that is sent: an alias, and what the type did not know.
+            (Shape::Struct { fields, manner }, Shape::Map(_, new)) => {
+                let has_alias = fields.iter().any(|field| !field.aliases.is_empty());
+                if has_alias || manner.unknown == Unknown::PassedOver {
+                    self.found.push(MemberChange::ToldApart(format!("{path}.*")));
+                }
+                for field in fields {
+                    self.shapes(&field.shape, new, &format!("{path}.{}", field.name));
+                }
+            }
             (Shape::Tuple(old), Shape::Tuple(new)) => {
                 for (index, (old, new)) in old.iter().zip(new).enumerate() {
                     self.shapes(old, new, &format!("{path}[{index}]"));

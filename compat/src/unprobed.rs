@@ -56,6 +56,10 @@ impl<'a> Walk<'a> {
             _ if is_own(shape) && values.iter().all(|value| value.is_null()) => {
                 self.found.push(place(path).to_owned());
             }
+            // One alone of all trials is one of others that were not tried.
+            Shape::Str(format) if format.is_one_of_others() => {
+                self.found.push(place(path).to_owned())
+            }
             Shape::Option(inner) => self.shape(inner, values, path),
             Shape::Rule { of, .. } => self.shape(of, values, path),
             Shape::List(List { element, .. }) => {
@@ -138,6 +142,8 @@ mod tests {
         assert_eq!(of("{a: u8}", &["{}"]), Vec::<String>::new());
         assert_eq!(of("opaque", &[]), ["the value"]);
         assert_eq!(of("{a: u8}", &[]), ["the value"], "by no sample");
+        assert_eq!(of("{a: str(DE)}", &[r#"{"a":"DE"}"#]), [".a"], "it may take others");
+        assert_eq!(of("{a: str(date)}", &[r#"{"a":"2000-01-01"}"#]), Vec::<String>::new());
         assert_eq!(of("{a: opaque, b: [str(own)]}", &[]), [".a", ".b[]"]);
         assert_eq!(of("{a: opaque, b: [str(own)]}", &[r#"{"a":1,"b":[]}"#]), [".b[]"]);
         assert_eq!(of("enum {A: opaque, B: opaque}", &[r#"{"A":1}"#]), [".B"]);

@@ -86,6 +86,8 @@ fn members_that_are_passed_over_are_told_with_their_place() {
         ("{a: str(uuid)}", "{a: str}", ".a"),
         ("set<u8>", "[u8]", ""),
         ("sorted<u8>", "[u8]", ""),
+        ("{a|b: u8, !}", "map<str, u8>", ".*"),
+        ("{a: u8}", "map<str, u8>", ".*"),
         ("map<str(uuid), u8>", "map<str, u8>", "[key]"),
         ("u32(~1000)", "u32", ""),
         ("f64(~1.234)", "f64", ""),
@@ -98,6 +100,7 @@ fn members_that_are_passed_over_are_told_with_their_place() {
     ] {
         assert_eq!(of(old, new), [ToldApart(place.into())], "{old} -> {new}");
     }
+    assert_eq!(of("{a: u8, !}", "map<str, u8>"), []);
     assert_eq!(of("enum {EUR; eur}", "enum {EUR}"), [FormDropped(".eur".into())]);
     assert_eq!(of("str(offset-date-time)", "str(date-time)"), []);
     assert_eq!(of("str", "enum {A, *}"), [Dropped(String::new())]);

@@ -150,6 +150,11 @@ impl StrFormat {
         self != Self::OWN && self.name().is_some()
     }
 
+    /// Whether one trial alone is taken, and is no form of a name: which others are is not known.
+    pub(crate) fn is_one_of_others(self) -> bool {
+        self.taken.count_ones() == 1 && self.name().is_none()
+    }
+
     /// Strings that a type of this form writes.
     pub(crate) fn examples(self) -> impl Iterator<Item = &'static str> {
         let written = self.taken & !self.changed;

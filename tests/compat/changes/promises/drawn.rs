@@ -108,7 +108,8 @@ async fn g9_what_is_called_fine_of_drawn_members_is_fine_for_each_body() {
                 for (by, findings) in [("diff", &command), ("locked!", &test)] {
                     let is_refused = level(findings) >= Level::Deny;
                     refused += u32::from(is_refused);
-                    if !is_refused && !(goes_on && is_served) {
+                    let is_fine = goes_on && is_served;
+                    if !is_refused && !is_fine {
                         broken.push(format!(
                             "{} => {} with {body}: {by} says fine; it goes on: {goes_on}, is served: {is_served}\n{:#?}\n{}\n{}",
                             kinds[old].name,
