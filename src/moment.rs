@@ -11,6 +11,17 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
+/// This machine's wall clock, for what is only told: no decision rests on it. Simulated time where that runs.
+pub(crate) fn wall_clock() -> DateTime<Utc> {
+    #[cfg(feature = "simulation")]
+    if let Some(elapsed) = crate::simulation::elapsed() {
+        return DateTime::UNIX_EPOCH + elapsed;
+    }
+    Utc::now()
+}
+
 /// A reading of the monotonic clock. Compared only with readings of the same process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);

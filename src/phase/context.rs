@@ -31,7 +31,7 @@ use crate::phase::{DerivedKey, Output, PhaseError};
 ///         _: &mut Batch<'_, Sqlite>,
 ///         ctx: &RequestContext,
 ///     ) -> PhaseResult<Reply> {
-///         // A retry tomorrow writes the same invoice with the same date: no `Uuid::new_v4()`, no `Utc::now()`.
+///         // A retry tomorrow writes the same invoice with the same date: no random id, no clock.
 ///         let (id, date) = (ctx.uuid(0).to_string(), ctx.created_at().date_naive());
 ///         Ok(Reply::json(201, &(id, date, self.cents))?)
 ///     }

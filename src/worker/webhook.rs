@@ -178,7 +178,7 @@ impl Webhook {
     }
 
     async fn send(&self, id: &str, body: Vec<u8>) -> Result<(), DeliveryError> {
-        let timestamp = Utc::now().timestamp().to_string();
+        let timestamp = crate::moment::wall_clock().timestamp().to_string();
         let request = self
             .http
             .post(self.url.clone())

@@ -4,15 +4,13 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
-use chrono::Utc;
-
 use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, STARTED};
 use crate::engine::outcome::{CallError, Finished, Outcome};
 use crate::engine::pause::jitter;
-use crate::moment::Moment;
+use crate::moment::{Moment, wall_clock};
 use crate::observe;
 use crate::phase::{StagedJob, Statements};
 use crate::store::audit::AuditEntry;
@@ -306,7 +304,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         if !cfg!(feature = "metrics") {
             return Duration::ZERO;
         }
-        let now = self.core.clock.reads().unwrap_or_else(Utc::now);
+        let now = self.core.clock.reads().unwrap_or_else(wall_clock);
         (now - self.context.created_at).to_std().unwrap_or_default()
     }
 

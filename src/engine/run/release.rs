@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::ops::ControlFlow::Break;
 use std::time::Duration;
 
-use chrono::Utc;
-
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
@@ -14,7 +12,7 @@ use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::lease::Holder;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::waiting::{WAITING_JOB, Waiting};
-use crate::moment::Moment;
+use crate::moment::{Moment, wall_clock};
 use crate::observe;
 use crate::phase::{Reply, StagedJob};
 use crate::store::events::EventKind;
@@ -247,7 +245,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     ) -> Option<StagedJob> {
         let Holder { scope, key, request_id } = &self.holder;
         // Of another time nothing depends.
-        let since = self.core.now().await.unwrap_or_else(|_| Utc::now());
+        let since = self.core.now().await.unwrap_or_else(|_| wall_clock());
         let waiting = Waiting {
             request_id: *request_id,
             definition: self.definition.name.to_owned(),
