@@ -76,17 +76,13 @@ async fn h11_transaction_pooling_fails_as_documented_and_does_nothing_twice() {
     let other = tokio::task::block_in_place(|| serve_if_it_can(&rides, &url));
     let mut errors = Vec::new();
     for _ in 0..20 {
-        match atomic_phases::Postgres::connect(&url).await {
-            Ok(store) => {
-                let key = atomic_phases::IdempotencyKey::new("k").unwrap();
-                let engine = atomic_phases::Engine::builder(store).build().unwrap();
-                let scope = atomic_phases::Scope::new("s").unwrap();
-                if let Err(error) = engine.status(&scope, &key).await {
-                    errors.push(error.to_string());
-                }
-            }
-            Err(error) => errors.push(error.to_string()),
+        // Side by side, so that a session's statements go to more than one of the pooler's connections even
+        // where the other process could not start.
+        let mut sessions = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            sessions.spawn(looked_up(url.clone()));
         }
+        errors.extend(sessions.join_all().await.into_iter().filter_map(Result::err));
         if let Some(other) = &other {
             asked(&[&other.url], 3).await;
         }
@@ -101,6 +97,13 @@ async fn h11_transaction_pooling_fails_as_documented_and_does_nothing_twice() {
         *of_ride.entry(ride).or_default() += 1;
     }
     assert!(of_ride.values().all(|times| *times == 1), "{of_ride:?}");
+}
+
+async fn looked_up(url: String) -> Result<(), String> {
+    let store = atomic_phases::Postgres::connect(&url).await.map_err(|error| error.to_string())?;
+    let engine = atomic_phases::Engine::builder(store).build().unwrap();
+    let (scope, key) = ("s".parse().unwrap(), "k".parse().unwrap());
+    engine.status(&scope, &key).await.map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// It may not even start: its migrations are prepared statements too.

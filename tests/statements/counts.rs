@@ -109,7 +109,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
     for (form, sql) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
         finished(engine.call(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
-        proxy.answer_slowly(10);
+        proxy.answer_slowly(30);
         let (before, turns) = (look().await, proxy.turns());
         sent();
         finished(engine.call(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
@@ -129,7 +129,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
 
     // An update of plain diesel in a `Tx` is prepared once, and then costs the one round trip.
     finished(engine.call(&scope(), &key("warm-touch"), Touch).await);
-    proxy.answer_slowly(10);
+    proxy.answer_slowly(30);
     let turns = proxy.turns();
     finished(engine.call(&scope(), &key("touch"), Touch).await);
     assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
@@ -173,7 +173,7 @@ async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
         for name in ["warm", "counted"] {
             let (once, retried) = (key(name), key(&format!("{name}-retried")));
             let [one, other] = ["in-turn", "as-one"].map(|form| key(&format!("{name}-{form}")));
-            proxy.answer_slowly(if name == "warm" { 0 } else { 10 });
+            proxy.answer_slowly(if name == "warm" { 0 } else { 30 });
             let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
             let (before, turns) = (db.number(xid).await, proxy.turns());
             sent();

@@ -143,13 +143,20 @@ impl Shared {
     }
 }
 
+/// What the client has heard of all that it asked: what it sends next is another round trip.
+struct Heard {
+    all: AtomicBool,
+    /// Sent with an end (the start-up, `Sync`, or a simple query) and not answered.
+    owed: AtomicUsize,
+}
+
 async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     let mute = Arc::new(AtomicU8::new(0));
     let ending = Arc::new(AtomicBool::new(false));
     let answered = Arc::new(Notify::new());
-    let heard = Arc::new(AtomicBool::new(true));
+    let heard = Arc::new(Heard { all: AtomicBool::new(true), owed: AtomicUsize::new(1) });
     let forward = forward(
         client_read,
         server_write,
@@ -175,7 +182,7 @@ async fn forward(
     mute: Arc<AtomicU8>,
     ending: Arc<AtomicBool>,
     answered: Arc<Notify>,
-    heard: Arc<AtomicBool>,
+    heard: Arc<Heard>,
 ) -> std::io::Result<()> {
     // The start-up message has no type byte.
     let length = from.read_u32().await?;
@@ -189,8 +196,11 @@ async fn forward(
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
-        if heard.swap(false, Ordering::SeqCst) {
+        if heard.all.swap(false, Ordering::SeqCst) {
             shared.turns.fetch_add(1, Ordering::SeqCst);
+        }
+        if kind == b'S' || kind == b'Q' {
+            heard.owed.fetch_add(1, Ordering::SeqCst);
         }
         let words: Vec<String> = body
             .split(|b| *b == 0)
@@ -249,7 +259,7 @@ async fn backward(
     mute: Arc<AtomicU8>,
     ending: Arc<AtomicBool>,
     answered: Arc<Notify>,
-    heard: Arc<AtomicBool>,
+    heard: Arc<Heard>,
 ) -> std::io::Result<()> {
     loop {
         let kind = from.read_u8().await?;
@@ -278,7 +288,9 @@ async fn backward(
         if slowly > 0 && kind == b'Z' {
             tokio::time::sleep(std::time::Duration::from_millis(slowly as u64)).await;
         }
-        heard.store(true, Ordering::SeqCst);
+        if kind == b'Z' && heard.owed.fetch_sub(1, Ordering::SeqCst) == 1 {
+            heard.all.store(true, Ordering::SeqCst);
+        }
         to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
     }
 }
