@@ -17,7 +17,8 @@ use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::ops::{Actor, Counts, Ops, Permissions, Scopes};
-use crate::store::operators::{Limits, OperatorStore};
+use crate::store::StoreError;
+use crate::store::operators::{Limits, OperatorStore, RequestAt};
 
 /// How long the database has for an answer.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -77,6 +78,13 @@ impl Told {
     }
 }
 
+fn none_missing(missing: &[String]) -> Result<(), String> {
+    match missing.len() {
+        0 => Ok(()),
+        number => Err(format!("{number} migrations are missing")),
+    }
+}
+
 const AWAY: &str = "the database does not answer";
 
 fn answer(status: StatusCode, text: String) -> Response {
@@ -128,18 +136,34 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Asked<S, A> {
     }
 
     async fn judge(&self) -> Result<String, String> {
-        let away = |_| AWAY.to_owned();
-        if !self.is_migrated.load(Ordering::Relaxed) {
-            let missing = self.engine.store().missing_migrations().await.map_err(away)?;
-            if !missing.is_empty() {
-                return Err(format!("{} migrations are missing", missing.len()));
+        let (store, is_migrated) = (self.engine.store(), self.is_migrated.load(Ordering::Relaxed));
+        if !is_migrated {
+            match store.unapplied_migrations().await {
+                Ok(missing) => none_missing(&missing)?,
+                // It is not there, or not this user's to read: the tables say it, then.
+                Err(error) if error.is_from_server() => {}
+                Err(_) => return Err(AWAY.to_owned()),
             }
-            self.is_migrated.store(true, Ordering::Relaxed);
         }
-        // The shortest of the operators' searches: by an index, for what is not there.
-        let store = self.engine.store();
-        store.dead_job(&Limits::default(), Uuid::nil()).await.map_err(away)?;
+        match self.find_nothing().await {
+            Ok(()) => self.is_migrated.store(true, Ordering::Relaxed),
+            Err(error) if !is_migrated && error.is_from_server() => {
+                let missing = store.missing_migrations().await.unwrap_or_default();
+                none_missing(&missing)?;
+                return Err(AWAY.to_owned());
+            }
+            Err(_) => return Err(AWAY.to_owned()),
+        }
         Ok("ready".to_owned())
+    }
+
+    /// The shortest of the operators' searches: by indexes, for what is not there.
+    async fn find_nothing(&self) -> Result<(), StoreError> {
+        let (store, limits) = (self.engine.store(), Limits::default());
+        if !self.is_migrated.load(Ordering::Relaxed) {
+            store.find_request(RequestAt::Id(Uuid::nil()), &limits).await?;
+        }
+        store.dead_job(&limits, Uuid::nil()).await.map(drop)
     }
 
     async fn count(&self) -> Result<String, String> {

@@ -69,6 +69,21 @@ where
     }
 }
 
+/// Names those of `source` that are not among the versions that have run.
+pub(crate) fn not_among<DB: Backend>(
+    source: &impl MigrationSource<DB>,
+    applied: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let migrations = source.migrations().map_err(failed)?;
+    let mut missing: Vec<String> = migrations
+        .iter()
+        .filter(|migration| !applied.contains(&migration.name().version().to_string()))
+        .map(|migration| migration.name().to_string())
+        .collect();
+    missing.sort();
+    Ok(missing)
+}
+
 /// Reverts the migrations of `source`, the newest first, and none that the application keeps in the same
 /// table.
 pub(crate) fn revert_migrations<H, DB, M>(

@@ -324,6 +324,10 @@ pub(crate) fn state_name(
 ///
 /// Implemented by every store of this crate. Its methods are those of [`Ops`](crate::ops::Ops).
 pub trait OperatorStore: Store {
+    /// Names the migrations that have not run, by what stands in their table: it is read, and never made.
+    #[doc(hidden)]
+    fn unapplied_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// A page of requests.
     #[doc(hidden)]
     fn list_requests(

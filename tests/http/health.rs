@@ -101,3 +101,44 @@ async fn g16_a_busy_service_is_ready_and_one_without_its_database_is_not() {
     db.sql("ALTER TABLE elsewhere RENAME TO atomic_phases_staged_jobs").await;
     becomes(&routes, "ready", 200).await;
 }
+
+/// With the least that a service needs, and without the right to make a table: whether it may read which migrations have
+/// run or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_may_make_no_table_is_ready() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let role = db.text("SELECT 'least_' || current_database()").await;
+    db.sql(&format!(
+        "CREATE ROLE {role} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+    ))
+    .await;
+    let url = url_of(&db).replace("postgres@", &format!("{role}@"));
+    for may_read in [true, false] {
+        if !may_read {
+            db.sql(&format!("REVOKE ALL ON __diesel_schema_migrations FROM {role}")).await;
+        }
+        let store = open_pg(&url, 4).await;
+        assert!(store.missing_migrations().await.is_err(), "it may make a table");
+        let engine = engine(&store, &App::default());
+        assert_eq!(asked(&routes(&engine), "ready").await, (200, "ready\n".to_owned()));
+        finished(engine.call(&scope(), &key(&format!("k-{may_read}")), book(20)).await);
+        // A migration that is missing is missed.
+        db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN trace TO elsewhere").await;
+        let engine = self::engine(&open_pg(&url, 4).await, &App::default());
+        if !may_read {
+            assert_eq!(asked(&routes(&engine), "ready").await.0, 503);
+        }
+        db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN elsewhere TO trace").await;
+    }
+}
+
+/// All connections of requests are in use from the start: a probe takes none of them, the first one neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_that_is_busy_from_its_first_moment_is_ready() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let one = open_pg(&url_of(&db), 1).await;
+    let engine = engine(&one, &App::default());
+    let taken = one.connection().await.unwrap();
+    assert_eq!(asked(&routes(&engine), "ready").await, (200, "ready\n".to_owned()));
+    drop(taken);
+}

@@ -221,6 +221,10 @@ impl Memory {
 }
 
 impl OperatorStore for Memory {
+    async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
+        crate::store::Store::missing_migrations(self).await
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -5,7 +5,6 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::Mysql;
 use super::census as census_sql;
 use super::literal::Bound;
 use super::ops_bulk as bulk_sql;
@@ -13,6 +12,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
 use super::store::ask;
+use super::{MIGRATIONS, Mysql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, Audited, audited};
@@ -21,6 +21,7 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -61,6 +62,13 @@ impl Mysql {
 }
 
 impl OperatorStore for Mysql {
+    async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
+        let applied = ask!(self.operators, "read which migrations have run", |conn| {
+            ops::Applied {}.load::<String>(conn)
+        })?;
+        not_among::<diesel::mysql::Mysql>(&MIGRATIONS, &applied)
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -18,7 +18,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::session::Settings;
-use super::{LOCKED_WAIT, Postgres, answered, ask_again, ask_within, sql};
+use super::{LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_within, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
@@ -29,6 +29,7 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, GroupColumns, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -163,6 +164,13 @@ macro_rules! search {
 }
 
 impl<P: Pool> OperatorStore for Postgres<P> {
+    async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
+        let applied = search!(self, "read which migrations have run", |conn| {
+            ops::Applied {}.load::<String>(&mut conn)
+        })?;
+        not_among::<diesel::pg::Pg>(&MIGRATIONS, &applied)
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -16,6 +16,11 @@ use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
 use crate::store::statement::{push_bind, statement};
 
 statement! {
+    /// The versions of the migrations that have run, the application's own among them.
+    Applied for Pg, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
+
+statement! {
     /// One snapshot, and no write.
     BeginReadOnly for Pg, rows sql_types::Untyped, {},
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

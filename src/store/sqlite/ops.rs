@@ -12,7 +12,7 @@ use super::census as census_sql;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::{Sqlite, sql, thread_gone};
+use super::{MIGRATIONS, Sqlite, sql, thread_gone};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, Audited, audited};
@@ -21,6 +21,7 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
@@ -111,6 +112,12 @@ fn place(found: Option<(i64, Vec<u8>)>) -> Option<(DateTime<Utc>, Uuid)> {
 }
 
 impl OperatorStore for Sqlite {
+    async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
+        let read = |conn: &mut _| ops::Applied {}.load::<String>(conn);
+        let applied = self.search("read which migrations have run", read).await?;
+        not_among::<diesel::sqlite::Sqlite>(&MIGRATIONS, &applied)
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -19,6 +19,11 @@ fn texts(texts: Option<&Vec<String>>) -> Option<String> {
 }
 
 statement! {
+    /// The versions of the migrations that have run, the application's own among them.
+    Applied for Db, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
+
+statement! {
     /// Whether the operator may see the row's scope.
     Allowed for Db, rows sql_types::Untyped, { only: Option<String>, prefix: String },
     "(", only, " IS NULL OR scope IN (SELECT value FROM json_each(", only,
