@@ -63,6 +63,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         right: Right,
     ) -> Result<RoundEnd, CallError> {
         let crashed = row.status == Status::InProgress;
+        // Its holder looked into what had become of a call, and ended.
+        let has_waited = crashed && row.waiting_since.is_some();
         let before = row.trace.map(|trace| (trace, row.attempts));
         let (definition, request_id) = (row.definition.clone(), row.request_id);
         let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
@@ -90,6 +92,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
                 run.still_unknown(&row, intent, Some(because.as_str())).await
             }
             (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => run.resume().await,
+            (_, Plan::OpenIntent) if has_waited => run.waits_on(row.open_intent.as_deref()).await,
             (_, Plan::OpenIntent) => {
                 run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await
             }

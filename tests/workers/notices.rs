@@ -14,12 +14,13 @@ use axum::routing::post;
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::Outcome;
-use atomic_phases::engine::{EngineBuilder, Resolution, WAITING_JOB, Waiting};
+use atomic_phases::engine::{EngineBuilder, RequestStatus, Resolution, WAITING_JOB, Waiting};
 use atomic_phases::store::Status;
 use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink, Webhook};
 
 on_every_store! {
     a_request_that_begins_to_wait_is_told_of_once_each_time,
+    a_reconciler_that_dies_begins_no_wait_anew,
     without_being_asked_for_no_notice_is_staged,
     a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it,
     a_webhook_is_sent_again_until_its_receiver_accepts,
@@ -99,6 +100,37 @@ async fn a_request_that_begins_to_wait_is_told_of_once_each_time<S: TestDb>(db: 
     assert_eq!((again.status, again.request_id), (Status::Unknown, unknown.request_id));
     assert_eq!(BTreeSet::from([job.id, second.id, third.id]).len(), 3);
     assert_eq!(db.number(&notices()).await, 0);
+}
+
+/// The process ends while the reconcile function is asked: the request waits as before, since then, for the same
+/// reason, and nobody is told again.
+async fn a_reconciler_that_dies_begins_no_wait_anew<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = telling(&db, &app, |builder| builder);
+    let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let before = status(&engine, "k").await;
+    assert!(before.waiting_since.is_some() && before.reason.is_some());
+    for _ in 0..2 {
+        // As a reconciler leaves it that took it over and was killed then.
+        db.sql(
+            "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
+             reconciles = reconciles + 1, locked_until = created_at, run_after = created_at",
+        )
+        .await;
+        assert_eq!(completed(&engine).await.unknown, 1);
+    }
+    let after = status(&engine, "k").await;
+    assert_eq!(after.status, Status::Unknown);
+    // The store in memory keeps less than a millisecond only until SQL has changed the row.
+    let since = |of: &RequestStatus| of.waiting_since.map(|since| since.timestamp_millis());
+    assert_eq!((since(&after), &after.reason), (since(&before), &before.reason));
+    assert_eq!(db.number(&notices()).await, 1, "it is told of once");
+    // It is asked on.
+    app.provider.answer_searches();
+    db.let_time_pass().await;
+    reconciled(&engine).await;
+    assert_eq!(status(&engine, "k").await.status, Status::Completed);
 }
 
 async fn without_being_asked_for_no_notice_is_staged<S: TestDb>(db: S) {

@@ -59,6 +59,7 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
 
     /// The first phase failed, and with it went the row: nothing is stored, so nothing is released.
     pub(super) fn not_begun(&self, cause: FailureCause, after: Option<Duration>) -> RoundEnd {
+        self.core.attempt_begins(self.context.request_id, 1, STARTED, None);
         observe::not_begun(self.subject(), &cause);
         let retry_after = after.unwrap_or(self.core.settings.back_off(1));
         RoundEnd::Outcome(Outcome::Failed { cause, retry_after })
@@ -198,6 +199,17 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
         reason: &'static str,
     ) -> Result<RoundEnd, CallError> {
         self.leave_unknown_as(Some(phase), reason, true).await
+    }
+
+    /// Leaves an outcome as unknown that was so before: the process that looked into it has ended. It has begun to wait
+    /// long ago, was told of then, and keeps the reason of then.
+    pub(in crate::engine) async fn waits_on(
+        &mut self,
+        intent: Option<&str>,
+    ) -> Result<RoundEnd, CallError> {
+        let phase = intent.unwrap_or_default();
+        let hold = self.is_asked(phase).then(|| self.reconcile_after(phase));
+        self.leave(Status::Unknown, intent, hold, None).await
     }
 
     /// Leaves the row to a reconcile function or an operator. `reason: None` leaves the reason that it has.

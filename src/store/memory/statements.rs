@@ -294,7 +294,8 @@ impl TakeOver {
         if let Some(phases) = &self.phases {
             row.phases = phases.clone();
         }
-        if self.right == Right::Free {
+        // With an intent in it the row waits, or is to wait, for what became of the call: whoever looks into it.
+        if self.right == Right::Free && row.open_intent.is_none() {
             row.waiting_since = None;
         }
         if let Some(trace) = &self.trace {

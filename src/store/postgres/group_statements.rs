@@ -90,7 +90,7 @@ statement! {
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
      run_after = clock.now + given.lease_ms * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
-     attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = NULL, \
+     attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = CASE WHEN open_intent IS NOT NULL THEN waiting_since END, \
      events_written = CASE WHEN given.event IS NULL THEN events_written ELSE coalesce(events_written, 0) + 1 END, \
      events = coalesce(right(coalesce(events, '') || given.event \
      || ceil(extract(epoch FROM clock.now) * 1000)::bigint::text, 4000), events), trace = coalesce(given.of_trace, trace) \

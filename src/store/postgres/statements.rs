@@ -372,7 +372,7 @@ statement! {
      expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
-    " THEN waiting_since END", {event}, {trace}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
+    " OR open_intent IS NOT NULL THEN waiting_since END", {event}, {trace}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
 }
 
 impl<'a> TakeOver<'a> {

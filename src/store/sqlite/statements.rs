@@ -251,7 +251,8 @@ statement! {
      locked_until = ", [NOW], " + ", lease_ms, ", run_after = ", [NOW], " + ", lease_ms,
     ", expires_at = max(expires_at, ", [NOW], " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
-    ", phases), waiting_since = CASE WHEN NOT ", free, " THEN waiting_since END", {event}, {trace}, " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    ", phases), waiting_since = CASE WHEN NOT ", free,
+    " OR open_intent IS NOT NULL THEN waiting_since END", {event}, {trace}, " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND status = ", from,
     " AND recovery_point = coalesce(", stands_at, ", recovery_point) AND (status <> 'in_progress' OR ", own,
     " OR coalesce(locked_until <= ", [NOW], ", true)) RETURNING ", [COLUMNS]
