@@ -23,7 +23,7 @@ impl Clock {
         *self.told() = Some((now, Moment::now()));
     }
 
-    pub(super) fn reads(&self) -> Option<DateTime<Utc>> {
+    pub(crate) fn reads(&self) -> Option<DateTime<Utc>> {
         let (told, then) = (*self.told())?;
         let since = then.elapsed();
         (since < ASK_AFTER).then(|| told + since)

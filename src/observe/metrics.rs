@@ -127,7 +127,7 @@ table! {
     gauge STRANDED "stranded" in Count by ["because"]
         "Unfinished requests that the process which counts does not go on with.";
     gauge WINDOW_END "window.next_end.timestamp" in Seconds by []
-        "When the next call that waits to be repeated may not be repeated any more, as a Unix time.";
+        "When the next call that has waited to be repeated for half of its time may not be repeated any more, as a Unix time.";
     gauge JOBS_STAGED "jobs.staged" in Count by []
         "Staged jobs that are to be delivered.";
     gauge JOBS_OLDEST "jobs.oldest.timestamp" in Seconds by []

@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use super::why::HeldBy;
 use crate::definition::{Definition, PhaseKind, STARTED};
 use crate::engine::{Core, Stands, StrandedBecause, left_of_window};
+use crate::moment::wall_clock;
 use crate::store::census::{Census, CensusGroup, JobCensus};
 use crate::store::{Status, Store};
 
@@ -26,7 +27,8 @@ pub(crate) struct Tally {
     pub(crate) oldest_due: Option<DateTime<Utc>>,
     /// By why this process does not go on with them.
     pub(crate) stranded: BTreeMap<&'static str, u32>,
-    /// When the first of the calls that are to be repeated may not be any more (G11).
+    /// When the first of the calls that are to be repeated may not be any more (G11): of those that have waited for half
+    /// of that time.
     pub(crate) next_window_end: Option<DateTime<Utc>>,
     pub(crate) jobs: JobCensus,
 }
@@ -52,12 +54,13 @@ fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<Hel
 
 impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     pub(crate) fn tally(&self, census: &Census) -> Tally {
+        let now = self.clock.reads().unwrap_or_else(wall_clock);
         let mut tally = Tally { jobs: census.jobs, ..Tally::default() };
         for group in &census.groups {
             let known = self.known_definition(&group.definition, group.version);
             let stranded = self.strands(group);
             let name = self.known_name(&group.definition).unwrap_or(OTHER);
-            let window_end = known.as_ref().and_then(|known| self.window_end(group, known));
+            let window_end = known.as_ref().and_then(|known| self.window_end(group, known, now));
             let held_by = held_by(group, stranded);
             tally.add(group, name, held_by, window_end);
         }
@@ -77,8 +80,14 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         self.stranded_by_place((&group.definition, group.version), &stands)
     }
 
-    /// When the next call of the group's first request may not be repeated any more, if it has one.
-    fn window_end(&self, group: &CensusGroup, definition: &Definition) -> Option<DateTime<Utc>> {
+    /// When the next call of the group's first request may not be repeated any more, if it has one and half of the time
+    /// for it has passed: of a retry of the usual kind there is nothing to tell, however short its window is.
+    fn window_end(
+        &self,
+        group: &CensusGroup,
+        definition: &Definition,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
         let is_settled = matches!(group.status.as_str(), "unknown" | "dead_letter");
         if is_settled || group.open_intent.is_some() {
             return None;
@@ -92,7 +101,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         let PhaseKind::Foreign(effect) = definition.phases.get(next)?.kind else { return None };
         let margin = self.settings.window_margin;
         let whole = left_of_window(effect, std::time::Duration::ZERO, margin)?;
-        Some(group.advanced_at + whole)
+        (now >= group.advanced_at + whole / 2).then(|| group.advanced_at + whole)
     }
 }
 

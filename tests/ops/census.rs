@@ -176,21 +176,25 @@ async fn g11_the_next_end_of_a_window_is_told<S: TestDb + OperatorStore>(db: S) 
 
     back_off(&engine, "later").await;
     back_off(&engine, "first").await;
-    let id = id_of(&engine, "first").await;
     assert!(node.counts(&mut census).await);
+    assert!(!node.known().contains_key(NAME), "half of its time has not passed");
+    let id = id_of(&engine, "first").await;
     let created = admin(&engine).show(id).await.unwrap().summary.created_at;
-    let window = 24.0 * 3600.0 - 600.0;
-    let next = node.says(NAME);
-    assert!((next - created.timestamp() as f64 - window).abs() < 30.0, "{next} {created}");
+    let window = 24 * 3600 - 600;
     // An earlier commit ends earlier.
-    let earlier = match is_postgres::<S>() {
-        true => "advanced_at = advanced_at - interval '2 hours'",
-        false => "advanced_at = advanced_at - 7200000",
+    let earlier = |hours: i64| match is_postgres::<S>() {
+        true => format!("advanced_at = advanced_at - interval '{hours} hours'"),
+        false => format!("advanced_at = advanced_at - {}", hours * 3_600_000),
     };
     if !is_memory::<S>() {
-        set(&engine, "first", earlier).await;
-        assert!(node.counts(&mut census).await);
-        assert!((node.says(NAME) + 7200.0 - next).abs() < 30.0);
+        // Of both the first that ends, and of one that has more than half of its time nothing.
+        for (name, hours, told) in [("later", 13, 13), ("first", 11, 13), ("first", 3, 14)] {
+            set(&engine, name, &earlier(hours)).await;
+            assert!(node.counts(&mut census).await);
+            let end = created.timestamp() + window - told * 3600;
+            let next = node.says(NAME);
+            assert!((next - end as f64).abs() < 30.0, "{name}: {next} {end}");
+        }
     }
 }
 
