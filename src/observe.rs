@@ -5,6 +5,7 @@
 //! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
 
 pub(crate) mod gauges;
+mod job_names;
 pub(crate) mod metrics;
 mod scopes;
 pub(crate) mod spans;
@@ -30,6 +31,9 @@ const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 /// What was logged lately.
 static REPEATS: Repeats = Repeats::new();
 
+/// The same of single requests, of which there may be very many: they are not to crowd out the others.
+static LEFT_ALONE: Repeats = Repeats::new();
+
 /// What a caller was told, in a call that took so long.
 pub(crate) fn answered(
     definition: &'static str,
@@ -46,7 +50,17 @@ pub(crate) fn answered(
     }
 }
 
+/// A call was refused before anything was looked at.
+pub(crate) fn refused(definition: &'static str, error: &CallError) {
+    metrics::REQUESTS.add(1, [definition, refusal(error)]);
+}
+
 /// The same, of one scope.
+pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
+    metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), "other".into()]);
+}
+
+/// What a caller of this scope was told.
 pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, outcome: &Result<Outcome, CallError>) {
     let word = match told(outcome) {
         duplicate @ ("replayed" | "in_progress" | "mismatch") => duplicate,
@@ -73,19 +87,24 @@ pub(crate) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
         Ok(Outcome::Failed { .. }) => "failed",
         Ok(Outcome::Unknown { .. }) => "unknown",
         Ok(Outcome::DeadLetter) => "dead_letter",
-        Err(CallError::Unavailable(_)) => "unavailable",
-        Err(CallError::ShuttingDown) => "shutting_down",
-        Err(CallError::NotRegistered { .. }) => "not_registered",
-        Err(
-            CallError::RateExceeded { .. }
-            | CallError::TooManyKeys { .. }
-            | CallError::CreatingOthers { .. },
-        ) => "over_quota",
-        Err(
-            CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. },
-        ) => "refused",
-        Err(CallError::Unreadable { .. }) => "unreadable",
-        Err(CallError::RowDeleted | CallError::TaskLost) => "lost",
+        Err(error) => refusal(error),
+    }
+}
+
+/// One word for why a call has no outcome.
+fn refusal(error: &CallError) -> &'static str {
+    match error {
+        CallError::Unavailable(_) => "unavailable",
+        CallError::ShuttingDown => "shutting_down",
+        CallError::NotRegistered { .. } => "not_registered",
+        CallError::RateExceeded { .. }
+        | CallError::TooManyKeys { .. }
+        | CallError::CreatingOthers { .. } => "over_quota",
+        CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. } => {
+            "refused"
+        }
+        CallError::Unreadable { .. } => "unreadable",
+        CallError::RowDeleted | CallError::TaskLost => "lost",
     }
 }
 
@@ -191,12 +210,13 @@ fn about(cause: &FailureCause) -> Option<&str> {
     }
 }
 
-/// This process does not go on with a row. Said once for each request, and counted each time.
+/// This process does not go on with a row. Said once a day for each request, of very many for one in a second, and
+/// counted each time.
 pub(crate) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
     // The definition may be any text: it is no label.
     metrics::LEFT_ALONE.add(1, [because.word()]);
-    if REPEATS.admits(("left alone", subject.request_id, because), ONE_DAY).is_some() {
-        event!(warn, subject, { because = because.as_str(), }, "left alone");
+    if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, because), ONE_DAY) {
+        event!(warn, subject, { because = because.as_str(), suppressed, }, "left alone");
     }
 }
 
@@ -257,7 +277,6 @@ pub(crate) fn call_failed(subject: Subject<'_>, error: &CallError) {
 
 /// A call of a definition that the engine does not have.
 pub(crate) fn not_registered_call(definition: &'static str, version: u32) {
-    metrics::REQUESTS.add(1, [definition, "not_registered"]);
     if let Some(suppressed) = REPEATS.admits(("not registered", definition, version), ONE_MINUTE) {
         warn!(definition, version, suppressed, "refused: the definition is not registered");
     }
@@ -295,6 +314,12 @@ pub(crate) fn rerun(definition: &'static str, phase: &'static str, kind: &'stati
 pub(crate) fn reconciled(definition: &'static str, phase: &'static str, found: &'static str) {
     metrics::RECONCILES.add(1, [definition, found]);
     debug!(phase, found, "an unknown outcome is settled");
+}
+
+/// A reconcile function did not find out.
+pub(crate) fn still_unknown(definition: &'static str, phase: &'static str) {
+    metrics::RECONCILES.add(1, [definition, "still_unknown"]);
+    debug!(phase, "an unknown outcome is not found out");
 }
 
 pub(crate) fn reconcile_failed(
@@ -425,6 +450,13 @@ pub(crate) fn replay_cache_not_buried(
     warn!(%scope, key, ?told_for, "the replay cache did not confirm an erasure; it is asked again, and may tell the answer for so long at most");
 }
 
+/// The application's adapter for traces panicked. Said once a minute.
+pub(crate) fn trace_context_panicked() {
+    if let Some(suppressed) = REPEATS.admits("trace context", ONE_MINUTE) {
+        warn!(suppressed, "a TraceContext panicked; what it was asked of goes on without it");
+    }
+}
+
 /// A worker met a row of a definition that is not registered here. Once for each definition.
 pub(crate) fn not_registered(definition: &str, version: u32) {
     warn!(definition, version, "left alone: no such definition is registered in this process");
@@ -441,9 +473,9 @@ pub(crate) struct JobSeen {
 }
 
 impl JobSeen {
-    /// Its name, where there is a metric that has it.
-    fn label(&self) -> String {
-        if cfg!(feature = "metrics") { self.name.clone() } else { String::new() }
+    /// Its name, where there is a metric that has it, and there are not too many of them.
+    fn label(&self) -> &'static str {
+        if cfg!(feature = "metrics") { job_names::label(&self.name) } else { "" }
     }
 }
 

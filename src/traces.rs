@@ -12,7 +12,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a span is known by its [`Traceparent`], and linked to others.
+/// Where a span is known by its [`Traceparent`], and linked to others. It is asked on the way of a request, so let it
+/// wait for nothing; a panic of it is logged, and the request goes on without an answer.
 pub trait TraceContext: Send + Sync + 'static {
     /// The context of the span that this code runs in; `None` where there is none, or none that is valid.
     fn current(&self) -> Option<Traceparent>;
@@ -115,6 +116,11 @@ impl Traceparent {
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.flags & Self::SAMPLED != 0
+    }
+
+    /// Whatever their flags.
+    pub(crate) fn is_of_the_span_of(&self, other: &Self) -> bool {
+        (self.trace_id, self.span_id) == (other.trace_id, other.span_id)
     }
 
     /// The trace, as a view of traces is asked for it.

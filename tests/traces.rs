@@ -34,6 +34,8 @@ on_every_store! {
     a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with,
     g19_no_span_has_a_key_a_scope_or_a_value,
     an_erased_request_has_no_trace,
+    a_call_that_runs_nothing_names_no_attempt_and_the_request_that_there_is,
+    a_trace_context_that_panics_harms_no_request,
 }
 
 /// A span as it was seen.
@@ -531,4 +533,89 @@ async fn an_erased_request_has_no_trace<S: TestDb>(db: S) {
     assert_eq!(db.number(kept).await, 1);
     engine.erase(&scope(), &key(&name)).await.unwrap();
     assert_eq!(db.number(kept).await, 0);
+}
+
+/// It was to create the row, and found one.
+async fn a_call_that_runs_nothing_names_no_attempt_and_the_request_that_there_is<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    let call = |request: Book| engine.call(&scope(), &key(&name), request);
+    finished(call(book(20)).await);
+    finished(call(book(20)).expect_new().await);
+    assert!(matches!(call(book(21)).expect_new().await, Ok(Outcome::Mismatch)));
+    let seen = of_key(&name);
+    let [one, replay, mismatch] = seen.as_slice() else { panic!("{seen:?}") };
+    let id = |it: &Numbered| it.1.says("atomic_phases.request_id").to_owned();
+    assert_eq!((id(replay), id(mismatch)), (id(one), String::new()));
+    assert_eq!(replay.1.links, [(LinkKind::Creation, at(one))]);
+    for told in [replay, mismatch] {
+        let says = |field: &str| told.1.says(&format!("atomic_phases.{field}")).to_owned();
+        assert_eq!((says("attempt"), says("recovery_point")), Default::default(), "{told:?}");
+    }
+
+    // One that is unknown is named, too.
+    let name = self::name();
+    let call = async || engine.call(&scope(), &key(&name), notify(Trouble::UnknownForeign)).await;
+    for _ in 0..2 {
+        let told = call().await;
+        assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    }
+    let seen = of_key(&name);
+    let [one, told] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!((id(told), told.1.says("atomic_phases.attempt")), (id(one), ""));
+}
+
+struct Panics;
+
+impl TraceContext for Panics {
+    fn current(&self) -> Option<Traceparent> {
+        panic!("asked for")
+    }
+
+    fn link(&self, _: &Span, _: &[Link]) {
+        panic!("asked for")
+    }
+}
+
+async fn a_trace_context_that_panics_harms_no_request<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    let lease = std::time::Duration::from_secs(60);
+    let broken = engine_with(&db, &app, |builder| builder.lease(lease).traces(Panics));
+    finished(broken.call(&scope(), &key(&self::name()), book(20)).await);
+    // And where there is something to be linked to.
+    app.forget_bodies();
+    failed(engine.call(&scope(), &key(&name), troubled(Trouble::RetryForeignOnce)).await);
+    db.let_time_pass().await;
+    assert_eq!(completed(&broken).await.finished, 1);
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&broken, inbox.sink(), config());
+    for _ in 0..2 {
+        enqueuer.run_once().await.unwrap();
+    }
+    assert_eq!(inbox.take().len(), 4, "of two requests");
+}
+
+/// A call whose commit got no answer goes on with its own row.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
+    use atomic_phases::fault::{Mode, explore};
+    let (mut cases, short) = (0, std::time::Duration::from_millis(1));
+    for trouble in [Trouble::None, Trouble::RejectFirst] {
+        let world = async || {
+            let (db, app) = (<atomic_phases::Sqlite as TestDb>::fresh().await, App::default());
+            (traced_as(&db, &app, |builder| builder.back_off(short, short)), app)
+        };
+        let modes = [Mode::AckLost, Mode::NotSent, Mode::Drop];
+        let report = explore(world, troubled(trouble)).modes(modes).crash_at_every_point();
+        let report = report.run().await;
+        report.assert_ok();
+        cases += report.cases();
+    }
+    assert!(cases > 10, "{cases}");
+    let all = all();
+    assert!(all.iter().any(|(_, seen)| !seen.links.is_empty()));
+    for one in &all {
+        assert!(one.1.links.iter().all(|(_, to)| *to != at(one)), "{one:?}");
+    }
 }

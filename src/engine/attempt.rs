@@ -17,7 +17,7 @@ use super::quota::Admission;
 use super::replays::Whose;
 use super::run::{RoundEnd, timed_out};
 use crate::caller::Caller;
-use crate::definition::Definition;
+use crate::definition::{Definition, STARTED};
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -60,7 +60,7 @@ struct Task<'a, S: Store, A: Send + Sync + 'static> {
 impl<S: Store, A: Send + Sync + 'static> Drop for Task<'_, S, A> {
     fn drop(&mut self) {
         if !self.has_ended {
-            observe::call_failed(self.attempt.subject(), &CallError::TaskLost);
+            let _ = self.attempt.answered(Err(CallError::TaskLost));
         }
     }
 }
@@ -415,9 +415,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Decision::Mismatch => Outcome::Mismatch,
             Decision::InProgress { retry_after: lease_left } => {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
+                self.told_about(row.as_ref());
                 Outcome::InProgress { retry_after }
             }
-            Decision::Unknown { looked_into } => self.core.unknown(looked_into),
+            Decision::Unknown { looked_into } => {
+                self.told_about(row.as_ref());
+                self.core.unknown(looked_into)
+            }
             Decision::DeadLetter => {
                 if let Some(row) = &row {
                     self.core.told_of(row.request_id, row.trace.as_deref());
@@ -435,8 +439,14 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 // Ours, where the commit that created and finished it got no answer.
                 let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
-                if replayed {
-                    self.core.told_of(row.request_id, row.trace.as_deref());
+                match (replayed, &row.response) {
+                    // Its commit arrived, and the answer to that did not: it is counted here.
+                    (false, Some(stored)) => {
+                        self.core.attempt_begins(row.request_id, 1, STARTED, None);
+                        observe::completed(self.definition.name, 1, self.began.elapsed());
+                        self.core.traced_end(stored.status);
+                    }
+                    _ => self.core.told_of(row.request_id, row.trace.as_deref()),
                 }
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
@@ -448,6 +458,13 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
                 return Err(unreadable("status"));
             }
         })
+    }
+
+    /// The call is told how a request stands that is not at its end.
+    fn told_about(&self, row: Option<&KeySummary>) {
+        if let Some(row) = row {
+            self.core.told_of(row.request_id, None);
+        }
     }
 
     /// Goes on with the row that was seen, if it is still that.

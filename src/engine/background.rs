@@ -61,11 +61,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// `found`: the row as far as it is known.
     pub(crate) async fn drive_in_place(&self, found: Subject<'_>, right: Right) -> Driven {
         let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
-        match self.core.drive(found, right).await {
+        let driven = match self.core.drive(found, right).await {
             Ok(driven) => driven,
             Err(CallError::Unreadable { .. }) => Driven::Left,
             Err(_) => Driven::Failed,
-        }
+        };
+        self.core.traced_drive(driven);
+        driven
     }
 
     pub(crate) fn is_registered(&self, definition: &str, version: u32) -> bool {
@@ -120,7 +122,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             let subject = Subject { definition: &definition, request_id, scope, key };
             observe::drive_failed(subject, error);
         }
-        let driven = match resumed? {
+        Ok(match resumed? {
             RoundEnd::Outcome(outcome) => match outcome {
                 Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
                     Driven::Finished
@@ -136,9 +138,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             }
             // The commit's outcome is not known: the lease runs out, and the next look goes on.
             RoundEnd::Restart(_) => Driven::Failed,
-        };
-        self.traced_drive(driven);
-        Ok(driven)
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use super::outcome::{CallError, Outcome};
 use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::RequestDefinition;
-use crate::fingerprint::{RequestOrigin, fingerprint};
+use crate::fingerprint::{Fingerprint, RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
@@ -86,10 +86,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture 
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
-            self.prepare(entered, false)?.detached().await
-        })
+        Box::pin(async move { self.prepare(false)?.detached().await })
     }
 }
 
@@ -101,38 +98,47 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     /// # Errors
     /// As [`Engine::call`](super::Engine::call).
     pub async fn accept(self) -> Result<Outcome, CallError> {
-        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
-        self.prepare(entered, true)?.detached().await
+        self.prepare(true)?.detached().await
     }
 
     /// As awaiting it, on the caller's own task: whoever drops the future drops the
     /// work, which then looks as after a crash there (G13). For tests.
     #[doc(hidden)]
     pub async fn __call_in_place(self) -> Result<Outcome, CallError> {
-        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
-        self.prepare(entered, false)?.in_place().await
+        self.prepare(false)?.in_place().await
     }
 
     /// As [`accept`](Self::accept), in the same way.
     #[doc(hidden)]
     pub async fn __accept_in_place(self) -> Result<Outcome, CallError> {
-        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
-        self.prepare(entered, true)?.in_place().await
+        self.prepare(true)?.in_place().await
     }
 
     /// Everything that can be refused before anything is stored.
-    fn prepare(self, entered: Entered, background: bool) -> Result<Attempt<S, A>, CallError> {
-        let definition = R::DEFINITION;
-        let (name, version) = (definition.name, definition.version);
+    fn checked(&mut self) -> Result<Checked, CallError> {
+        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
+        let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
         let entry = self.core.registry.get(name, version).ok_or_else(|| {
             observe::not_registered_call(name, version);
             CallError::NotRegistered { name, version }
         })?;
-        let phases = entry.phases.clone();
-        let limits = self.core.settings.limits;
         let fingerprint = fingerprint(&self.origin, &self.request)?;
-        let context = self.context?;
-        within("context", context.as_ref().map_or(0, |c| c.get().len()), limits.context)?;
+        let context = std::mem::replace(&mut self.context, Ok(None))?;
+        let limit = self.core.settings.limits.context;
+        within("context", context.as_ref().map_or(0, |c| c.get().len()), limit)?;
+        Ok(Checked { entered, phases: entry.phases.clone(), fingerprint, context })
+    }
+
+    fn prepare(mut self, background: bool) -> Result<Attempt<S, A>, CallError> {
+        let definition = R::DEFINITION;
+        // A call that is refused here is answered, too, and counted as every answer is.
+        let checked = self.checked().inspect_err(|error| {
+            observe::refused(definition.name, error);
+            if let Some(scopes) = &self.core.scopes {
+                observe::refused_to(scopes, &self.scope);
+            }
+        });
+        let Checked { entered, phases, fingerprint, context } = checked?;
         let on_duplicate = self.on_duplicate;
         let has_quota = self.core.settings.quota != Quota::default();
         Ok(Attempt {
@@ -157,6 +163,14 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             _entered: entered,
         })
     }
+}
+
+/// What a call is, once nothing of it is refused.
+struct Checked {
+    entered: Entered,
+    phases: Arc<str>,
+    fingerprint: Fingerprint,
+    context: Option<Box<RawValue>>,
 }
 
 fn new_request_id() -> Uuid {

@@ -65,7 +65,6 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             caller: &self.caller,
             replaces,
         };
-        self.core.attempt_begins(self.request_id, (!self.background).into(), STARTED, None);
         reach!(STARTED, BeforePhase);
         let first = self.definition.phases.first();
         if self.background || !first.is_some_and(Phase::needs_a_reservation) {
@@ -85,6 +84,7 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
             Reserved::Busy => RoundEnd::Busy,
             Reserved::Fresh { tx, created_at, expires_at } => {
                 self.core.clock.heard(created_at);
+                self.core.attempt_begins(self.request_id, 1, STARTED, None);
                 let run = self.start(request, created_at, expires_at, sent, admission);
                 run.begin(Row::Reserved(&row, tx)).await?
             }

@@ -1,6 +1,7 @@
 //! What an engine with [`traces`](crate::engine::EngineBuilder::traces) says of a request to the span that works on
 //! it. Without it, nothing here does anything.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tracing::Span;
@@ -16,6 +17,14 @@ use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
 /// How an engine that traces reads and links contexts.
 pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
+/// What the application's code is asked: where it panics, the request goes on without an answer.
+fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|_| {
+        observe::trace_context_panicked();
+        T::default()
+    })
+}
+
 impl<S: Store, A> Core<S, A> {
     pub(crate) fn is_traced(&self) -> bool {
         self.traces.is_some()
@@ -23,18 +32,23 @@ impl<S: Store, A> Core<S, A> {
 
     /// The context of this code.
     pub(crate) fn trace(&self) -> Option<Traceparent> {
-        self.traces.as_ref()?.current()
+        let traces = self.traces.as_ref()?;
+        unharmed(|| traces.current())
     }
 
     /// The context of a span.
     pub(crate) fn trace_of(&self, span: &Span) -> Option<Traceparent> {
-        let traces = self.traces.as_ref()?;
-        span.in_scope(|| traces.current())
+        span.in_scope(|| self.trace())
     }
 
     fn link(&self, span: &Span, to: &[Link]) {
-        if let Some(traces) = self.traces.as_ref().filter(|_| !to.is_empty()) {
-            traces.link(span, to);
+        let Some(traces) = self.traces.as_ref().filter(|_| !to.is_empty()) else { return };
+        // A call that goes on with its own row, after a commit that got no answer, is no other attempt.
+        let own = self.trace_of(span);
+        let is_other = |link: &Link| own.is_none_or(|own| !link.to.is_of_the_span_of(&own));
+        let others: Vec<Link> = to.iter().copied().filter(is_other).collect();
+        if !others.is_empty() {
+            unharmed(|| traces.link(span, &others));
         }
     }
 
@@ -52,7 +66,8 @@ impl<S: Store, A> Core<S, A> {
         Some(StoredTrace::held_by(row.trace, &own))
     }
 
-    /// An attempt works on the request from here on. `before`: the trace of the row and how many attempts it had.
+    /// An attempt works on the request from here on, whose row is there. `attempt`: 0 for one that is left to a worker.
+    /// `before`: the trace of the row and how many attempts it had.
     pub(super) fn attempt_begins(
         &self,
         request_id: Uuid,
@@ -65,8 +80,10 @@ impl<S: Store, A> Core<S, A> {
         }
         let span = Span::current();
         span.record(spans::REQUEST_ID, tracing::field::display(request_id));
-        span.record(spans::ATTEMPT, attempt);
-        span.record(spans::RECOVERY_POINT, recovery_point);
+        if attempt > 0 {
+            span.record(spans::ATTEMPT, attempt);
+            span.record(spans::RECOVERY_POINT, recovery_point);
+        }
         if let Some((trace, attempts)) = before {
             self.link(&span, &trace.links(attempts));
         }

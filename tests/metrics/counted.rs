@@ -4,14 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::table::{CLOSED, values};
 use crate::support::replay_cache::{FakeCache, Manner};
 use crate::support::*;
+use atomic_phases::config::Limits;
+use atomic_phases::engine::CallError;
+use atomic_phases::fault::{Mode, explore};
 use atomic_phases::ops::{Actor, Permissions, Scopes, What};
+use atomic_phases::prelude::*;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
-use atomic_phases::{Scope, Sqlite};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use atomic_phases::{Engine, Scope, Sqlite};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use serde::{Deserialize, Serialize};
 
 /// What becomes of requests that go well and badly, of their jobs and of their keys.
 async fn a_day(rounds: usize) {
@@ -226,10 +233,129 @@ async fn each_metric_counts_what_its_name_says() {
     assert_eq!(of_scopes.values().sum::<f64>(), 490.0, "{of_scopes:#?}");
     assert!(of_scopes.len() <= 4 * (2 + 1), "{of_scopes:#?}");
 
+    // The chapter has each word that a label was.
+    let words = values();
+    for name in series(&exposition).keys().filter(|name| name.starts_with("atomic_phases_")) {
+        let labels = name.split(['{', ',', '}']).filter_map(|label| label.split_once('='));
+        for (label, value) in labels.filter(|(label, _)| CLOSED.contains(label)) {
+            let is_of_operators = name.contains("operator_acts");
+            let value = value.trim_matches('"');
+            assert!(
+                is_of_operators || words.contains(value),
+                "docs/metrics.md lacks {label} {value}"
+            );
+        }
+    }
+
     // Other keys, and more of them, are no other series.
     assert!(!exposition.contains("canary"), "{exposition}");
     let names = |exposition: &str| series(exposition).into_keys().collect::<BTreeSet<_>>();
     let before = names(&exposition);
     a_day(3).await;
     assert_eq!(names(&recorder.render()), before);
+}
+
+/// Its second serialization panics, which is where it is to be stored: with it goes the task of the call.
+#[derive(Deserialize)]
+struct Panics {}
+
+impl Serialize for Panics {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        static SERIALIZED: AtomicU32 = AtomicU32::new(0);
+        assert!(SERIALIZED.fetch_add(1, Ordering::SeqCst) == 0, "asked for");
+        to.serialize_str("")
+    }
+}
+
+#[atomic_phases(name = "book", version = 1)]
+impl<Db: TestDb> Panics {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::text(200, "answered"))
+    }
+}
+
+/// Whatever a caller is told, it is counted, and once: also where nothing was looked at, and where nobody is left to
+/// say it. On one thread, so that the recorder is this test's own.
+#[tokio::test]
+async fn each_answer_is_counted_once() {
+    let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    let (db, app) = (<Sqlite as TestDb>::fresh().await, App::default());
+    let mut limits = Limits::default();
+    limits.context = 8;
+    let engine = engine_with(&db, &app, |builder| builder.limits(limits).scopes_in_metrics(2));
+    let call = |name: &str| engine.call(&scope(), &key(name), book(20));
+    finished(call("a").await);
+    assert!(matches!(call("b").context(&"too long").await, Err(CallError::TooLarge { .. })));
+    let broken = Engine::builder(db.clone()).app(app.clone()).register::<Panics>();
+    let broken: TestEngine<Sqlite> = broken.scopes_in_metrics(2).build().unwrap();
+    let lost = broken.call(&scope(), &key("c"), Panics {}).await;
+    assert!(matches!(lost, Err(CallError::TaskLost)), "{lost:?}");
+    let others = Engine::builder(db.clone()).app(app.clone()).register::<Notify>();
+    let others: TestEngine<Sqlite> = others.scopes_in_metrics(2).build().unwrap();
+    let refused = others.call(&scope(), &key("d"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::NotRegistered { .. })), "{refused:?}");
+    engine.shutdown(Duration::from_secs(30)).await.unwrap();
+    assert!(matches!(call("e").await, Err(CallError::ShuttingDown)));
+    assert!(matches!(call("f").accept().await, Err(CallError::ShuttingDown)));
+
+    let seen = series(&recorder.handle().render());
+    let told: Vec<(&str, f64)> = seen
+        .iter()
+        .filter_map(|(name, count)| {
+            let of = r#"atomic_phases_requests_total{definition="book",outcome=""#;
+            Some((name.strip_prefix(of)?.trim_end_matches(r#""}"#), *count))
+        })
+        .collect();
+    let expected = [
+        ("finished", 1.0),
+        ("lost", 1.0),
+        ("not_registered", 1.0),
+        ("refused", 1.0),
+        ("shutting_down", 2.0),
+    ];
+    assert_eq!(told, expected, "{seen:#?}");
+    let of_scopes = seen.iter().filter(|(name, _)| name.starts_with("atomic_phases_scope_calls"));
+    assert_eq!(of_scopes.map(|(_, count)| count).sum::<f64>(), 6.0, "{seen:#?}");
+}
+
+/// Wherever the answer of a commit is lost, or the commit itself: what was created is counted as that once, and what came
+/// to its answer, too.
+#[tokio::test]
+async fn what_is_created_and_completed_is_counted_once_whatever_answer_is_lost() {
+    let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    let counted = |handle: &PrometheusHandle| {
+        let seen = series(&handle.render());
+        let of = |name: &str| *seen.get(&format!("{name}{{definition=\"book\"}}")).unwrap_or(&0.0);
+        ["requests_created_total", "requests_completed_total", "request_age_seconds_count"]
+            .map(|name| of(&format!("atomic_phases_{name}")))
+    };
+    let (handle, mut cases) = (recorder.handle(), 0);
+    for trouble in [Trouble::None, Trouble::RejectFirst] {
+        let world = async || {
+            let (db, app) = (<Sqlite as TestDb>::fresh().await, App::default());
+            let engine = engine_with(&db, &app, |builder| {
+                let builder = builder.lease(Duration::from_secs(60));
+                builder.back_off(Duration::from_millis(1), Duration::from_millis(1))
+            });
+            (engine, app)
+        };
+        let handle = handle.clone();
+        let report = explore(world, troubled(trouble))
+            .modes([Mode::AckLost, Mode::NotSent])
+            .check("counted once", async move |_: &App| {
+                let [created, completed, aged] = counted(&handle);
+                assert_eq!((created, created), (completed, aged), "created, completed");
+            })
+            .run()
+            .await;
+        report.assert_ok();
+        cases += report.cases();
+    }
+    assert!(cases > 5, "{cases}");
+    // Each case is one request, and each has been run once without a fault.
+    assert!(counted(&handle)[0] >= cases as f64, "{:?} of {cases}", counted(&handle));
 }

@@ -31,13 +31,26 @@ pub fn series() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
+/// Labels whose values are words of the library: the chapter has each of them.
+pub const CLOSED: [&str; 6] = ["outcome", "effect", "word", "because", "held_by", "worker"];
+
+/// The words that the chapter's table of labels has.
+pub fn values() -> BTreeSet<&'static str> {
+    let table = CHAPTER.split("\n| label | values |\n").nth(1).unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let words: BTreeSet<&str> = words.collect();
+    assert!(words.len() > 40, "{words:?}");
+    words
+}
+
 /// What Prometheus adds to each series, or a histogram has.
 const OF_PROMETHEUS: [&str; 4] = ["job", "instance", "le", "quantile"];
 
 /// Each of our names in a text in PromQL is a metric, and each label that is asked of it is one of its own.
 #[track_caller]
 pub fn are_metrics(text: &str) -> BTreeSet<String> {
-    let (known, mut used) = (series(), BTreeSet::new());
+    let (known, values, mut used) = (series(), values(), BTreeSet::new());
     let mut rest = text;
     while let Some(at) = rest.find("atomic_phases_") {
         let here = &rest[at..];
@@ -45,6 +58,10 @@ pub fn are_metrics(text: &str) -> BTreeSet<String> {
         let end = here.find(|letter| !is_of_name(letter)).unwrap_or(here.len());
         let (name, behind) = here.split_at(end);
         let labels = known.get(name).unwrap_or_else(|| panic!("{name} is no metric"));
+        let is_counted =
+            ["_total", "_bucket", "_sum", "_count"].iter().any(|it| name.ends_with(it));
+        let is_rated = ["rate(", "increase("].iter().any(|it| rest[..at].ends_with(it));
+        assert_eq!(is_counted, is_rated, "{name}: of a counter its rate, and of a gauge none");
         if let Some(selector) = behind.strip_prefix('{').and_then(|rest| rest.split('}').next()) {
             for part in selector.split(',').filter(|part| !part.trim().is_empty()) {
                 let label = part.split(['=', '!']).next().unwrap().trim();
@@ -52,6 +69,12 @@ pub fn are_metrics(text: &str) -> BTreeSet<String> {
                     labels.contains(label) || OF_PROMETHEUS.contains(&label),
                     "{name} has no label {label}"
                 );
+                let asked = part.split('"').nth(1).unwrap_or_default();
+                for value in asked.split('|').filter(|_| CLOSED.contains(&label)) {
+                    let value = value.trim_end_matches(".*");
+                    let is_one = values.iter().any(|known| known.starts_with(value));
+                    assert!(is_one, "{label} is never {value}");
+                }
             }
         }
         used.insert(name.to_owned());
@@ -63,9 +86,15 @@ pub fn are_metrics(text: &str) -> BTreeSet<String> {
 #[test]
 fn what_is_no_metric_is_found() {
     assert_eq!(are_metrics(r#"max(atomic_phases_due{job="a"}) - atomic_phases_due"#).len(), 1);
-    for wrong in
-        ["atomic_phases_dew", r#"atomic_phases_due{because="a"}"#, "atomic_phases_requests"]
-    {
+    are_metrics(r#"rate(atomic_phases_requests_total{outcome=~"finished|dead.*"}[5m])"#);
+    for wrong in [
+        "atomic_phases_dew",
+        r#"atomic_phases_due{because="a"}"#,
+        "atomic_phases_requests",
+        "rate(atomic_phases_due[5m])",
+        "atomic_phases_requests_total",
+        r#"rate(atomic_phases_requests_total{outcome="done"}[5m])"#,
+    ] {
         let found = std::panic::catch_unwind(|| are_metrics(wrong));
         assert!(found.is_err(), "{wrong}");
     }

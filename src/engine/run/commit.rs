@@ -104,6 +104,14 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 if row != RowIs::Committed {
                     observe::created(self.definition.name);
                 }
+                if row == RowIs::Absent {
+                    self.core.attempt_begins(
+                        self.context.request_id,
+                        (transition.status != Status::Pending).into(),
+                        STARTED,
+                        None,
+                    );
+                }
                 if !jobs.is_empty() {
                     self.core.wakeups.staged.notify_one();
                 }

@@ -100,7 +100,10 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
                 let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
                 Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
             }
-            Reconciled::StillUnknown => self.not_found_out(row, Some(phase.name), None).await,
+            Reconciled::StillUnknown => {
+                observe::still_unknown(self.definition.name, phase.name);
+                self.not_found_out(row, Some(phase.name), None).await
+            }
         }
     }
 
