@@ -14,6 +14,7 @@ mod cluster;
 #[allow(dead_code)]
 mod mariadb;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -120,12 +121,7 @@ impl Run {
     }
 }
 
-/// What every way tells and does alike.
-fn asks_and_acts(run: &Run) {
-    asks_and_acts_after(run, 0);
-}
-
-/// The same where some acts were done before.
+/// What every way tells and does alike, where some acts were done before.
 fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let (code, told) = run.told(&["status"]);
     assert_eq!(code, 6, "{told}");
@@ -177,8 +173,11 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!((code, told.trim()), (0, dead.as_str()));
 
     assert_eq!(run.told(&["show", "00000000-0000-4000-8000-000000000000"]).0, 4);
-    assert_eq!(run.told(&["show", "../overview"]).0, 4);
-    assert_eq!(run.told(&["list", "--state", "stuck"]).0, 2);
+    for no_id in ["../overview", &dead[..8]] {
+        let (code, told) = run.told(&["show", no_id]);
+        assert_eq!((code, told.contains("36 characters")), (4, true), "{told}");
+    }
+    misspelt(run);
     assert_eq!(run.told(&["retry", &dead]).0, 2, "an act needs a reason");
     assert_eq!(run.told(&["erase", &dead, "--reason", "r"]).0, 2, "an erasure needs a word more");
 
@@ -230,12 +229,89 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
 }
 
+/// A word that is misspelt is never answered as if nothing were stuck.
+fn misspelt(run: &Run) {
+    for (name, wrong) in [
+        ("--state", "unknown,stuck"),
+        ("--older-than", "5x"),
+        ("--waiting-for", "m"),
+        ("--limit", "0"),
+    ] {
+        let (code, _, said) = run.with("", &["list", name, wrong]);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(name) && !said.contains("line 1"), "{said}");
+    }
+    let note = |words: &[&str]| {
+        let (code, out, said) = run.with("", &[&["list"][..], words].concat());
+        assert_eq!((code, out.lines().count()), (0, 1), "the head alone: {out}");
+        said
+    };
+    for words in [["--definition", "pilot.call"], ["--phase", "caled"]] {
+        let said = note(&words);
+        let known = said.contains("pilots.call v1") && said.contains(words[1]);
+        assert!(said.starts_with("note: no process") && known, "{said}");
+    }
+    let fine = ["--definition", "pilots.call", "--phase", "called", "--state", "running"];
+    assert_eq!(note(&fine), "", "these are there, and none of them runs");
+}
+
+const OPERATING: &str = include_str!("../../docs/operating.md");
+
+/// The commands that work on a database, as the page lists them.
+fn on_a_database() -> BTreeSet<&'static str> {
+    let (_, said) = OPERATING.split_once("what needs none of\nthe application's code:").unwrap();
+    let (said, _) = said.split_once("What needs it").unwrap();
+    let names = said.split('`').skip(1).step_by(2).filter(|name| *name != "stranded");
+    names.map(|name| name.split(' ').next().unwrap()).collect()
+}
+
+/// Each of them is run: none lacks a permission, and none asks for the application's code.
+fn does_what_needs_no_code(run: &Run) {
+    let (dead, finished) = (run.id("dead_letter"), run.id("finished"));
+    let none = "00000000-0000-4000-8000-000000000000";
+    let because = ["--reason", "r"];
+    let finish = ["resolve", none, "finish", "--status", "410"];
+    let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "r", "--yes"];
+    let commands: [(i32, Vec<&str>); 16] = [
+        (6, vec!["status"]),
+        (0, vec!["list"]),
+        (4, vec!["find", "--scope", "tenant-1"]),
+        (0, vec!["show", &dead]),
+        (0, vec!["why", &dead]),
+        (0, vec!["definitions"]),
+        (0, vec!["nodes"]),
+        (5, [&["retry", &finished][..], &because].concat()),
+        (4, [&["erase", none, "--yes"][..], &because].concat()),
+        (4, [&finish[..], &because].concat()),
+        (0, vec!["pauses"]),
+        (0, [&["unpause", "pilots.call", "called"][..], &because].concat()),
+        (0, bulk.to_vec()),
+        (0, vec!["jobs", "list"]),
+        (0, vec!["audit"]),
+        (0, vec!["migrate", "status"]),
+    ];
+    for (ends, words) in &commands {
+        let (code, out, said) = run.with("none\n", words);
+        assert_eq!(code, *ends, "{words:?}: {out}{said}");
+        assert!(!said.contains("only the application"), "{words:?}: {said}");
+        let was_already = out == "already\n" && words[0] == "unpause";
+        assert_eq!(said.contains("no phase of these names"), was_already, "{words:?}: {said}");
+    }
+    let run_by_now: BTreeSet<&str> = commands.iter().map(|(_, words)| words[0]).collect();
+    assert_eq!(run_by_now, on_a_database(), "what docs/operating.md lists");
+    // No worker is there that would do it.
+    let (_, bulk) = run.told(&["bulk", "list", "-o", "ids"]);
+    let stop = ["bulk", "stop", bulk.trim(), "--reason", "a slip"];
+    assert_eq!(run.told(&stop), (0, "applied\n".to_owned()));
+}
+
 /// What needs the application's code says so, and whom to ask.
 fn says_what_needs_code(run: &Run) {
     let id = run.id("finished");
     for arguments in [
         &["reveal", &id, "--what", "key", "--reason", "r"][..],
         &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
+        &["resolve", &id, "not-executed", "--phase", "called", "--attempt", "1", "--reason", "r"],
         &["list", "--stranded"],
         &["pause", "pilots.call", "called", "--reason", "r"],
     ] {
@@ -274,6 +350,14 @@ fn does_what_needs_code(run: &Run) {
     // As `asks_and_acts` finds it.
     let (code, told) = run.told(&["list", "--stranded"]);
     assert_eq!(code, 0, "{told}");
+}
+
+/// The second way in: what needs no code.
+fn on_a_database_alone(run: &Run) {
+    says_what_needs_code(run);
+    does_what_needs_no_code(run);
+    let acts = run.told(&["audit", "-o", "jsonl"]).1.lines().count();
+    asks_and_acts_after(run, acts);
 }
 
 /// The third way in: everything, without a service.
@@ -348,8 +432,7 @@ async fn what_waits_in_a_sqlite_file_is_told_and_settled() {
     let file = dir.path().join("app.db");
     let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
-    says_what_needs_code(&run);
-    asks_and_acts(&run);
+    on_a_database_alone(&run);
     // The client hears what the operator said, and the next attempt is made by the application.
     assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
     assert!(matches!(call(&engine, "dead", End::Refused).await, Outcome::DeadLetter));
@@ -360,8 +443,7 @@ async fn what_waits_in_postgresql_is_told_and_settled() {
     let url = cluster::new_database();
     let _engine = scene(Postgres::connect(&url).await.unwrap()).await;
     let run = Run::on(&["--database-url", &url]);
-    says_what_needs_code(&run);
-    asks_and_acts(&run);
+    on_a_database_alone(&run);
 }
 
 #[tokio::test]
@@ -369,8 +451,7 @@ async fn what_waits_in_mariadb_is_told_and_settled() {
     let url = mariadb::new_database();
     let _engine = scene(Mysql::connect(&url).await.unwrap()).await;
     let run = Run::on(&["--database-url", &url]);
-    says_what_needs_code(&run);
-    asks_and_acts(&run);
+    on_a_database_alone(&run);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -401,7 +482,7 @@ async fn a_service_is_asked_with_a_token() {
     let checked = tokio::task::spawn_blocking(move || {
         let as_whom = |token: &str| Run::on(&["--url", &url, "--token", token]);
         let (code, told) = as_whom("wrong").told(&["status"]);
-        assert_eq!(code, 3, "{told}");
+        assert_eq!((code, told.contains("--token")), (3, true), "{told}");
         let weak = as_whom("weak");
         let id = weak.id("dead_letter");
         let (code, told) = weak.told(&["retry", &id, "--reason", "r"]);
@@ -447,7 +528,11 @@ async fn a_service_is_asked_with_a_token() {
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");
         let nobody = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", "2"]);
-        assert_eq!(nobody.told(&["status"]).0, 1);
+        let (code, told) = nobody.told(&["status"]);
+        assert_eq!((code, told.contains("audit")), (1, false), "nothing was to be done: {told}");
+        let pause = ["pause", "pilots.call", "called", "--reason", "r"];
+        let (code, told) = nobody.told(&pause);
+        assert_eq!((code, told.contains("audit")), (1, true), "{told}");
     });
     checked.await.unwrap();
     server.abort();
@@ -464,6 +549,12 @@ fn the_tables_of_a_database_are_brought_up_to_date() {
         let (code, told) = run.told(&["migrate", "status"]);
         assert_eq!(code, 6);
         assert!(told.starts_with("missing "), "{told}");
+        for words in
+            [&["status"][..], &["retry", "00000000-0000-4000-8000-000000000000", "--reason", "r"]]
+        {
+            let (code, told) = run.told(words);
+            assert_eq!((code, told.contains("`migrate up`")), (1, true), "{url}: {told}");
+        }
         let (code, told) = run.told(&["migrate", "up"]);
         assert_eq!(code, 0, "{told}");
         assert_eq!(run.told(&["migrate", "status"]), (0, "no migration is missing\n".to_owned()));
@@ -478,11 +569,39 @@ fn usage_errors_exit_with_two() {
     assert_eq!((code, told.contains("--database-url")), (2, true), "{told}");
     let both = Run::on(&["--url", "http://localhost", "--database-url", "sqlite://x"]);
     assert_eq!(both.told(&["status"]).0, 2);
+    for url in ["127.0.0.1:5000", "example.com/ops"] {
+        let (code, told) = Run::on(&["--url", url]).told(&["status"]);
+        assert_eq!((code, told.contains("https://")), (2, true), "{told}");
+    }
     for url in ["oracle://host/db", "app.db"] {
         assert_eq!(Run::on(&["--database-url", url]).told(&["status"]).0, 2, "{url}");
     }
     assert_eq!(Run::on(&["--database-url", "sqlite://none.db"]).told(&["status"]).0, 1);
     assert!(!std::path::Path::new("none.db").exists());
+}
+
+/// As in a container, where nobody is logged in.
+#[test]
+fn who_acts_on_a_database_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    std::fs::write(&file, "").unwrap();
+    let run = |user: &[(&str, &str)], command: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_atomic-phases"));
+        program.env_clear().envs(user.iter().copied()).args(command);
+        let ran = program.args(["--database-url", &format!("sqlite://{}", file.display())]);
+        let ran = ran.output().unwrap();
+        (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap())
+    };
+    assert_eq!(run(&[], &["migrate", "up"]).0, 0, "it is no act of the audit");
+    let (code, said) = run(&[], &["status"]);
+    assert_eq!((code, said.contains("--as NAME")), (2, true), "{said}");
+    assert_eq!(run(&[], &["status", "--as", "ada"]).0, 0);
+    for name in ["USER", "LOGNAME"] {
+        assert_eq!(run(&[(name, "ada")], &["status"]).0, 0, "{name}");
+    }
+    let (code, said) = run(&[("USER", "a\u{7}")], &["status"]);
+    assert_eq!((code, said.contains("control character")), (2, true), "{said}");
 }
 
 #[test]

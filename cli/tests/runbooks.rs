@@ -146,6 +146,7 @@ async fn each_command_of_the_runbooks_does_what_it_says() {
 fn ask(line: &str, words: &[(&str, String); 3], database: &str) -> String {
     let [request, job, (_, url)] = words;
     let command = line.strip_prefix("atomic-phases ").unwrap_or_else(|| panic!("{line}"));
+    let command = command.strip_prefix("--database-url \"$DATABASE_URL\" ").unwrap_or(command);
     let command = command.split(' ').next().unwrap().to_owned();
     let here = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
     let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
@@ -153,12 +154,9 @@ fn ask(line: &str, words: &[(&str, String); 3], database: &str) -> String {
     shell.args(["-euc", line]).env("PATH", path).env("USER", "ada");
     shell.env(request.0, &request.1).env(job.0, &job.1);
     shell.env("DEFINITION", "pilots.call").env("PHASE", "called");
-    shell.env_remove("ATOMIC_PHASES_URL").env_remove("ATOMIC_PHASES_DATABASE_URL");
-    // The tables are a matter of the database.
-    match command.as_str() {
-        "migrate" => shell.env("ATOMIC_PHASES_DATABASE_URL", database),
-        _ => shell.env("ATOMIC_PHASES_URL", url).env("ATOMIC_PHASES_TOKEN", "secret"),
-    };
+    // As the page says, for all of them alike.
+    shell.env_remove("ATOMIC_PHASES_DATABASE_URL").env("DATABASE_URL", database);
+    shell.env("ATOMIC_PHASES_URL", url).env("ATOMIC_PHASES_TOKEN", "secret");
     let ran = shell.output().unwrap();
     // `status` exits with 6 while something waits.
     let code = if command == "status" { 6 } else { 0 };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::arguments::{Because, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::read::{JOBS, segment};
+use super::read::{JOBS, if_there_is_more, segment};
 use super::table::{plain, print};
 
 #[derive(Clone, Copy)]
@@ -64,9 +64,13 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             json!({ "word": "finish", "reply": reply, "reason": because.reason }).to_string()
         }
     };
-    let needs_code = !matches!(word.said, Said::Finish { .. });
-    if needs_code && !api.has_code() {
-        let text = "whether the later phases can read it only the application knows: ask a service (--url)";
+    let needs_code = match word.said {
+        Said::Executed { .. } => Some("whether the later phases can read the output"),
+        Said::NotExecuted { .. } => Some("whether the call can be made again"),
+        Said::Finish { .. } => None,
+    };
+    if let Some(what) = needs_code.filter(|_| !api.has_code()) {
+        let text = format!("{what} only the application knows: ask a service (--url)");
         return Err(Failure::usage(text));
     }
     each(&Ids { ids: vec![word.id.clone()] }, async |id| {
@@ -90,7 +94,8 @@ pub(crate) async fn pause(
     if let Some(length) = length {
         body["for"] = length.into();
     }
-    set_pause(api, "begin", &body).await
+    set_pause(api, "begin", &body).await?;
+    Ok(End::Fine)
 }
 
 /// Ends a pause.
@@ -100,13 +105,18 @@ pub(crate) async fn unpause(
     because: &Because,
 ) -> Result<End, Failure> {
     let body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
-    set_pause(api, "end", &body).await
+    if set_pause(api, "end", &body).await? == "already" {
+        // Of a name that is misspelt it would read as if the pause had ended.
+        eprintln!("note: no phase of these names was paused; `pauses` lists those that are");
+    }
+    Ok(End::Fine)
 }
 
-async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<End, Failure> {
+async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<String, Failure> {
     let told = api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.json;
-    println!("{}", told["outcome"].as_str().unwrap_or("done"));
-    Ok(End::Fine)
+    let outcome = told["outcome"].as_str().unwrap_or("done").to_owned();
+    println!("{outcome}");
+    Ok(outcome)
 }
 
 fn header(line: &str) -> Result<[String; 2], Failure> {
@@ -131,6 +141,7 @@ pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<En
             let mut page = api.get(&format!("/jobs?limit={limit}")).await?.json;
             if let Value::Array(rows) = page["rows"].take() {
                 print(&rows, &JOBS, format);
+                if_there_is_more(&page);
             }
             return Ok(End::Fine);
         }

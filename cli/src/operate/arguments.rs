@@ -1,10 +1,13 @@
 //! What can be typed, in an application and in the program.
 
+use atomic_phases::ops::State;
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What both command lines say below their help.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job, \
-    5 refused (or it has moved on since it was looked at), 6 something waits (status) or is missing (migrate status), \
+    5 refused (or it has moved on since it was looked at), 6 something waits (status), is stranded (definitions) or is \
+    missing (migrate status), \
     7 in use: later, 8 some of several were refused.";
 
 /// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
@@ -105,6 +108,7 @@ pub(crate) enum Commands {
     Reveal {
         /// The request's id
         id: String,
+        /// Which value; `key` is the scope and the key alone
         #[arg(long, value_enum)]
         what: What,
         #[command(flatten)]
@@ -136,7 +140,7 @@ pub(crate) enum Commands {
         /// The phase's name
         phase: String,
         /// How long: 15m, 2h; without it, until it is ended
-        #[arg(long = "for", value_name = "TIME")]
+        #[arg(long = "for", value_name = "TIME", value_parser = time)]
         length: Option<String>,
         #[command(flatten)]
         because: Because,
@@ -167,8 +171,8 @@ pub(crate) enum Commands {
         /// Of this request
         #[arg(long, value_name = "ID")]
         request: Option<String>,
-        /// How many
-        #[arg(long, default_value_t = 50)]
+        /// How many at most
+        #[arg(long, default_value_t = 50, value_parser = at_least_one())]
         limit: u32,
     },
 }
@@ -179,16 +183,40 @@ pub(crate) struct Filter {
     #[command(flatten)]
     pub(crate) condition: Condition,
     /// How many at most
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = at_least_one())]
     pub(crate) limit: u32,
+}
+
+fn at_least_one() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// Names of states, with commas between them. What is none would list nothing, as if nothing were stuck.
+fn states(text: &str) -> Result<String, String> {
+    let known = State::ALL.map(State::as_str);
+    match text.split(',').find(|name| !known.contains(name)) {
+        Some(name) => Err(format!("{name:?} is none of {}", known.join(", "))),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// How long: `90s`, `15m`, `2h`, `7d`.
+fn time(text: &str) -> Result<String, String> {
+    let number = text.strip_suffix(['s', 'm', 'h', 'd']);
+    match number.map(str::parse::<u32>) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("a time is a number and s, m, h or d: 90s, 15m, 2h, 7d".to_owned()),
+    }
 }
 
 /// What is asked of them.
 #[derive(Args)]
 pub(crate) struct Condition {
-    /// accepted, running, lease_ended, backing_off, due, unknown, dead_letter, finished, erased; several with commas
-    #[arg(long, value_name = "STATES")]
+    /// accepted, running, lease_ended, backing_off, due, unknown, dead_letter, finished, erased, unreadable; several with
+    /// commas
+    #[arg(long, value_name = "STATES", value_parser = states)]
     pub(crate) state: Option<String>,
+    /// A definition's name, as `definitions` tells it
     #[arg(long, value_name = "NAME")]
     pub(crate) definition: Option<String>,
     /// Of the definition
@@ -200,13 +228,14 @@ pub(crate) struct Condition {
     /// A part of the reason
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+    /// Whose keys; what is typed here may be in the shell's history
     #[arg(long)]
     pub(crate) scope: Option<String>,
     /// Accepted at least so long ago: 90s, 15m, 2h, 7d
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older_than: Option<String>,
     /// Waiting for an operator or a reconcile function for so long at least
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) waiting_for: Option<String>,
     /// Unfinished, and not known to the service that is asked
     #[arg(long)]
@@ -250,6 +279,7 @@ pub(crate) struct Word {
 pub(crate) enum Said {
     /// The call had its effect
     Executed {
+        /// The phase whose call it was, as `show` tells it
         #[arg(long)]
         phase: String,
         /// What the phase would have returned, as JSON; `-`: from the standard input
@@ -260,6 +290,7 @@ pub(crate) enum Said {
     },
     /// The call had no effect and will have none: it is made again
     NotExecuted {
+        /// The phase whose call it was, as `show` tells it
         #[arg(long)]
         phase: String,
         /// Which attempt's call, as `show` tells it
@@ -292,7 +323,8 @@ pub(crate) enum Bulk {
     Erase(BulkOf),
     /// List bulk acts, the newest first
     List {
-        #[arg(long, default_value_t = 20)]
+        /// How many at most
+        #[arg(long, default_value_t = 20, value_parser = at_least_one())]
         limit: u32,
     },
     /// Tell how far one came, and each request that it left as it was; exits with 8 if there is one
@@ -328,7 +360,8 @@ pub(crate) struct BulkOf {
 pub(crate) enum Jobs {
     /// List them, the oldest first
     List {
-        #[arg(long, default_value_t = 50)]
+        /// How many at most
+        #[arg(long, default_value_t = 50, value_parser = at_least_one())]
         limit: u32,
     },
     /// Let them be delivered again

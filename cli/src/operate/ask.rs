@@ -30,6 +30,15 @@ pub(crate) struct Asking<'a> {
     pub(crate) version: Option<&'a str>,
 }
 
+impl Asking<'_> {
+    /// Whether it may change something. A search is a POST, too, because it has in it what belongs into no URL.
+    #[cfg(feature = "programs")]
+    pub(crate) fn acts(&self) -> bool {
+        let looks = ["/requests/search", "/requests/find", "/bulk/plan"];
+        self.body.is_some() && !looks.contains(&self.path)
+    }
+}
+
 impl Api {
     /// Whether the application's code answers: only it can open values and judge outputs.
     pub(crate) fn has_code(&self) -> bool {
@@ -68,7 +77,10 @@ impl Api {
             return Err(Failure { end: End::Error, text });
         };
         let title = answer.json["title"].as_str().unwrap_or(code);
-        let text = format!("{title}: {}", detail.unwrap_or_default());
+        let mut text = format!("{title}: {}", detail.unwrap_or_default());
+        if code == "unauthenticated" {
+            text.push_str(" A token is said by --token, ATOMIC_PHASES_TOKEN or a profile.");
+        }
         Err(Failure { end: End::of_problem(code), text })
     }
 }

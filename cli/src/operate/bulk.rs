@@ -6,8 +6,8 @@ use super::act::read_ids;
 use super::arguments::{Bulk, BulkOf, Format, Ids};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::read::{conditions, segment};
-use super::table::{Column, print, text, time};
+use super::read::{conditions, if_there_is_more, segment};
+use super::table::{Column, past, print, text};
 
 const BULKS: [Column; 8] = [
     ("BULK", |row| text(&row["id"])),
@@ -15,7 +15,7 @@ const BULKS: [Column; 8] = [
     ("REQUESTS", |row| text(&row["count"])),
     ("DONE", |row| text(&row["applied"])),
     ("LEFT AS IT WAS", left_as_it_was),
-    ("STARTED", |row| time(&row["started_at"])),
+    ("STARTED", |row| past(&row["started_at"])),
     ("STATE", state),
     ("BY", |row| text(&row["actor"])),
 ];
@@ -48,6 +48,7 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
             let mut page = api.get(&format!("/bulk?limit={limit}")).await?.json;
             if let Value::Array(rows) = page["rows"].take() {
                 print(&rows, &BULKS, format);
+                if_there_is_more(&page);
             }
             Ok(End::Fine)
         }

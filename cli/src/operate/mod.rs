@@ -88,7 +88,7 @@ impl Operate {
         told(match &*self.command {
             Inside::Asked(command) => {
                 let api = Api::Local(Local::new(engine.clone(), actor, within));
-                run(&api, command, format).await
+                schema::explained(engine.store(), run(&api, command, format).await).await
             }
             Inside::Migrate(what) => schema::run(engine.store(), what).await,
         })

@@ -8,7 +8,7 @@ use atomic_phases::ops::{Actor, Permissions, Scopes};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use super::arguments::{Commands, EXIT_CODES, Migrate, Output};
+use super::arguments::{Commands, EXIT_CODES, Format, Migrate, Output};
 use super::ask::Api;
 use super::end::{End, Failure};
 use super::local::Local;
@@ -42,7 +42,7 @@ pub(crate) struct Way {
     /// The bearer token for --url [env: ATOMIC_PHASES_TOKEN]
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-    /// Who acts on a database, as the audit tells it [env: USER]
+    /// Who acts on a database, as the audit tells it [env: USER, or LOGNAME]
     #[arg(long = "as", global = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// A section of profiles.toml with what is not said otherwise; `config` tells where that is
@@ -97,7 +97,7 @@ fn start(Arguments { way, output, command }: &Arguments) -> Result<End, Failure>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Typed::Asked(command) => run(&asked(&settings).await?, command, format).await,
+            Typed::Asked(command) => asked(&settings, command, format).await,
             Typed::Migrate(what) => {
                 let Whom::Database(url) = settings.whom()? else {
                     return Err(Failure::usage("migrate needs --database-url"));
@@ -126,23 +126,27 @@ async fn opened(url: &str) -> Result<Database, Failure> {
     })
 }
 
-/// The API of a service, or of the library in here on a database, without the application's code.
-async fn asked(settings: &Settings) -> Result<Api, Failure> {
+/// Of a service, or of the library in here on a database, without the application's code.
+async fn asked(settings: &Settings, command: &Commands, format: Format) -> Result<End, Failure> {
     let url = match settings.whom()? {
         Whom::Service(url) => {
             let remote = Remote::to(url, settings.token(), settings.timeout())?;
-            return Ok(Api::Remote(remote));
+            return run(&Api::Remote(remote), command, format).await;
         }
         Whom::Database(url) => url,
     };
+    let Some(name) = settings.name() else {
+        return Err(Failure::usage("say who acts, for the audit: --as NAME (or USER, or LOGNAME)"));
+    };
     // What is stored may be sealed, and this process has no key: it reveals nothing.
-    let may = Permissions::READ | Permissions::ACT | Permissions::ERASE | Permissions::AUDIT;
-    let actor = Actor::new(settings.name(), may, Scopes::All)
-        .map_err(|error| Failure::usage(format!("--as (USER): {error}")))?;
-    let local = on!(opened(url).await?, store => {
-        Local::new(Engine::builder(store).build()?, actor, settings.timeout())
-    });
-    Ok(Api::Local(local.without_code()))
+    let may = Permissions::responder() | Permissions::ERASE;
+    let actor = Actor::new(name, may, Scopes::All)
+        .map_err(|error| Failure::usage(format!("--as: {error}")))?;
+    on!(opened(url).await?, store => {
+        let engine = Engine::builder(store).build()?;
+        let local = Local::new(engine.clone(), actor, settings.timeout()).without_code();
+        schema::explained(engine.store(), run(&Api::Local(local), command, format).await).await
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::arguments::{Because, Condition, Filter, Format, What};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::table::{Column, print, table, text, time};
+use super::table::{Column, past, plain, print, table, text, time};
 
 const LIST: [Column; 8] = [
     ("REQUEST", |row| text(&row["id"])),
@@ -19,7 +19,7 @@ const LIST: [Column; 8] = [
     ("WHY", |row| text(&row["reason"])),
     ("TRIES", |row| text(&row["attempts"])),
     ("SINCE", |row| {
-        time(if row["waiting_since"].is_null() {
+        past(if row["waiting_since"].is_null() {
             &row["created_at"]
         } else {
             &row["waiting_since"]
@@ -29,7 +29,7 @@ const LIST: [Column; 8] = [
 ];
 
 const AUDIT: [Column; 7] = [
-    ("WHEN", |row| time(&row["at"])),
+    ("WHEN", |row| past(&row["at"])),
     ("WHO", |row| text(&row["actor"])),
     ("ACT", |row| text(&row["act"])),
     ("OUTCOME", |row| text(&row["outcome"])),
@@ -57,7 +57,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
             };
             let oldest = match told["oldest_waiting"].is_null() {
                 true => String::new(),
-                false => format!(" (oldest {})", time(&told["oldest_waiting"])),
+                false => format!(" (oldest {})", past(&told["oldest_waiting"])),
             };
             println!(
                 "waiting     {} unknown, {} dead letters{oldest}",
@@ -138,12 +138,51 @@ pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<E
         rows.iter_mut().for_each(|row| row["stranded"] = Value::Null);
     }
     print(&rows, &LIST, format);
+    if rows.is_empty() && !more {
+        unknown_names(api, &filter.condition).await;
+    }
     if more && looked_to.is_null() {
         eprintln!("note: there may be more; --limit");
     } else if more {
         eprintln!("note: looked as far as {}; there may be more", text(&looked_to));
     }
     Ok(End::Fine)
+}
+
+/// Nothing was found: says so where no process and no unfinished request has the definition, or the phase, that was asked
+/// for. A name that is misspelt would look as if nothing were stuck.
+async fn unknown_names(api: &Api, filter: &Condition) {
+    if filter.definition.is_none() && filter.phase.is_none() {
+        return;
+    }
+    // It is a hint: where it cannot be given, the list was told all the same.
+    let Ok(told) = api.get("/definitions").await else { return };
+    let Some(rows) = told.json["rows"].as_array() else { return };
+    let is = |value: &Value, name: &Option<String>| name.as_ref().is_none_or(|name| value == name);
+    let has_phase = |row: &Value| {
+        let phases = row["phases"].as_array();
+        filter.phase.is_none()
+            || phases.is_some_and(|all| all.iter().any(|phase| is(&phase["name"], &filter.phase)))
+    };
+    let of_name: Vec<&Value> =
+        rows.iter().filter(|row| is(&row["definition"], &filter.definition)).collect();
+    let unknown = match &filter.definition {
+        Some(name) if of_name.is_empty() => format!("definition {:?}", plain(name)),
+        _ if of_name.iter().any(|row| has_phase(row)) => return,
+        _ => format!("phase {:?}", plain(filter.phase.as_deref().unwrap_or_default())),
+    };
+    let known: Vec<String> = rows.iter().map(definition).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    eprintln!(
+        "note: no process that runs workers and no unfinished request has the {unknown}; there is {known}"
+    );
+}
+
+/// Of a page that is not the last.
+pub(crate) fn if_there_is_more(page: &Value) {
+    if !page["next"].is_null() {
+        eprintln!("note: there may be more; --limit");
+    }
 }
 
 pub(crate) async fn find(api: &Api, scope: &str, format: Format) -> Result<End, Failure> {
@@ -245,7 +284,7 @@ pub(crate) const JOBS: [Column; 6] = [
     ("JOB", |job| text(&job["id"])),
     ("NAME", |job| text(&job["name"])),
     ("TRIES", |job| text(&job["attempts"])),
-    ("STAGED", |job| time(&job["staged_at"])),
+    ("STAGED", |job| past(&job["staged_at"])),
     ("NEXT", |job| time(&job["next_at"])),
     ("WHY", |job| text(&job["reason"])),
 ];
@@ -261,7 +300,7 @@ const DEFINITIONS: [Column; 7] = [
     ("REQUESTS", |row| text(&row["requests"])),
     ("WAITING", |row| text(&row["waiting"])),
     ("STRANDED", |row| text(&row["stranded"])),
-    ("OLDEST", |row| time(&row["oldest"])),
+    ("OLDEST", |row| past(&row["oldest"])),
 ];
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
@@ -280,8 +319,8 @@ const NODES: [Column; 6] = [
         let all = node["definitions"].as_array().map(|all| all.iter().map(definition));
         all.map(|all| all.collect::<Vec<_>>().join(", ")).unwrap_or_default()
     }),
-    ("STARTED", |node| time(&node["started_at"])),
-    ("SEEN", |node| time(&node["seen_at"])),
+    ("STARTED", |node| past(&node["started_at"])),
+    ("SEEN", |node| past(&node["seen_at"])),
     ("", |node| if node["gone"] == true { "gone".to_owned() } else { String::new() }),
 ];
 
@@ -296,7 +335,7 @@ pub(crate) async fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
 const PAUSES: [Column; 6] = [
     ("DEFINITION", |row| text(&row["definition"])),
     ("PHASE", |row| text(&row["phase"])),
-    ("SINCE", |row| time(&row["paused_at"])),
+    ("SINCE", |row| past(&row["paused_at"])),
     ("UNTIL", |row| time(&row["ends_at"])),
     ("BY", |row| text(&row["paused_by"])),
     ("REASON", |row| text(&row["reason"])),
@@ -323,6 +362,7 @@ pub(crate) async fn audit(
         _ => Vec::new(),
     };
     print(&rows, &AUDIT, format);
+    if_there_is_more(&page);
     Ok(End::Fine)
 }
 

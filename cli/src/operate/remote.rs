@@ -20,6 +20,9 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn to(url: &str, token: Option<&str>, within: Duration) -> Result<Self, Failure> {
         let is_tls = url.starts_with("https://");
+        if !is_tls && !url.starts_with("http://") {
+            return Err(Failure::usage("the URL of a service starts with https:// or http://"));
+        }
         if !is_tls && !is_loopback(url) && token.is_some() {
             let text = "a token is sent over https, or to this machine, and nowhere else";
             return Err(Failure::usage(text));
@@ -54,7 +57,7 @@ impl Remote {
                 self.agent.run(request.body(body)?)
             }
         };
-        let mut response = sent.map_err(|error| unanswered(&error))?;
+        let mut response = sent.map_err(|error| unanswered(&error, asking.acts()))?;
         let version = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
         let version = version.map(ToOwned::to_owned);
         let status = response.status().as_u16();
@@ -64,9 +67,9 @@ impl Remote {
     }
 }
 
-fn unanswered(error: &ureq::Error) -> Failure {
-    let text =
-        format!("the service does not answer: {error}. Whether an act was done is in the audit");
+fn unanswered(error: &ureq::Error, was_an_act: bool) -> Failure {
+    let audit = if was_an_act { ". Whether the act was done is in the audit" } else { "" };
+    let text = format!("the service does not answer: {error}{audit}");
     Failure { end: End::Error, text }
 }
 

@@ -96,7 +96,11 @@ impl Settings {
         let token = token.or_else(|| held.token.filter(|_| is_of_profile).map(by_profile));
         let name = way.name.clone().map(|what| Said { what, by: By::Argument("--as") });
         let name = name.or_else(|| held.name.map(by_profile));
-        let user = || Some(Said { what: env("USER")?, by: By::Environment("USER") });
+        // Cron and containers set one of them, or none.
+        let user = || {
+            let mut names = ["USER", "LOGNAME"].into_iter();
+            names.find_map(|name| Some(Said { what: env(name)?, by: By::Environment(name) }))
+        };
         Ok(Self {
             file,
             profile,
@@ -126,8 +130,8 @@ impl Settings {
         self.token.as_ref().map(|token| &*token.what)
     }
 
-    pub(crate) fn name(&self) -> &str {
-        self.name.as_ref().map_or("", |name| &name.what)
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_ref().map(|name| &*name.what)
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -389,11 +393,11 @@ mod tests {
         let settings = scene.of(named("production")).ok().unwrap();
         let service = Whom::Service("https://example.com/ops".to_owned());
         assert_eq!(settings.whom().ok(), Some(&service));
-        assert_eq!((settings.token(), settings.name()), (Some("sesame"), "bob"));
+        assert_eq!((settings.token(), settings.name()), (Some("sesame"), Some("bob")));
         assert_eq!(settings.timeout(), Duration::from_secs(60));
         assert!(settings.format() == Format::Jsonl);
         let settings = scene.of(named("staging")).ok().unwrap();
-        assert_eq!((settings.name(), settings.timeout()), ("ada", TIMEOUT));
+        assert_eq!((settings.name(), settings.timeout()), (Some("ada"), TIMEOUT));
 
         let scene = Scene::with(
             PROFILES,

@@ -4,7 +4,7 @@ use chrono::Utc;
 use serde_json::Value;
 
 use super::arguments::Format;
-use super::times::away;
+use super::times::{ago, away};
 pub(crate) use crate::plain::plain;
 
 /// A column: its head, and a row's cell.
@@ -47,6 +47,11 @@ pub(crate) fn text(value: &Value) -> String {
 /// How far away a time is.
 pub(crate) fn time(value: &Value) -> String {
     value.as_str().map_or_else(|| "-".to_owned(), |time| away(time, Utc::now()))
+}
+
+/// The same of what has happened, by the database's clock: that it is a little ahead of this one makes nothing of it future.
+pub(crate) fn past(value: &Value) -> String {
+    value.as_str().map_or_else(|| "-".to_owned(), |time| ago(time, Utc::now()))
 }
 
 #[cfg(test)]

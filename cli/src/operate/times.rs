@@ -12,6 +12,12 @@ pub(crate) fn away(time: &str, now: DateTime<Utc>) -> String {
     }
 }
 
+/// How long ago a time was: `41m ago`.
+pub(crate) fn ago(time: &str, now: DateTime<Utc>) -> String {
+    let Ok(time) = time.parse::<DateTime<Utc>>() else { return String::new() };
+    format!("{} ago", coarse((now - time).num_seconds().max(0).unsigned_abs()))
+}
+
 fn coarse(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -34,5 +40,9 @@ mod tests {
         assert_eq!(told("2026-11-22T09:00:00Z"), "3h ago");
         assert_eq!(told("2026-11-25T12:00:00Z"), "in 3d");
         assert_eq!(told("soon"), "");
+        let was = |time| ago(time, now);
+        assert_eq!(was("2026-11-22T11:18:59.123456Z"), "41m ago");
+        assert_eq!(was("2026-11-22T12:00:00.005Z"), "0s ago", "the database's clock is ahead");
+        assert_eq!(was("2026-11-22T12:00:07Z"), "0s ago");
     }
 }
