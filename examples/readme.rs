@@ -47,7 +47,7 @@ struct Charge {
 impl CreateRide {
     #[phase] // local: in your own diesel transaction
     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
-        let id = ctx.uuid(0).to_string(); // the same in each attempt
+        let id = ctx.key_uuid(0).to_string(); // the same in each attempt
         let ride = (rides::id.eq(&id), rides::user_id.eq(self.user_id));
         diesel::insert_into(rides::table).values(ride).execute(tx).await?;
         Ok(Ride { id })
@@ -102,13 +102,13 @@ impl PayOut {
         ctx: &RequestContext,
         app: &App,
     ) -> PhaseResult<Transfer, ForeignError> {
-        let reference = ctx.uuid(0).to_string(); // the same in each attempt
+        let reference = ctx.key_uuid(0).to_string(); // the same in each attempt
         call.make(async |_no_key| app.bank.pay(&reference, self.cents).await).await
     }
 
     #[reconcile(sent)] // called by a worker if the outcome is unknown; makes no call with an effect
     async fn find(&self, ctx: &RequestContext, app: &App) -> PhaseResult<Reconciled<Transfer>> {
-        Ok(match app.bank.find(&ctx.uuid(0).to_string()).await {
+        Ok(match app.bank.find(&ctx.key_uuid(0).to_string()).await {
             Some(transfer) => Reconciled::Executed(transfer), // the request goes on
             None => Reconciled::StillUnknown, // or NotExecuted, if the bank says that it never will be executed
         })

@@ -45,14 +45,14 @@ impl PayOut {
         ctx: &RequestContext,
         bank: &Bank,
     ) -> PhaseResult<Transfer, ForeignError> {
-        let reference = ctx.uuid(0).to_string();
+        let reference = ctx.key_uuid(0).to_string();
         call.make(async |_| bank.pay(&reference, self.cents).await).await
     }
 
     // Asked by a worker for as long as nobody knows; it makes no call that has an effect.
     #[reconcile(sent)]
     async fn find(&self, ctx: &RequestContext, bank: &Bank) -> PhaseResult<Reconciled<Transfer>> {
-        Ok(match bank.find(&ctx.uuid(0).to_string()) {
+        Ok(match bank.find(&ctx.key_uuid(0).to_string()) {
             Some(transfer) => Reconciled::Executed(transfer),
             // Not found is not the same as not executed: this bank may still be at work on it. One that
             // refuses a reference for good would be told `Reconciled::NotExecuted`.
