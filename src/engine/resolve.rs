@@ -183,7 +183,7 @@ pub enum ResolveError {
     Conflict(&'static str),
     /// The request's definition has no such phase, or the request does not wait for a resolution of it.
     #[error(
-        "the request does not wait for a word about this phase; Ops::show and Engine::status say what it waits for"
+        "the request does not wait for a word about this phase: look at which call of it has no outcome"
     )]
     NotThatPhase,
     /// The request is in use: a holder runs it now, perhaps the very call that the resolution is about, or another

@@ -31,7 +31,8 @@ impl Asked {
     pub(super) fn id(&self, no_such: Kind) -> Result<Uuid, Problem> {
         // Of a router that is nested under a path with parameters of its own, ours is the last.
         let id = self.params.last().and_then(|id| Uuid::parse_str(id).ok());
-        id.ok_or_else(|| Problem::of(no_such))
+        let detail = "What was asked for is no id: one has 36 characters, as each list has it.";
+        id.ok_or_else(|| Problem::new(no_such, detail))
     }
 
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {

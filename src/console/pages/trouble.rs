@@ -65,7 +65,7 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
 fn not_there() -> Markup {
     html! {
         p { "There is no request of this id: its retention has passed and it was reaped, or it is none that you \
-             may see." }
+             may see. An id has 36 characters; the first eight name none." }
     }
 }
 
