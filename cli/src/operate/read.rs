@@ -1,6 +1,6 @@
 //! What is asked.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 use serde_json::{Map, Value, json};
 
@@ -187,6 +187,9 @@ pub(crate) fn if_there_is_more(page: &Value) {
 
 pub(crate) async fn find(api: &Api, scope: &str, format: Format) -> Result<End, Failure> {
     let mut key = String::new();
+    if std::io::stdin().is_terminal() {
+        eprintln!("the key is read from the terminal, up to its end (Ctrl-D)");
+    }
     std::io::stdin().read_to_string(&mut key)?;
     let sought = json!({ "scope": scope, "key": key.trim() }).to_string();
     let found = api.post("/requests/find", &sought, None).await?;
