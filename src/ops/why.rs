@@ -157,11 +157,20 @@ impl Facts<'_> {
 
     fn tries(&self) -> String {
         let counted = self.row.attempts.saturating_sub(self.row.forgiven_attempts);
-        match self.definition {
-            Some(_) => format!("attempt {counted} of {}", self.settings.max_attempts),
+        match (self.definition, counted) {
+            // A pause, or a client that did not wait for the back-off.
+            (_, 0) => "it counts for nothing".to_owned(),
+            (Some(_), _) => format!("attempt {counted} of {}", self.settings.max_attempts),
             // What another build allows is not known.
-            None => format!("attempt {counted}"),
+            (None, _) => format!("attempt {counted}"),
         }
+    }
+
+    /// The word that let the request go on, and behind which no attempt has counted: the reason is that of what was
+    /// before.
+    fn word(&self) -> Option<&str> {
+        let counted = self.row.attempts > self.row.forgiven_attempts;
+        self.row.resolution.as_deref().filter(|_| !counted)
     }
 
     /// Whether the phase whose outcome is unknown has somebody to be asked.
@@ -339,19 +348,19 @@ fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Why {
 }
 
 fn released(facts: &Facts<'_>) -> Why {
-    let (tries, because) = (facts.tries(), facts.because());
+    let what = match facts.word() {
+        Some(word) => format!("It was settled (`{word}`)"),
+        None => format!("Its last attempt failed ({}){}", facts.tries(), facts.because()),
+    };
     if facts.row.back_off_left.is_zero() {
-        let sentence = format!(
-            "Its last attempt failed ({tries}){because}; the back-off is over, and the next retry or a \
-             completer resumes it."
-        );
+        let sentence =
+            format!("{what}; the back-off is over, and the next retry or a completer resumes it.");
         let until = Some(facts.now);
         return Why { held_by: HeldBy::Due, ended_by: EndedBy::Worker, until, sentence };
     }
     let until = facts.after(facts.row.back_off_left);
     let sentence = format!(
-        "Its last attempt failed ({tries}){because}; a completer resumes it after {}, the client's next retry \
-         immediately.",
+        "{what}; a completer resumes it after {}, the client's next retry immediately.",
         facts.at(until)
     );
     Why { held_by: HeldBy::BackOff, ended_by: EndedBy::Worker, until: Some(until), sentence }

@@ -195,11 +195,16 @@ async fn what_is_wrong_with_an_act_is_said_beside_what_was_given<S: TestDb + Ope
     let before = dump(&db).await;
     let choice = desk.request(id).await.form("/plan");
     for (act, field, value, told) in [
-        ("executed", "output", "{", "The output is not JSON"),
+        (
+            "executed",
+            "output",
+            "{id: 7}",
+            "The output is not JSON: key must be a string at line 1 column 2",
+        ),
         ("executed", "output", "", "The output is not JSON"),
         ("finish", "status", "99", "The status of a reply is 200 to 599"),
         ("finish", "status", "600", "The status of a reply is 200 to 599"),
-        ("finish", "body", "[1,", "The body of the reply is not JSON"),
+        ("finish", "body", "[1,", "The body of the reply is not JSON: EOF while parsing"),
         ("not_executed", "attempt", "x", "The attempt is a whole number"),
         ("explode", "", "", "Choose what to do"),
         ("", "", "", "Choose what to do"),

@@ -1,6 +1,6 @@
 //! What holds a request, and what ends that: told of every state, of rows that this build cannot run too.
 
-use atomic_phases::engine::StrandedBecause;
+use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
 use atomic_phases::ops::{EndedBy, HeldBy, OperatorStore, PhaseStands, State, Why};
 
 use super::cast::*;
@@ -57,7 +57,11 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     set(&engine, "failed", "run_after = created_at").await;
     let (state, why) = told("failed").await;
     assert_eq!(state, State::Due);
-    is(&why, HeldBy::Due, EndedBy::Worker, true, &["the back-off is over"]);
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &["attempt 1 of 20", "the back-off is over"]);
+    // An attempt that counts for nothing is not the zeroth of twenty.
+    set(&engine, "failed", "forgiven_attempts = attempts").await;
+    let (_, why) = told("failed").await;
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &["it counts for nothing"]);
 
     unknown(&engine, "unknown").await;
     let (state, why) = told("unknown").await;
@@ -65,6 +69,18 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let asked = "its reconcile function is asked at";
     let says = ["`notified`", "asked for", asked, "asked 0 of 20 times"];
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
+
+    // An operator's word is what holds it next, and not what was before.
+    unknown(&engine, "settled").await;
+    let found = ops.find(&scope(), &key("settled")).await.unwrap();
+    let word = Resolution::not_executed("notified", 1);
+    let said = ops.resolve(found.request_id, &found.version, word, "not in the log").await;
+    assert!(matches!(said, Ok(Resolved::Applied)), "{said:?}");
+    let (state, why) = told("settled").await;
+    assert_eq!(state, State::Due);
+    let says = ["settled (`not_executed notified 1`)", "completer resumes it"];
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &says);
+    assert!(!why.sentence.contains("attempt"), "{why:?}");
 
     unknown_unasked(&engine, "unasked").await;
     let (state, why) = told("unasked").await;

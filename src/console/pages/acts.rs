@@ -1,5 +1,7 @@
 //! What may be done with a request: the choice on its page, and the act itself.
 
+use std::borrow::Cow;
+
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::response::Response;
@@ -33,12 +35,12 @@ pub(super) enum Act {
 
 impl Act {
     /// What a form says, or what is wrong with it.
-    pub(super) fn read(form: &Fields) -> Result<Self, &'static str> {
+    pub(super) fn read(form: &Fields) -> Result<Self, Cow<'static, str>> {
         match form.text("act") {
             "executed" => {
-                let output = serde_json::from_str(form.text("output")).map_err(
-                    |_| "The output is not JSON. Of a phase that returns nothing it is null.",
-                )?;
+                let output = serde_json::from_str(form.text("output")).map_err(|error| {
+                    format!("The output is not JSON: {error}. Of a phase that returns nothing it is null.")
+                })?;
                 Ok(Self::Executed { phase: form.raw("phase").to_owned(), output })
             }
             "not_executed" => {
@@ -49,7 +51,7 @@ impl Act {
             "finish" => reply(form).map(|reply| Self::Finish { reply }),
             "retry" => Ok(Self::Retry),
             "erase" => Ok(Self::Erase),
-            _ => Err("Choose what to do."),
+            _ => Err("Choose what to do.".into()),
         }
     }
 
@@ -91,7 +93,7 @@ impl Act {
 }
 
 /// The reply that a request is to be finished with.
-fn reply(form: &Fields) -> Result<Reply, &'static str> {
+fn reply(form: &Fields) -> Result<Reply, Cow<'static, str>> {
     let status = form.text("status").parse().ok().filter(|status| (200..=599).contains(status));
     let status: u16 = status.ok_or("The status of a reply is 200 to 599.")?;
     // A form sends each end of a line as two characters.
@@ -99,10 +101,10 @@ fn reply(form: &Fields) -> Result<Reply, &'static str> {
     match form.text("media") {
         "text" => Ok(Reply::text(status, body)),
         _ => {
-            let body: Box<RawValue> = serde_json::from_str(body.trim()).map_err(
-                |_| "The body of the reply is not JSON; send it as plain text, or correct it.",
-            )?;
-            Reply::json(status, &body).map_err(|_| "The body of the reply has no JSON form.")
+            let body: Box<RawValue> = serde_json::from_str(body.trim()).map_err(|error| {
+                format!("The body of the reply is not JSON: {error}; send it as plain text, or correct it.")
+            })?;
+            Reply::json(status, &body).map_err(|_| "The body of the reply has no JSON form.".into())
         }
     }
 }
@@ -121,7 +123,7 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
     };
     let act = match Act::read(&form) {
         Ok(act) => act,
-        Err(wrong) => return plan::again(&asked, id, &form, StatusCode::BAD_REQUEST, wrong).await,
+        Err(wrong) => return plan::again(&asked, id, &form, StatusCode::BAD_REQUEST, &wrong).await,
     };
     let (version, reason) =
         (RowVersion::from(form.text("version")), form.text("reason").to_owned());

@@ -30,7 +30,7 @@ pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
     };
     match Act::read(&form) {
         Ok(_) => sheet(&asked, id, &form, StatusCode::OK, None).await,
-        Err(wrong) => again(&asked, id, &form, StatusCode::BAD_REQUEST, wrong).await,
+        Err(wrong) => again(&asked, id, &form, StatusCode::BAD_REQUEST, &wrong).await,
     }
 }
 
