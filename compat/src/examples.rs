@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::shape::{Absent, Field, List, OTHER, Order, Shape, StrFormat, Types, Variant};
+use crate::shape::{Absent, Field, List, OTHER, Order, REST, Shape, StrFormat, Types, Variant};
 
 /// What stands in a value for a part that is not known.
 pub(crate) const UNKNOWN: &str = "\u{1}unknown\u{1}";
+
+/// The name of a member that a type keeps without knowing it.
+const KEPT: &str = "kept_member";
 
 /// More values than these are not made of one shape, so that no file makes the comparison slow.
 const MOST: usize = 20_000;
@@ -164,6 +167,11 @@ impl<'a> Maker<'a> {
     fn members(&mut self, fields: &'a [Field]) -> Vec<Example> {
         let parts = fields.iter().filter_map(|field| {
             let mut examples = self.of(&field.shape);
+            if field.name == REST {
+                let name = format!("{}:", quoted(KEPT));
+                let present = examples.into_iter().map(|made| made.within(&name, ""));
+                return Some([known("")].into_iter().chain(present).collect());
+            }
             let name = format!("{}:", quoted(&field.name));
             if field.default.is_left_out() {
                 // Where it is nothing it is not written.

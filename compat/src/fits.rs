@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::examples::UNKNOWN;
-use crate::shape::{Field, Integer, List, Manner, OTHER, Shape, Types, Unknown, Variant};
+use crate::shape::{Field, Integer, List, Manner, OTHER, REST, Shape, Types, Unknown, Variant};
 use crate::tags::has_tag;
 
 /// Where a stored value does not fit. It names places and types, never a value.
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         fields: &[Field],
         manner: Manner,
     ) -> Result<(), Misfit> {
-        for field in fields {
+        for field in fields.iter().filter(|field| field.name != REST) {
             let step = format!(".{}", field.name);
             let names = field.aliases.iter().chain([&field.name]);
             let mut values = names.filter_map(|name| members.get(name));
@@ -175,8 +175,14 @@ impl<'a> Reader<'a> {
         let is_known = |name: &String| {
             fields.iter().any(|field| field.name == *name || field.aliases.contains(name))
         };
-        let unknown = members.keys().find(|name| !is_known(name));
-        match unknown {
+        let mut unknown = members.keys().filter(|name| !is_known(name));
+        if let Some(rest) = fields.iter().find(|field| field.name == REST) {
+            return unknown.try_for_each(|name| match self.tells_names {
+                true => self.within(&format!(".{name}"), &members[name], &rest.shape),
+                false => self.within(".*", &members[name], &rest.shape),
+            });
+        }
+        match unknown.next() {
             Some(name) if manner.unknown == Unknown::Refused || self.is_whole => {
                 if !self.tells_names {
                     return self.misfit(shape, "an object with a member that is refused");
@@ -245,7 +251,7 @@ impl<'a> Reader<'a> {
 const BYTE: Shape = Shape::Int(Integer::of(false, 8));
 
 /// Keys of JSON objects are strings; serde_json reads numbers, truth values and variants from them.
-fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
+pub(crate) fn is_key(name: &str, shape: &Shape, types: &Types) -> bool {
     match shape {
         _ if name == UNKNOWN => true,
         Shape::Str(format) => format.recognises(name),

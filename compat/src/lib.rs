@@ -23,7 +23,9 @@ mod levels;
 mod lint;
 mod lock;
 mod members;
+mod reader;
 mod resume;
+mod sent;
 mod shape;
 mod tags;
 mod unprobed;
@@ -41,5 +43,5 @@ pub use resume::{
 };
 pub use shape::{
     Absent, FLOATS, Field, Float, INTEGERS, Integer, LETTERS, Length, Letter, List, Manner, OTHER,
-    Order, Shape, ShapeError, StrFormat, TEXTS, Types, Unknown, Variant,
+    Order, REST, Shape, ShapeError, StrFormat, TEXTS, Types, Unknown, Variant,
 };

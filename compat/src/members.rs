@@ -8,7 +8,11 @@ use serde_json::Value;
 use crate::alternatives::{TakenOver, hidden, taken_over};
 use crate::examples::examples;
 use crate::fits::fits;
-use crate::shape::{Absent, Field, Manner, OTHER, Order, Shape, Types, Unknown, Variant};
+use crate::reader::Reader;
+use crate::sent::differences;
+use crate::shape::{
+    Absent, Field, List, Manner, OTHER, Order, REST, Shape, Types, Unknown, Variant,
+};
 use crate::tags::tags;
 
 /// A shape with the types that it names.
@@ -62,6 +66,15 @@ pub(crate) fn changes(old: Typed<'_>, new: Typed<'_>) -> Vec<MemberChange> {
     let mut walk = Walk { old: old.types, new: new.types, within: Vec::new(), found: Vec::new() };
     walk.shapes(old.shape, new.shape, "");
     walk.found
+}
+
+/// The same, and what a client sends that the new type makes something else of than of what is stored.
+pub(crate) fn changes_for_clients(old: Typed<'_>, new: Typed<'_>) -> Vec<MemberChange> {
+    let mut found = changes(old, new);
+    if !found.iter().any(is_of_clients) {
+        found.extend(differences(old, new));
+    }
+    found
 }
 
 struct Walk<'a> {
@@ -154,12 +167,37 @@ impl<'a> Walk<'a> {
                     self.found.push(MemberChange::ToldApart(format!("{path}.*")));
                 }
                 for field in fields {
-                    self.shapes(&field.shape, new, &format!("{path}.{}", field.name));
+                    self.shapes(&field.shape, new, &field.place(path));
+                }
+            }
+            // What has no name in the struct is passed over.
+            (Shape::Map(key, old), Shape::Struct { fields, manner }) => {
+                if manner.unknown == Unknown::PassedOver && !self.names_each(key, fields) {
+                    self.found.push(MemberChange::Dropped(format!("{path}.*")));
+                }
+                for field in fields {
+                    self.shapes(old, &field.shape, &field.place(path));
                 }
             }
             (Shape::Tuple(old), Shape::Tuple(new)) => {
                 for (index, (old, new)) in old.iter().zip(new).enumerate() {
                     self.shapes(old, new, &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::Tuple(old), Shape::List(List { element: new, order, .. })) => {
+                self.order(Order::Kept, *order, path);
+                for (index, old) in old.iter().enumerate() {
+                    self.shapes(old, new, &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::List(List { element: old, .. }), Shape::Tuple(new)) => {
+                for (index, new) in new.iter().enumerate() {
+                    self.shapes(old, new, &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::Tuple(old), Shape::Struct { fields, .. }) => {
+                for (old, field) in old.iter().zip(fields) {
+                    self.shapes(old, &field.shape, &field.place(path));
                 }
             }
             (
@@ -278,26 +316,42 @@ impl<'a> Walk<'a> {
         let is_known = |name: &String| {
             old.iter().any(|field| field.name == *name || field.aliases.contains(name))
         };
+        let kept = old.iter().find(|field| field.name == REST);
+        let kept = kept.map_or(&Shape::Any, |rest| &rest.shape);
         for field in new {
             let mut names = field.aliases.iter().chain([&field.name]);
-            if names.any(|name| !is_known(name)) && !self.takes_anything(&field.shape) {
-                self.found.push(MemberChange::WasUnknown(format!("{path}.{}", field.name)));
+            if names.any(|name| !is_known(name)) && !self.takes_each(kept, &field.shape) {
+                self.found.push(MemberChange::WasUnknown(field.place(path)));
             }
         }
     }
 
-    fn takes_anything(&self, shape: &Shape) -> bool {
-        examples(&Shape::Any, self.new).iter().all(|made| {
+    /// Whether the new shape takes what the old one has, as far as that is known.
+    fn takes_each(&self, old: &Shape, new: &Shape) -> bool {
+        examples(old, self.old).iter().all(|made| {
             let value: Option<Value> = serde_json::from_str(&made.json).ok();
-            value.is_some_and(|value| fits(&value, shape, self.new).is_ok())
+            value.is_some_and(|value| fits(&value, new, self.new).is_ok())
         })
+    }
+
+    /// Whether each key of a map is the name of one of these members.
+    fn names_each(&self, key: &Shape, fields: &[Field]) -> bool {
+        let key = match key {
+            Shape::Named(name) => self.old.get(name).unwrap_or(key),
+            key => key,
+        };
+        let has = |name: &String| {
+            fields.iter().any(|field| field.name == *name || field.aliases.contains(name))
+        };
+        matches!(key, Shape::Enum(variants) if variants.iter().all(|variant| has(&variant.name)))
     }
 
     fn members(&mut self, old: &'a [Field], new: &'a [Field], manner: Manner, path: &str) {
         let is_same =
             |old: &Field, new: &Field| old.name == new.name || new.aliases.contains(&old.name);
-        let place = |field: &Field| format!("{path}.{}", field.name);
-        let mut added: Vec<&Field> = new.iter().collect();
+        let place = |field: &Field| field.place(path);
+        // Whether the others are kept is told before.
+        let mut added: Vec<&Field> = new.iter().filter(|field| field.name != REST).collect();
         added.retain(|new| new.optional && !old.iter().any(|old| is_same(old, new)));
         for before in old {
             if let Some(now) = new.iter().find(|now| is_same(before, now)) {
@@ -324,7 +378,7 @@ impl<'a> Walk<'a> {
                 }
                 continue;
             }
-            if manner.unknown != Unknown::PassedOver {
+            if manner.unknown != Unknown::PassedOver || before.name == REST {
                 continue;
             }
             let reads = |now: &&Field| self.reads_the_same(&before.shape, &now.shape);
@@ -355,13 +409,29 @@ impl<'a> Walk<'a> {
             }
             _ => {
                 if let (Some(was), Some(is)) = (default(before), default(now))
-                    && !is_same(&was, &is)
+                    && !self.is_same(&was, &is, now)
                 {
                     self.found.push(match before.default.is_left_out() {
                         true => MemberChange::LeftOutChanged(place),
                         false => MemberChange::DefaultChanged(place),
                     });
                 }
+            }
+        }
+    }
+
+    /// Whether two defaults are one: a number may be read as an integer, or as a float, and a member of one may have
+    /// come since.
+    fn is_same(&self, was: &Value, is: &Value, now: &Field) -> bool {
+        let reader = Reader { types: self.new, counts_only: true };
+        let read = |value| reader.reads(value, &now.shape);
+        let is_one = was == is || was.as_f64().is_some_and(|was| is.as_f64() == Some(was));
+        match (read(was), read(is)) {
+            _ if is_one => true,
+            (Ok(was), Ok(is)) => was == is,
+            // A part of it is not known: of that it is told.
+            (Err(unread), _) | (_, Err(unread)) => {
+                !unread.is_refused() && (was.is_object() || was.is_array())
             }
         }
     }
@@ -427,11 +497,6 @@ fn default(field: &Field) -> Option<Value> {
     }
 }
 
-/// Whether two defaults are one: a number may be read as an integer, or as a float.
-fn is_same(was: &Value, is: &Value) -> bool {
-    was == is || was.as_f64().is_some_and(|was| is.as_f64() == Some(was))
-}
-
 /// Whether only retries see it, who are compared by what counts.
 fn is_of_comparison(change: &MemberChange) -> bool {
     matches!(
@@ -441,6 +506,18 @@ fn is_of_comparison(change: &MemberChange) -> bool {
             | MemberChange::ToldApart(_)
             | MemberChange::Fingerprinted(_)
     )
+}
+
+/// Whether a client is refused, or told of a mismatch, who sends what was served.
+fn is_of_clients(change: &MemberChange) -> bool {
+    is_of_comparison(change)
+        || matches!(
+            change,
+            MemberChange::LeftOutChanged(_)
+                | MemberChange::DefaultDropped(_)
+                | MemberChange::AliasDropped(..)
+                | MemberChange::FormDropped(_)
+        )
 }
 
 #[cfg(test)]

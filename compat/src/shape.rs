@@ -12,7 +12,7 @@
 //! | `T?` | `T` or `null` |
 //! | `[T]` `[T](1..5)` `(A, B)` `map<K, V>` | arrays, of a length; and an object with any keys |
 //! | `set<T>` `sorted<T>` `unordered<T>` | an array of which the order, and what is there twice, is not kept; the order only; one that is written in another order each time |
-//! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with a `#` it is not read from an array |
+//! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with `*: T` they are each a `T`, with a `#` it is not read from an array |
 //! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is nothing, or, `left out 7`, that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
 //! | `{a: unfingerprinted T}` | of a member that is no part of what makes two requests the same |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too; behind a `;` stand names that are only read |
@@ -36,6 +36,7 @@ use serde_json::Value;
 
 pub use self::integer::{INTEGERS, Integer};
 pub use self::list::{Length, List, Order};
+use self::members::KEPT;
 pub use self::members::{Absent, Field, Manner, Unknown};
 pub use self::numbers::{FLOATS, Float, LETTERS, Letter};
 pub use self::parse::ShapeError;
@@ -104,6 +105,10 @@ pub enum Shape {
 /// `#[serde(other)]`.
 pub const OTHER: &str = "\u{1}other";
 
+/// The name, which is no member's, of what the members are that a type keeps without knowing them: a map that is
+/// flattened.
+pub const REST: &str = "\u{1}rest";
+
 /// A variant of an enum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
@@ -160,7 +165,9 @@ impl fmt::Display for Shape {
             Self::Struct { fields, manner } => {
                 f.write_char('{')?;
                 separated(f, fields, |f, field| write!(f, "{field}"))?;
-                for (index, mark) in manner.marks().enumerate() {
+                let has_rest = fields.iter().any(|field| field.name == REST);
+                let marks = manner.marks().filter(|mark| !(has_rest && *mark == KEPT));
+                for (index, mark) in marks.enumerate() {
                     f.write_str(if fields.is_empty() && index == 0 { "" } else { ", " })?;
                     f.write_str(mark)?;
                 }

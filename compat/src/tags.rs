@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::shape::{OTHER, Shape, Variant};
+use crate::shape::{OTHER, REST, Shape, Variant};
 
 /// Whether an object has each of the fixed words that the objects of a form have, and there is one.
 pub(crate) fn has_tag(form: &Shape, value: &Value) -> bool {
@@ -21,7 +21,9 @@ pub(crate) fn tags(form: &Shape) -> impl Iterator<Item = (&str, &[Variant])> {
         _ => &[],
     };
     fields.iter().filter_map(|field| match &field.shape {
-        Shape::Enum(variants) if is_set_of_words(variants) && !field.optional => {
+        Shape::Enum(variants)
+            if is_set_of_words(variants) && !field.optional && field.name != REST =>
+        {
             Some((field.name.as_str(), variants.as_slice()))
         }
         _ => None,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::alternatives::has_no_value;
 use crate::examples::all_examples;
 use crate::fits::fits;
-use crate::shape::{Absent, List, Shape, StrFormat, Types};
+use crate::shape::{Absent, List, REST, Shape, StrFormat, Types};
 
 /// Their places: `.currency`, `.items[].code`; `the value` where nothing of it is known.
 pub(crate) fn unprobed(shape: &Shape, types: &Types, samples: &[String]) -> Vec<String> {
@@ -83,10 +83,20 @@ impl<'a> Walk<'a> {
                 for field in fields {
                     let there: Vec<&Value> =
                         values.iter().filter_map(|value| value.get(&field.name)).collect();
-                    self.shape(&field.shape, &there, &format!("{path}.{}", field.name));
-                    if field.default == Absent::LeftOut(None) {
-                        self.found
-                            .push(format!("what {path}.{} is where it is left out", field.name));
+                    self.shape(&field.shape, &there, &field.place(path));
+                    if field.name == REST {
+                        continue;
+                    }
+                    match field.default {
+                        Absent::LeftOut(None) => {
+                            let place = field.place(path);
+                            self.found.push(format!("what {place} is where it is left out"));
+                        }
+                        Absent::Unknown if field.optional && has_value(&field.shape) => {
+                            let place = field.place(path);
+                            self.found.push(format!("what {place} is where it is absent"));
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -126,6 +136,11 @@ impl<'a> Walk<'a> {
             _ => {}
         }
     }
+}
+
+/// Whether it has to be something where it is absent, and that is compared.
+fn has_value(shape: &Shape) -> bool {
+    !matches!(shape, Shape::Option(_) | Shape::Opaque)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::alternatives::TakenOver;
 use crate::finding::Finding;
 use crate::lint::Lint;
 use crate::lock::Locked;
-use crate::members::{MemberChange, Typed, changes};
+use crate::members::{MemberChange, Typed, changes, changes_for_clients};
 
 pub(super) const OUTPUT: &str = "its output";
 
@@ -47,6 +47,7 @@ impl Pair<'_> {
                 ..self.finding(lint, phase, change)
             }
         };
+        let changes = if what == PARAMETERS { changes_for_clients } else { changes };
         changes(old, new).into_iter().filter(is_told).map(of_change).collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::fits::fits_sample;
 use crate::folder::Locks;
 use crate::lint::{Level, Lint};
 use crate::lock::{Lock, Locked, Output};
-use crate::members::{MemberChange, Typed, changes};
+use crate::members::{MemberChange, Typed, changes_for_clients};
 use crate::unprobed::unprobed;
 
 pub(super) const PARAMETERS: &str = "its parameters";
@@ -132,7 +132,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
         let change = format!("parameters of version {version} do not decode as its own: {misfit}");
         return vec![of(Lint::VersionUnreadable, change)];
     }
-    let changes = changes(before, now).into_iter();
+    let changes = changes_for_clients(before, now).into_iter();
     let of_change = |change: MemberChange| {
         let (lint, change, _) = told(change, PARAMETERS);
         let lint = match lint {
@@ -146,6 +146,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
             Lint::MemberDropped,
             Lint::DefaultChanged,
             Lint::RetryDiffers,
+            Lint::RetryRefused,
             Lint::FingerprintUnstable,
         ];
         is_of_retries

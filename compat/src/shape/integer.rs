@@ -65,7 +65,7 @@ impl Integer {
         self.changed != 0
     }
 
-    fn changes(self, number: i128) -> bool {
+    pub(crate) fn changes(self, number: i128) -> bool {
         places([number]) & self.changed != 0
     }
 

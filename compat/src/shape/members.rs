@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-use super::Shape;
+use super::{REST, Shape};
 
 /// A member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub enum Absent {
     /// Something else than `null`, and it is not written where it is that.
     Apart,
 }
+
+/// Where members that the type does not know are kept.
+pub(super) const KEPT: &str = "*";
 
 /// Before the value of a member that is no part of the fingerprint.
 pub(super) const UNFINGERPRINTED: &str = "unfingerprinted ";
@@ -91,12 +94,35 @@ pub enum Unknown {
     Kept,
 }
 
+impl Field {
+    /// What each member is that a type keeps without knowing it.
+    #[must_use]
+    pub fn rest(shape: Shape) -> Self {
+        Self {
+            name: REST.to_owned(),
+            aliases: Vec::new(),
+            optional: true,
+            default: Absent::LeftOut(None),
+            unfingerprinted: false,
+            shape,
+        }
+    }
+
+    /// Its place in an object.
+    pub(crate) fn place(&self, path: &str) -> String {
+        match self.name == REST {
+            true => format!("{path}.{KEPT}"),
+            false => format!("{path}.{}", self.name),
+        }
+    }
+}
+
 impl Manner {
     pub(super) fn marks(self) -> impl Iterator<Item = &'static str> {
         let unknown = match self.unknown {
             Unknown::PassedOver => None,
             Unknown::Refused => Some("!"),
-            Unknown::Kept => Some("*"),
+            Unknown::Kept => Some(KEPT),
         };
         unknown.into_iter().chain(self.by_name.then_some("#"))
     }
@@ -104,6 +130,9 @@ impl Manner {
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name == REST {
+            return write!(f, "{KEPT}: {}", self.shape);
+        }
         super::name(f, &self.name)?;
         for alias in &self.aliases {
             f.write_char('|')?;

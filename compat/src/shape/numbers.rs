@@ -73,6 +73,12 @@ impl Float {
         trial.is_none_or(|nth| self.refused & (1 << nth) == 0)
     }
 
+    /// Whether this trial is written as another one.
+    pub(crate) fn changes(self, number: f64) -> bool {
+        let trial = FLOATS.iter().position(|(_, trial)| *trial == number);
+        trial.is_some_and(|nth| self.changed & (1 << nth) != 0)
+    }
+
     /// As JSON.
     pub(crate) fn examples(self) -> impl Iterator<Item = &'static str> {
         taken(self.refused | self.changed, FLOATS.len()).map(|nth| FLOATS[nth].0)

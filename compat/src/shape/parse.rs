@@ -280,7 +280,12 @@ impl Parser<'_> {
             let mark = ["!", "*", "#"].into_iter().find(|mark| self.take(mark));
             match mark {
                 Some("!") => manner.unknown = Unknown::Refused,
-                Some("*") => manner.unknown = Unknown::Kept,
+                Some("*") => {
+                    manner.unknown = Unknown::Kept;
+                    if self.take(":") {
+                        fields.push(Field::rest(self.shape()?));
+                    }
+                }
                 Some(_) => manner.by_name = true,
                 None => fields.push(self.member()?),
             }

@@ -161,6 +161,16 @@ impl StrFormat {
         trials(written).map(|nth| TEXTS[nth].1)
     }
 
+    /// The trials that it writes otherwise than it reads them.
+    pub(crate) fn changed(self) -> impl Iterator<Item = &'static str> {
+        trials(self.taken & self.changed).map(|nth| TEXTS[nth].1)
+    }
+
+    /// Whether it is known of `text` whether it is written as it is read.
+    pub(crate) fn has_tried(self, text: &str) -> bool {
+        self != Self::OWN && (self.changed == 0 || TEXTS.iter().any(|(_, trial)| *trial == text))
+    }
+
     /// Of the strings that are read, however they are written.
     pub(crate) fn as_read(self) -> Self {
         Self { changed: 0, ..self }
@@ -184,6 +194,13 @@ impl StrFormat {
         }
         let known = KNOWN.iter().find(|known| of_known(known) == self);
         known.is_none_or(|(.., has_it)| has_it(text))
+    }
+
+    /// Whether `text` has the pattern of this form.
+    #[must_use]
+    pub fn is_like(self, text: &str) -> bool {
+        let known = KNOWN.iter().find(|known| of_known(known) == self);
+        known.is_some_and(|(.., has_it)| has_it(text))
     }
 
     /// A form from its text: its name, or the trials that it takes, `a+b`, or does not take, `!a!b`; and behind them

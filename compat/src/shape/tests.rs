@@ -37,6 +37,12 @@ fn manners() -> impl Strategy<Value = Manner> {
     (unknown, any::<bool>()).prop_map(|(unknown, by_name)| Manner { unknown, by_name })
 }
 
+/// With what a type keeps without knowing it.
+fn with_rest(mut fields: Vec<Field>, manner: Manner, rest: Option<Shape>) -> Shape {
+    fields.extend(rest.filter(|_| manner.unknown == Unknown::Kept).map(Field::rest));
+    Shape::Struct { fields, manner }
+}
+
 /// No two members are read from one name.
 fn distinct(fields: Vec<Field>) -> Vec<Field> {
     let mut used = std::collections::BTreeSet::new();
@@ -111,10 +117,10 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
                 prop::collection::vec(inner.clone(), 0..2)
             )
                 .prop_map(|(written, read)| Shape::Union { written, read }),
-            prop::collection::vec(inner, 0..3).prop_map(Shape::Tuple),
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Shape::Tuple),
             (boxed.clone(), boxed).prop_map(|(key, value)| Shape::Map(key, value)),
-            (prop::collection::vec(field, 0..3), manners())
-                .prop_map(|(fields, manner)| Shape::Struct { fields: distinct(fields), manner }),
+            (prop::collection::vec(field, 0..3), manners(), prop::option::of(inner.clone()))
+                .prop_map(|(fields, manner, rest)| with_rest(distinct(fields), manner, rest)),
             prop::collection::vec(variant, 0..3).prop_map(distinct_variants).prop_map(Shape::Enum),
         ]
     })

@@ -3,6 +3,7 @@
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::asked::KEY;
 use super::explore::{Fact, LeafId};
 use super::refine::at;
 use super::talk::Talked;
@@ -111,6 +112,8 @@ impl Catalogue {
         for Place { index, variant, path, .. } in &built.places {
             let known = &mut self.types[*index];
             let names = known.identity.members;
+            // The key of a map is that of its only entry.
+            let path = path.strip_suffix(&[KEY.to_owned()]).unwrap_or(path);
             let name = |value: &serde_json::Value| -> Option<&'static str> {
                 let here = at(value, path)?;
                 let mut keys = here.as_object().into_iter().flat_map(|members| members.keys());

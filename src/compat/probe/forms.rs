@@ -119,6 +119,7 @@ impl Asking<'_, '_> {
         }
         let base = self.filled::<T>(json)?;
         let mut values = vec![base.clone()];
+        let mut other_names: Vec<(Path, &str, Value)> = Vec::new();
         let written = self.echo::<T>(&base)?.written;
         for place in places(&base).into_iter().filter(|place| !written.holds_itself(place)) {
             if !matches!(at(&base, &place), Some(Value::String(_) | Value::Object(_))) {
@@ -126,7 +127,15 @@ impl Asking<'_, '_> {
             }
             let here = self.answers.variants_at::<T>(self.leaf, &base, &place);
             for name in here.into_iter().flatten() {
-                values.extend(self.with_variant::<T>(&base, &place, name));
+                let Some(value) = self.with_variant::<T>(&base, &place, name) else { continue };
+                // It is another name of one that is written.
+                if at(&value, &place)
+                    .and_then(Value::as_str)
+                    .is_some_and(|written| written != *name)
+                {
+                    other_names.push((place.clone(), name, value.clone()));
+                }
+                values.push(value);
             }
         }
         let mut forms: Vec<Form> = Vec::new();
@@ -136,7 +145,17 @@ impl Asking<'_, '_> {
             let shape = self.shape::<T>(&json, &mut Vec::new(), &written)?;
             add(&mut forms, (shape, json));
         }
-        Some((forms, Vec::new()))
+        let mut read: Vec<Form> = Vec::new();
+        for (place, name, value) in other_names {
+            let written = self.echo::<T>(&value)?.written;
+            let sent = Trial::with(&value, &place, name.into())?.value;
+            self.whole = Some(written.clone());
+            let mut shape = self.shape::<T>(&value, &mut Vec::new(), &written)?;
+            if under_another_name(&mut shape, &place, name).is_some() && self.takes::<T>(&sent) {
+                add(&mut read, (shape, sent));
+            }
+        }
+        Some((forms, read))
     }
 
     /// By their tag, as it was declared.
@@ -162,7 +181,7 @@ impl Asking<'_, '_> {
     }
 
     /// The value with another variant at a place, as it is written.
-    fn with_variant<T: Serialize + DeserializeOwned>(
+    pub(super) fn with_variant<T: Serialize + DeserializeOwned>(
         &mut self,
         base: &Value,
         place: &[String],
@@ -178,7 +197,10 @@ impl Asking<'_, '_> {
     }
 
     /// The value with something in each of its members that is empty; `None` where it is not read as written.
-    fn filled<T: Serialize + DeserializeOwned>(&mut self, mut base: Value) -> Option<Value> {
+    pub(super) fn filled<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mut base: Value,
+    ) -> Option<Value> {
         if self.echo::<T>(&base)?.json != base {
             return None;
         }
@@ -225,18 +247,40 @@ impl Asking<'_, '_> {
             self.any.insert(inner);
             return None;
         }
+        self.kept::<T>(trials, &inner)
+    }
+
+    /// The first value of which something is kept at this place, as it is written.
+    pub(super) fn kept<T: Serialize + DeserializeOwned>(
+        &mut self,
+        trials: Vec<Trial>,
+        place: &[String],
+    ) -> Option<Value> {
         let mut echoes = Vec::new();
         let (leaf, path) = (self.leaf, self.path.clone());
         self.answers.first::<T>(leaf, trials, |answers, value| {
             let mut asking =
                 Asking { answers, leaf, path: path.clone(), any: BTreeSet::new(), whole: None };
             let echo = asking.echo::<T>(value).map(|echo| echo.json);
-            let is_filled = |json: &Value| at(json, &inner).is_some_and(|part| !part.is_null());
+            let is_filled = |json: &Value| at(json, place).is_some_and(|part| !part.is_null());
             echoes = echo.into_iter().filter(is_filled).collect();
             echoes.first().is_some_and(|json| asking.takes::<T>(json))
         })?;
         echoes.pop()
     }
+}
+
+/// The shape with another variant at a place, of the same form.
+fn under_another_name(shape: &mut Shape, place: &[String], name: &str) -> Option<()> {
+    match (shape, place.split_first()) {
+        (Shape::Enum(variants), None) => variants.first_mut()?.name = name.to_owned(),
+        (Shape::Struct { fields, .. }, Some((step, place))) => {
+            let field = fields.iter_mut().find(|field| field.name == *step)?;
+            return under_another_name(&mut field.shape, place, name);
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 fn is_empty(value: &Value) -> bool {

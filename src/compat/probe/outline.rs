@@ -9,13 +9,19 @@ use serde_json::Value;
 
 use super::asked::UNKNOWN;
 use super::explore::limits;
-use super::forms::{Asking, Echo, Path};
+use super::forms::{Asking, Echo, Form, Path};
+use super::join::add;
 use super::refine::{at, constant, left_out};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
 use crate::compat::{
-    Absent, Field, Float, Integer, Letter, List, Manner, Shape, StrFormat, TEXTS, Unknown, Variant,
+    Absent, Field, Float, Integer, Letter, List, Manner, Order, Shape, StrFormat, TEXTS, Types,
+    Unknown, Variant, examples,
 };
+
+/// With so many elements, and read so often, a list shows whether its order is by chance.
+const MOST_ELEMENTS: usize = 6;
+const MOST_READS: usize = 8;
 
 impl Asking<'_, '_> {
     /// What is at a place of a value, told by what the type writes there and by what it takes in its place.
@@ -56,7 +62,8 @@ impl Asking<'_, '_> {
                     Some(first) => self.inner::<T>(base, path, "0", first)?,
                     None => Shape::Opaque,
                 };
-                Shape::List(List::of(element))
+                let order = self.order_of::<T>(base, path, &element);
+                Shape::List(List { order, ..List::of(element) })
             }
             Written::Tuple(elements) => {
                 let elements = elements.iter().enumerate();
@@ -85,6 +92,38 @@ impl Asking<'_, '_> {
                 Shape::Enum(vec![Variant { name: (*name).to_owned(), content, only_read: false }])
             }
         })
+    }
+
+    /// What is kept of the order of elements: told by some that are given forwards, backwards, and twice.
+    fn order_of<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &[String],
+        element: &Shape,
+    ) -> Order {
+        let made = examples(element, &Types::new()).into_iter().filter(|made| made.is_complete);
+        let made =
+            made.take(MOST_ELEMENTS).filter_map(|made| serde_json::from_str(&made.json).ok());
+        let forwards: Vec<Value> = made.collect();
+        let mut written = |list: Vec<Value>| -> Option<Value> {
+            let trial = Trial::with(base, path, list.into())?;
+            at(&self.echo::<T>(&trial.value)?.json, path).cloned()
+        };
+        let (Some(first), true) = (written(forwards.clone()), forwards.len() > 1) else {
+            return Order::Kept;
+        };
+        if (0..MOST_READS).any(|_| written(forwards.clone()).as_ref() != Some(&first)) {
+            return Order::Chance;
+        }
+        let backwards = forwards.iter().rev().cloned().collect();
+        if written(backwards).as_ref() != Some(&first) {
+            return Order::Kept;
+        }
+        let twice = written(vec![forwards[0].clone(), forwards[0].clone()]);
+        match twice.as_ref().and_then(Value::as_array).map(Vec::len) {
+            Some(1) => Order::Set,
+            _ => Order::Sorted,
+        }
     }
 
     /// Values of other kinds that a part of a value can be, one of each.
@@ -176,34 +215,80 @@ impl Asking<'_, '_> {
             let (name, aliases) = (name.clone(), Vec::new());
             fields.push(Field { name, aliases, optional, default, unfingerprinted, shape });
         }
-        let manner = Manner {
-            unknown: self.unknown_members::<T>(base, path)?,
-            by_name: self.is_by_name::<T>(base, path, &fields)?,
-        };
+        let by_name = self.is_by_name::<T>(base, path, &fields)?;
+        let (unknown, rest) = self.unknown_members::<T>(base, path)?;
+        fields.extend(rest.map(Field::rest));
+        let manner = Manner { unknown, by_name };
         Some(Shape::Struct { fields, manner })
     }
 
-    /// What becomes of a member that the type does not know, of each kind.
+    /// What becomes of members that the type does not know; and what each of them is, where it is not anything.
     fn unknown_members<T: Serialize + DeserializeOwned>(
         &mut self,
         base: &Value,
-        path: &[String],
-    ) -> Option<Unknown> {
-        let (mut is_taken, mut is_kept) = (false, true);
-        for unknown in kinds() {
+        path: &mut Path,
+    ) -> Option<(Unknown, Option<Shape>)> {
+        let (mut taken, mut kept) = (0, 0);
+        let kinds = kinds();
+        for unknown in &kinds {
             let mut with_unknown = base.clone();
             let object = at_mut(&mut with_unknown, path)?.as_object_mut()?;
             object.insert(UNKNOWN.to_owned(), unknown.clone());
-            is_taken |= self.takes::<T>(&with_unknown);
-            is_kept = is_kept
-                && self.echo::<T>(&with_unknown).is_some_and(|echo| {
-                    at(&echo.json, path).and_then(|object| object.get(UNKNOWN)) == Some(&unknown)
-                });
+            taken += usize::from(self.takes::<T>(&with_unknown));
+            let is_kept = self.echo::<T>(&with_unknown).is_some_and(|echo| {
+                at(&echo.json, path).and_then(|object| object.get(UNKNOWN)) == Some(unknown)
+            });
+            kept += usize::from(is_kept);
         }
-        Some(match (is_taken, is_kept) {
-            (_, true) => Unknown::Kept,
-            (true, false) => Unknown::PassedOver,
-            (false, false) => Unknown::Refused,
+        if kept == kinds.len() {
+            return Some((Unknown::Kept, None));
+        }
+        if taken == kinds.len() && kept == 0 {
+            return Some((Unknown::PassedOver, None));
+        }
+        Some(match self.rest::<T>(base, path) {
+            Some(rest) => (Unknown::Kept, Some(rest)),
+            None if kept > 0 => (Unknown::Kept, Some(Shape::Opaque)),
+            None if taken > 0 => (Unknown::PassedOver, None),
+            None => (Unknown::Refused, None),
+        })
+    }
+
+    /// What a member is that the type keeps without knowing it, of a map that is flattened.
+    fn rest<T: Serialize + DeserializeOwned>(
+        &mut self,
+        base: &Value,
+        path: &mut Path,
+    ) -> Option<Shape> {
+        let place: Path = path.iter().cloned().chain([UNKNOWN.to_owned()]).collect();
+        let mut trials = Vec::new();
+        for kind in kinds() {
+            let mut value = base.clone();
+            at_mut(&mut value, path)?.as_object_mut()?.insert(UNKNOWN.to_owned(), kind);
+            trials.push(Trial { value, cursor: Some(place.clone()) });
+        }
+        let first = self.kept::<T>(trials, &place)?;
+        let first = self.filled::<T>(first.clone()).unwrap_or(first);
+        let mut values = vec![first.clone()];
+        for name in self.answers.variants_at::<T>(self.leaf, &first, &place).into_iter().flatten() {
+            values.extend(self.with_variant::<T>(&first, &place, name));
+        }
+        let mut forms: Vec<Form> = Vec::new();
+        for value in values {
+            let written = self.echo::<T>(&value)?.written.at(&place)?.clone();
+            let shape = self.inner::<T>(&value, path, UNKNOWN, &written)?;
+            add(&mut forms, (shape, value));
+        }
+        let mut forms: Vec<Shape> = forms.into_iter().map(|(shape, _)| shape).collect();
+        let shape = match forms.len() {
+            1 => forms.remove(0),
+            _ => Shape::Union { written: forms, read: Vec::new() },
+        };
+        let none = Trial::with(&first, &place, Value::Null)?.value;
+        let may_be_none = self.echo::<T>(&none).is_some_and(|echo| echo.json == none);
+        Some(match (may_be_none, shape) {
+            (true, shape) if !matches!(shape, Shape::Option(_)) => Shape::Option(Box::new(shape)),
+            (_, shape) => shape,
         })
     }
 

@@ -10,7 +10,12 @@ use serde_json::{Map, Value};
 use super::asked::UNKNOWN;
 use super::written::Written;
 use super::{Built, Catalogue, Place};
-use crate::compat::{Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, TEXTS, Unknown};
+use crate::compat::{
+    Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, StrFormat, TEXTS, Unknown,
+};
+
+/// A default that is longer is not written down.
+const MOST_BYTES_OF_DEFAULT: usize = 400;
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
@@ -198,17 +203,30 @@ pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
 }
 
 /// A default that was made twice, where it is a constant: what looks like a time or an id would be another one in the
-/// next lock file.
+/// next lock file. That an `Option` is `None` is not said.
 pub(super) fn constant(first: &Value, again: &Value, shape: &Shape) -> Option<Value> {
-    let is_constant = match first {
-        Value::Bool(_) => true,
-        Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() < 1e9),
-        Value::String(text) => text.len() < 64 && !text.contains(|c: char| c.is_ascii_digit()),
-        // An empty list, or an empty map: an empty object of members has defaults of its own.
-        empty @ (Value::Array(_) | Value::Object(_)) => {
-            !matches!(shape, Shape::Option(_)) && Absent::nothing(shape).as_ref() == Some(empty)
-        }
-        Value::Null => false,
+    let is_said = !first.is_null() || !matches!(shape, Shape::Option(_));
+    let is_constant = is_said && first == again && first.to_string().len() <= MOST_BYTES_OF_DEFAULT;
+    (is_constant && !is_of_the_moment(first)).then(|| first.clone())
+}
+
+/// Whether a time or an id is in there.
+fn is_of_the_moment(value: &Value) -> bool {
+    // Seconds since 1970 from 2017 on, for a hundred years; and smaller units of them.
+    let is_time = |number: f64| {
+        let seconds = 1.5e9..4.6e9;
+        [1.0, 1e3, 1e6, 1e9].iter().any(|unit| seconds.contains(&(number / unit)))
     };
-    (is_constant && first == again).then(|| first.clone())
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(is_time),
+        Value::String(text) => {
+            let of_time = StrFormat::named("date-time").into_iter();
+            let formats =
+                of_time.chain(StrFormat::named("naive-date-time")).chain(StrFormat::named("uuid"));
+            formats.into_iter().any(|format| format.is_like(text))
+        }
+        Value::Array(values) => values.iter().any(is_of_the_moment),
+        Value::Object(members) => members.values().any(is_of_the_moment),
+        Value::Null | Value::Bool(_) => false,
+    }
 }
