@@ -83,6 +83,23 @@ fn families() -> Vec<(Vec<Kind>, Vec<&'static str>)> {
             r#"{"p":[{"amt":1,"c":1}]}"# r#"{"p":{"a":{"amt":1,"c":1}}}"#;
         [short_text, shorter_text, trimmed_text, plain_text]
             r#"{"s":"a"}"# r#"{"s":" a "}"#;
+        [a_uuid, a_float, a_set, a_kind, a_struct, a_closed_struct, a_map, a_value]
+            r#"{"v":"0000000A-0000-4000-8000-00000000000A"}"# r#"{"v":1}"# r#"{"v":["b","a"]}"# r#"{"v":"a"}"#
+            r#"{"v":{"a":1}}"# r#"{"v":{"a":1,"b":2}}"# r#"{"v":{"a":1,"b":null,"c":3}}"#;
+        [two_ids, two_texts, texts, set_of_texts, chance_of_texts, named_texts]
+            r#"{"v":["0000000B-0000-4000-8000-00000000000A","0000000A-0000-4000-8000-00000000000A"]}"#
+            r#"{"v":["b","a"]}"# r#"{"v":{"a":"b","b":"a"}}"#;
+        [open_kind, kind_without_others, any_kind] r#"{"v":"A"}"# r#"{"v":"Foo"}"# r#"{"v":"Unknown"}"#;
+        [keeps_none, keeps_wide, keeps_narrow, keeps_texts, keeps_any, keeps_maybe, keeps_kinds, keeps_lists, knows_one]
+            r#"{"a":1}"# r#"{"a":1,"b":2}"# r#"{"a":1,"b":70000}"# r#"{"a":1,"b":"x"}"# r#"{"a":1,"b":null}"#
+            r#"{"a":1,"b":"B"}"# r#"{"a":1,"b":["x"]}"#;
+        [tag_alias, tag_plain, tag_other_name, tag_both, tag_set, tag_chance]
+            r#"{"v":{"k":"A","x":[2,1]}}"# r#"{"v":{"k":"a","x":[2,1]}}"# r#"{"v":{"k":"B"}}"#;
+        [keys_alias, keys_plain, text_keys] r#"{"m":{"a":1}}"# r#"{"m":{"A":1}}"#;
+        [opts_one, opts_two, opts_more, opts_own]
+            "{}" r#"{"o":{"a":1}}"# r#"{"o":{"a":2}}"#;
+        [words_one, words_two] "{}" r#"{"version":"2024-01-01","channels":["mail"],"most":5000000000}"#;
+        [null_is_none, null_is_empty, empty_only] "{}" r#"{"v":null}"# r#"{"v":[]}"# r#"{"v":[1]}"#;
     }
 }
 
@@ -143,6 +160,150 @@ fn told_apart<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, 
 
 fn without_blanks<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|text| text.trim().to_owned())
+}
+
+fn or_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+fn its_own() -> opts_own::Opts {
+    opts_own::Opts { a: 2 }
+}
+
+fn first_version() -> String {
+    "2024-01-01".to_owned()
+}
+
+fn second_version() -> String {
+    "2025-01-01".to_owned()
+}
+
+fn by_mail() -> Vec<String> {
+    vec!["mail".to_owned()]
+}
+
+fn five() -> u64 {
+    5_000_000_000
+}
+
+/// What comes is kept as it comes, or as something that it is read as.
+mod forms {
+    use super::*;
+    builds! {
+        a_uuid { pub struct P { pub v: SimpleUuid } }
+        a_float { pub struct P { pub v: f64 } }
+        a_set { pub struct P { pub v: BTreeSet<String> } }
+        a_kind { pub enum K { #[serde(alias = "a")] A, B } pub struct P { pub v: K } }
+        a_struct { pub struct V { pub a: u8, #[serde(default)] pub b: Option<u8> } pub struct P { pub v: V } }
+        a_closed_struct {
+            #[serde(deny_unknown_fields)] pub struct V { pub a: u8, pub b: Option<u8>, pub c: Option<u8> }
+            pub struct P { pub v: V }
+        }
+        a_map { pub struct P { pub v: BTreeMap<String, Option<u8>> } }
+        a_value { pub struct P { pub v: Value } }
+        two_ids { pub struct P { pub v: [SimpleUuid; 2] } }
+        two_texts { pub struct P { pub v: (String, String) } }
+        texts { pub struct P { pub v: Vec<String> } }
+        set_of_texts { pub struct P { pub v: BTreeSet<String> } }
+        chance_of_texts { pub struct P { pub v: HashSet<String> } }
+        named_texts { pub struct V { pub a: String, pub b: String } pub struct P { pub v: V } }
+        open_kind { pub enum K { A, #[serde(other)] Unknown } pub struct P { pub v: K } }
+        kind_without_others { pub enum K { A, Unknown } pub struct P { pub v: K } }
+        any_kind { pub struct P { pub v: String } }
+    }
+}
+use forms::*;
+
+/// Members that are kept without being known, other names in types with a tag and of keys, and defaults of every form.
+mod members {
+    use super::*;
+    builds! {
+        keeps_none { pub struct P { pub a: u8 } }
+        keeps_wide { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, u32> } }
+        keeps_narrow { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, u16> } }
+        keeps_texts { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, String> } }
+        keeps_any { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, Value> } }
+        keeps_maybe { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, Option<u32>> } }
+        keeps_kinds { pub enum K { A, B } pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, K> } }
+        keeps_lists { pub struct P { pub a: u8, #[serde(flatten)] pub rest: BTreeMap<String, Vec<String>> } }
+        knows_one {
+            pub struct P { pub a: u8, pub b: Option<u32>, #[serde(flatten)] pub rest: BTreeMap<String, u32> }
+        }
+        tag_alias { #[serde(tag = "k")] pub enum V { #[serde(alias = "a")] A { x: Vec<u8> }, B } pub struct P { pub v: V } }
+        tag_plain { #[serde(tag = "k")] pub enum V { A { x: Vec<u8> }, B } pub struct P { pub v: V } }
+        tag_other_name { #[serde(tag = "k")] pub enum V { #[serde(alias = "A")] Aa { x: Vec<u8> }, B } pub struct P { pub v: V } }
+        tag_both {
+            #[serde(tag = "k")]
+            pub enum V { A { x: Vec<u8> }, #[serde(rename = "a")] Small { x: Vec<u8> }, B }
+            pub struct P { pub v: V }
+        }
+        tag_set { #[serde(tag = "k")] pub enum V { A { x: BTreeSet<u8> }, B } pub struct P { pub v: V } }
+        tag_chance { #[serde(tag = "k")] pub enum V { A { x: HashSet<u8> }, B } pub struct P { pub v: V } }
+        keys_alias {
+            #[derive(Eq, PartialOrd, Ord)] pub enum K { #[serde(alias = "a")] A, B }
+            pub struct P { pub m: BTreeMap<K, u8> }
+        }
+        keys_plain { #[derive(Eq, PartialOrd, Ord)] pub enum K { A, B } pub struct P { pub m: BTreeMap<K, u8> } }
+        opts_one { #[derive(Default)] pub struct Opts { pub a: u8 } pub struct P { #[serde(default)] pub o: Opts } }
+        opts_own { pub struct Opts { pub a: u8 } pub struct P { #[serde(default = "its_own")] pub o: Opts } }
+        opts_two {
+            #[derive(Default)] pub struct Opts { pub a: u8, #[serde(default)] pub b: Vec<u8> }
+            pub struct P { #[serde(default)] pub o: Opts }
+        }
+        opts_more {
+            #[derive(Default)] pub struct Opts { pub a: u8, pub b: Option<u8> }
+            pub struct P { #[serde(default)] pub o: Opts }
+        }
+        words_one {
+            pub struct P {
+                #[serde(default = "first_version")] pub version: String,
+                #[serde(default = "by_mail")] pub channels: Vec<String>,
+                #[serde(default = "five")] pub most: u64,
+            }
+        }
+        words_two {
+            pub struct P {
+                #[serde(default = "second_version")] pub version: String,
+                #[serde(default = "by_mail")] pub channels: Vec<String>,
+                #[serde(default = "five")] pub most: u64,
+            }
+        }
+        null_is_none { pub struct P { pub v: Option<Vec<u8>> } }
+        null_is_empty { pub struct P { #[serde(default, deserialize_with = "or_empty")] pub v: Vec<u8> } }
+        empty_only { pub struct P { #[serde(default)] pub v: Vec<u8> } }
+    }
+}
+use members::*;
+
+promises! {
+    g14_no_change_is_refused_that_neither_a_row_nor_a_retry_sees:
+    "a default gets an optional member": opts_one::P => opts_more::P, "{}";
+    "a default gets a list": opts_one::P => opts_two::P, "{}";
+    "a default is another one": opts_one::P => opts_own::P, "{}";
+    "a version is another one": words_one::P => words_two::P, "{}";
+    "`null` is read as nothing": empty_only::P => null_is_empty::P, "{}";
+    "`null` was read as nothing": null_is_empty::P => null_is_none::P, "{}";
+    "a tag has another name, and an alias": tag_plain::P => tag_alias::P, r#"{"v":{"k":"A","x":[1]}}"#;
+    "an alias of a tag goes": tag_alias::P => tag_plain::P, r#"{"v":{"k":"a","x":[1]}}"#;
+    "an alias of a tag becomes a variant": tag_alias::P => tag_both::P, r#"{"v":{"k":"a","x":[1]}}"#;
+    "a set in a tagged variant becomes a list": tag_set::P => tag_plain::P, r#"{"v":{"k":"A","x":[2,1]}}"#;
+    "what is kept is wider": keeps_narrow::P => keeps_wide::P, r#"{"a":1,"b":2}"#;
+    "what is kept is narrower": keeps_wide::P => keeps_narrow::P, r#"{"a":1,"b":70000}"#;
+    "what is kept is known": keeps_wide::P => knows_one::P, r#"{"a":1,"b":2}"#;
+    "what is kept is anything": keeps_wide::P => keeps_any::P, r#"{"a":1,"b":2}"#;
+    "what is kept may not be `null`": keeps_maybe::P => keeps_wide::P, r#"{"a":1,"b":null}"#;
+    "others are not read any more": open_kind::P => kind_without_others::P, r#"{"v":"Foo"}"#;
+    "others become strings": open_kind::P => any_kind::P, r#"{"v":"Foo"}"#;
+    "an id becomes a value": a_uuid::P => a_value::P, r#"{"v":"0000000A-0000-4000-8000-00000000000A"}"#;
+    "a float becomes a value": a_float::P => a_value::P, r#"{"v":1}"#;
+    "a struct becomes a value": a_struct::P => a_value::P, r#"{"v":{"a":1}}"#;
+    "a struct becomes a map": a_closed_struct::P => a_map::P, r#"{"v":{"a":1}}"#;
+    "a pair of ids becomes a list of strings":
+        two_ids::P => texts::P, r#"{"v":["0000000B-0000-4000-8000-00000000000A","0000000A-0000-4000-8000-00000000000A"]}"#;
+    "a pair becomes a list": two_texts::P => texts::P, r#"{"v":["b","a"]}"#;
+    "a pair becomes a set": two_texts::P => set_of_texts::P, r#"{"v":["b","a"]}"#;
+    "an alias of a key goes": keys_alias::P => keys_plain::P, r#"{"m":{"a":1}}"#;
+    "keys with an alias become strings": keys_alias::P => text_keys::P, r#"{"m":{"a":1}}"#;
 }
 
 builds! {
