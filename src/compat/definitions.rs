@@ -8,8 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::probe::Catalogue;
-use super::value_type::ValueType;
+use super::probe::{Catalogue, ValueType, probe};
 use super::{
     Code, Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State, Stored,
 };
@@ -170,7 +169,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             let of_phase = listed.samples.iter().filter(|(of, _)| *of == phase);
             of_phase.map(|(_, json)| json.clone()).collect()
         };
-        let request = (listed.request.probe)(&mut catalogue, &samples(None));
+        let request = probe(listed.request, &mut catalogue, &samples(None));
         let request_samples: Vec<_> = request
             .samples
             .into_iter()
@@ -185,7 +184,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 None if index + 1 == definition.phases.len() => Output::Reply,
                 None => Output::Value { shape: Shape::Opaque, samples: samples(Some(phase.name)) },
                 Some(output) => {
-                    let probed = (output.probe)(&mut catalogue, &samples(Some(phase.name)));
+                    let probed = probe(*output, &mut catalogue, &samples(Some(phase.name)));
                     Output::Value { shape: probed.shape, samples: probed.samples }
                 }
             };
@@ -203,7 +202,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
             let (args, samples) = match args {
                 None => (Shape::Opaque, Vec::new()),
                 Some(args) => {
-                    let probed = (args.probe)(&mut catalogue, &[]);
+                    let probed = probe(*args, &mut catalogue, &[]);
                     (probed.shape, probed.samples)
                 }
             };
@@ -264,7 +263,7 @@ impl<S: Store, A: Send + Sync + 'static> Code for Definitions<S, A> {
             }
             Stored::Job(name) => listed.jobs.get(name)?.as_ref()?,
         };
-        Some((value_type.reads)(json))
+        Some(value_type.reads(json))
     }
 }
 

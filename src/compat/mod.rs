@@ -11,7 +11,6 @@ mod in_flight;
 mod locked;
 mod probe;
 mod staged;
-mod value_type;
 
 pub use atomic_phases_compat::*;
 
@@ -19,5 +18,5 @@ pub use self::definitions::Definitions;
 pub(crate) use self::in_flight::rows_at;
 pub use self::in_flight::{InFlight, Left};
 pub use self::locked::{Mode, NotLocked, check_locks};
+pub use self::probe::ValueType;
 pub use self::staged::{JobsLeftBecause, LeftJobs, StagedJobs};
-pub use self::value_type::ValueType;

@@ -22,18 +22,19 @@ mod given;
 mod hints;
 mod join;
 mod outline;
+mod parts;
 mod question;
 mod refine;
 mod search;
 mod talk;
+mod value_type;
 mod written;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::answer::Answers;
 pub(super) use self::catalogue::Catalogue;
+pub use self::value_type::ValueType;
 use super::{List, Shape, Variant, fits};
 
 /// So many values of a type stand in its lock file at most. Its shape knows all variants.
@@ -50,11 +51,8 @@ pub(super) struct Probed {
     pub(super) samples: Vec<String>,
 }
 
-/// Asks `T`. `given` are samples of the application, in JSON.
-pub(super) fn probe<T: Serialize + DeserializeOwned>(
-    catalogue: &mut Catalogue,
-    given: &[String],
-) -> Probed {
+/// Asks a type. `given` are samples of the application, in JSON.
+pub(super) fn probe(of: ValueType, catalogue: &mut Catalogue, given: &[String]) -> Probed {
     catalogue.probes += 1;
     let mut samples: Vec<String> = given.to_vec();
     let given: Vec<Value> =
@@ -63,13 +61,13 @@ pub(super) fn probe<T: Serialize + DeserializeOwned>(
     let mut shape = Shape::Opaque;
     // A pass for each variant that was not built yet, then one with as little as the type takes.
     for least in [false, true] {
-        let mut answers = Answers::new(catalogue, least, &given, &words);
+        let mut answers = Answers::new(of, catalogue, least, &given, &words);
         for _ in 0..MAX_PASSES {
             let known = answers.built();
-            let pass = answers.settle::<T>();
+            let pass = answers.settle();
             shape = merged(shape, pass.shape.clone());
             if let Some(built) = &pass.built {
-                refine::refine::<T>(answers.catalogue(), built);
+                refine::refine(of, answers.catalogue(), built);
                 answers.catalogue().other_variants(built);
                 let room = MAX_SAMPLES - usize::from(!least);
                 for sample in std::iter::once(&built.sample).chain(&built.others) {

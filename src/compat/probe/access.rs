@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::answer::Answers;
 use super::asked::KEY;
 use super::hints::Refused;
+use super::parts::Found;
 use super::question::Question;
 use crate::compat::{Absent, Field, Shape};
 
@@ -20,6 +21,19 @@ pub(super) struct Elements<'a, 'c> {
     pub(super) inputs: Vec<Value>,
 }
 
+impl Elements<'_, '_> {
+    fn step(&mut self) -> Option<String> {
+        self.left = self.left.checked_sub(1)?;
+        Some(match &self.like_first {
+            Some(first) => {
+                self.answers.ask_again(first);
+                "0".to_owned()
+            }
+            None => self.inputs.len().to_string(),
+        })
+    }
+}
+
 impl<'de> SeqAccess<'de> for &mut Elements<'_, '_> {
     type Error = Refused;
 
@@ -27,15 +41,7 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, '_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, Refused> {
-        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
-        self.left = left;
-        let step = match &self.like_first {
-            Some(first) => {
-                self.answers.ask_again(first);
-                "0".to_owned()
-            }
-            None => self.inputs.len().to_string(),
-        };
+        let Some(step) = self.step() else { return Ok(None) };
         let (value, shape, input) =
             Question::inner(self.answers, step, |question| seed.deserialize(question));
         self.shapes.push(shape);
@@ -57,6 +63,30 @@ pub(super) struct Members<'a, 'c> {
     pub(super) inputs: Map<String, Value>,
 }
 
+impl Members<'_, '_> {
+    fn name(&mut self) -> Option<&'static str> {
+        let Self { answers, left, next, .. } = self;
+        let name = left.by_ref().copied().find(|name| {
+            let member = answers.inside(name);
+            !answers.left_out.contains(&member) && !answers.blocked.contains(&member)
+        })?;
+        *next = Some(name);
+        Some(name)
+    }
+
+    fn keep(&mut self, name: &str, shape: Shape, input: Value) {
+        self.inputs.insert(name.to_owned(), input);
+        self.fields.push(Field {
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            optional: false,
+            default: Absent::Unknown,
+            unfingerprinted: false,
+            shape,
+        });
+    }
+}
+
 impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
     type Error = Refused;
 
@@ -64,31 +94,15 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Refused> {
-        for name in self.left.by_ref() {
-            let member = self.answers.inside(name);
-            let is_left_out =
-                self.answers.left_out.contains(&member) || self.answers.blocked.contains(&member);
-            if !is_left_out {
-                self.next = Some(name);
-                return seed.deserialize((*name).into_deserializer()).map(Some);
-            }
-        }
-        Ok(None)
+        let Some(name) = self.name() else { return Ok(None) };
+        seed.deserialize(name.into_deserializer()).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Refused> {
-        let name = self.next.unwrap_or_default().to_owned();
+        let name = self.next.unwrap_or_default();
         let (value, shape, input) =
-            Question::inner(self.answers, name.clone(), |question| seed.deserialize(question));
-        self.inputs.insert(name.clone(), input);
-        self.fields.push(Field {
-            name,
-            aliases: Vec::new(),
-            optional: false,
-            default: Absent::Unknown,
-            unfingerprinted: false,
-            shape,
-        });
+            Question::inner(self.answers, name, |question| seed.deserialize(question));
+        self.keep(name, shape, input);
         value
     }
 }
@@ -97,12 +111,8 @@ impl<'de> MapAccess<'de> for &mut Members<'_, '_> {
 pub(super) struct Entries<'a, 'c> {
     answers: &'a mut Answers<'c>,
     left: usize,
-    pub(super) key: Shape,
-    pub(super) value: Shape,
     name: String,
-    pub(super) inputs: Map<String, Value>,
-    /// Whether its keys are members of a struct.
-    pub(super) is_flattened: bool,
+    found: Found,
 }
 
 impl<'a, 'c> Entries<'a, 'c> {
@@ -110,12 +120,36 @@ impl<'a, 'c> Entries<'a, 'c> {
         Self {
             answers,
             left,
-            key: Shape::Opaque,
-            value: Shape::Opaque,
             name: String::new(),
-            inputs: Map::new(),
-            is_flattened: false,
+            found: Found {
+                key: Shape::Opaque,
+                value: Shape::Opaque,
+                inputs: Map::new(),
+                is_flattened: false,
+            },
         }
+    }
+
+    pub(super) fn found(self) -> Found {
+        self.found
+    }
+
+    /// The entry's name, by the key that was given.
+    fn keep_key(
+        &mut self,
+        refused: Option<&Refused>,
+        shape: Shape,
+        input: &Value,
+    ) -> Result<(), Refused> {
+        self.found.key = shape;
+        self.found.is_flattened |= matches!(refused, Some(Refused::Flattened));
+        self.name = match input {
+            Value::String(name) => name.clone(),
+            Value::Number(_) | Value::Bool(_) => input.to_string(),
+            _ if refused.is_some() => String::new(),
+            _ => return Err(Refused::Other),
+        };
+        Ok(())
     }
 }
 
@@ -130,14 +164,7 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, '_> {
         self.left = left;
         let (key, shape, input) =
             Question::inner(self.answers, KEY, |question| seed.deserialize(question));
-        self.key = shape;
-        self.is_flattened |= matches!(key, Err(Refused::Flattened));
-        self.name = match input {
-            Value::String(name) => name,
-            Value::Number(_) | Value::Bool(_) => input.to_string(),
-            _ if key.is_err() => String::new(),
-            _ => return Err(Refused::Other),
-        };
+        self.keep_key(key.as_ref().err(), shape, &input)?;
         key.map(Some)
     }
 
@@ -145,8 +172,8 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, '_> {
         let name = std::mem::take(&mut self.name);
         let (value, shape, input) =
             Question::inner(self.answers, name.clone(), |question| seed.deserialize(question));
-        self.value = shape;
-        self.inputs.insert(name, input);
+        self.found.value = shape;
+        self.found.inputs.insert(name, input);
         value
     }
 }

@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::forms::{Asking, Form};
@@ -22,30 +20,24 @@ pub(super) fn integers() -> impl Iterator<Item = Value> {
 
 impl Asking<'_, '_> {
     /// How often it is refused before it is taken; `None` where it is not.
-    pub(super) fn refusals<T: Serialize + DeserializeOwned>(
-        &mut self,
-        value: &Value,
-    ) -> Option<usize> {
-        let is_taken = self.takes::<T>(value);
+    pub(super) fn refusals(&mut self, value: &Value) -> Option<usize> {
+        let is_taken = self.takes(value);
         let heard = std::mem::take(&mut self.answers.heard);
         is_taken.then_some(heard.len())
     }
 
     /// The alternative that is tried first comes first.
-    pub(super) fn as_tried<T: Serialize + DeserializeOwned>(&mut self, forms: &mut [Form]) {
-        forms.sort_by_cached_key(|(_, value)| self.refusals::<T>(value));
+    pub(super) fn as_tried(&mut self, forms: &mut [Form]) {
+        forms.sort_by_cached_key(|(_, value)| self.refusals(value));
     }
 
     /// The strings that the alternative takes which takes this one.
-    pub(super) fn format_of_alternative<T>(&mut self, text: &str) -> StrFormat
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        let Some(here) = self.refusals::<T>(&text.into()) else { return StrFormat::OWN };
+    pub(super) fn format_of_alternative(&mut self, text: &str) -> StrFormat {
+        let Some(here) = self.refusals(&text.into()) else { return StrFormat::OWN };
         let mut taken: Vec<(usize, bool, usize)> = Vec::new();
         for (nth, (_, example)) in TEXTS.into_iter().enumerate() {
-            let Some(refusals) = self.refusals::<T>(&example.into()) else { continue };
-            let echo = self.echo::<T>(&example.into());
+            let Some(refusals) = self.refusals(&example.into()) else { continue };
+            let echo = self.echo(&example.into());
             taken.push((nth, echo.is_some_and(|echo| echo.json != example), refusals));
         }
         // What alternatives before it take first, they write as they do.
@@ -65,15 +57,12 @@ impl Asking<'_, '_> {
     }
 
     /// How many alternatives are known by their refusals only: none of these values is theirs.
-    pub(super) fn hidden<T>(&mut self, values: &[Value]) -> usize
-    where
-        T: Serialize + DeserializeOwned,
-    {
+    pub(super) fn hidden(&mut self, values: &[Value]) -> usize {
         let found: BTreeSet<usize> =
-            values.iter().filter_map(|value| self.refusals::<T>(value)).collect();
+            values.iter().filter_map(|value| self.refusals(value)).collect();
         let mut least = None;
         for kind in kinds() {
-            if self.takes::<T>(&kind) {
+            if self.takes(&kind) {
                 continue;
             }
             // Each alternative refuses by its own words, and the type as a whole by others.

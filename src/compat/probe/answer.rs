@@ -2,19 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::asked::{Asked, Forced, Frame, Key, Leaf, LeafKind, STEP, Ways, is_inside};
 use super::catalogue::OtherName;
 use super::explore::{Fact, LeafId, Owner};
 use super::hints::{Hint, Refused};
-use super::question::Question;
 use super::search::Attempt;
 use super::talk::{Talked, kinds};
 use super::written::Written;
-use super::{Catalogue, Place};
+use super::{Catalogue, Place, ValueType};
 use crate::compat::Shape;
 
 pub(super) struct Within {
@@ -25,6 +22,7 @@ pub(super) struct Within {
 
 /// What the type was answered.
 pub(super) struct Answers<'c> {
+    pub(super) of: ValueType,
     pub(super) catalogue: &'c mut Catalogue,
     /// Samples of the application, and the strings in them.
     pub(super) given: &'c [Value],
@@ -68,12 +66,14 @@ pub(super) struct Answers<'c> {
 
 impl<'c> Answers<'c> {
     pub(super) fn new(
+        of: ValueType,
         catalogue: &'c mut Catalogue,
         least: bool,
         given: &'c [Value],
         words: &'c [String],
     ) -> Self {
         Self {
+            of,
             catalogue,
             given,
             words,
@@ -119,8 +119,8 @@ impl<'c> Answers<'c> {
         }
     }
 
-    /// A value of `T` by the answers of now.
-    pub(super) fn attempt<T: Serialize + DeserializeOwned>(&mut self) -> Attempt {
+    /// A value of the type by the answers of now.
+    pub(super) fn attempt(&mut self) -> Attempt {
         self.log.clear();
         self.has_left_out = false;
         self.failed.clear();
@@ -134,19 +134,11 @@ impl<'c> Answers<'c> {
         self.path.clear();
         self.places.clear();
         self.found.clear();
-        let (value, shape, input) = Question::framed(self, |question| T::deserialize(question));
+        let of = self.of;
+        let (is_taken, shape, input) = of.answered(self);
         // As it would be read from a row.
-        let read = |input: &Value| {
-            let value: T = serde_json::from_str(&serde_json::to_string(input).ok()?).ok()?;
-            serde_json::to_string(&value).ok()
-        };
-        let is_taken = value.is_ok();
-        if self.was_forced
-            && let Ok(value) = &value
-        {
-            self.written = Written::of(value);
-        }
-        let sample = value.ok().and_then(|_| read(&input));
+        let json = is_taken.then(|| serde_json::to_string(&input).ok()).flatten();
+        let sample = json.and_then(|json| of.rewritten(&json));
         if sample.is_none() && self.failed.is_empty() {
             let (path, start, end) = (String::new(), 0, self.log.len());
             let id = self.id_of(&(path.clone(), 0));

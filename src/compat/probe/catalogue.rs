@@ -1,6 +1,5 @@
 //! [`Catalogue`]: what is known of the types that were met.
 
-use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::asked::KEY;
@@ -59,13 +58,14 @@ pub(super) struct OtherName {
 }
 
 impl Catalogue {
-    pub(super) fn index_of<V>(
+    pub(super) fn index_of(
         &mut self,
+        visitor: &'static str,
         name: &'static str,
         members: &'static [&'static str],
         is_enum: bool,
     ) -> usize {
-        let identity = Identity { name, members, visitor: type_name::<V>() };
+        let identity = Identity { name, members, visitor };
         if let Some(index) = self.types.iter().position(|known| known.identity == identity) {
             return index;
         }

@@ -3,10 +3,9 @@
 //! What counts is whether the type refuses it at that place. Where it takes it there, and refuses what is
 //! around it, that has a rule of several parts: what it refuses is remembered.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::ValueType;
 use super::answer::Answers;
 use super::asked::{Forced, KEY, Leaf, LeafKind, is_inside, widest};
 use super::forms::Forms;
@@ -77,24 +76,24 @@ impl Tried {
 }
 
 impl Answers<'_> {
-    pub(super) fn explore<T: Serialize + DeserializeOwned>(&mut self) {
+    pub(super) fn explore(&mut self) {
         for leaf in std::mem::take(&mut self.leaves) {
             if self.known().facts.contains_key(&leaf.id) {
                 continue;
             }
             let fact = match leaf.kind {
-                LeafKind::Text => match self.format::<T>(&leaf) {
+                LeafKind::Text => match self.format(&leaf) {
                     Some(format) => Fact::Text(format),
                     None => continue,
                 },
                 LeafKind::Char => {
-                    Fact::Char(Letter::default().without(self.refused::<T>(&leaf, LETTERS.len())))
+                    Fact::Char(Letter::default().without(self.refused(&leaf, LETTERS.len())))
                 }
                 LeafKind::Float(bits) => {
-                    let float = Float::of(bits).without(self.refused::<T>(&leaf, FLOATS.len()));
+                    let float = Float::of(bits).without(self.refused(&leaf, FLOATS.len()));
                     let mut changed = Vec::new();
                     for nth in 0..FLOATS.len() {
-                        let tried = self.tried::<T>(&leaf, Forced::Candidate(nth));
+                        let tried = self.tried(&leaf, Forced::Candidate(nth));
                         changed
                             .extend((tried.is_taken && tried.is_another_number()).then_some(nth));
                     }
@@ -103,7 +102,7 @@ impl Answers<'_> {
                 LeafKind::Integer(integer) => {
                     let mut changed = Vec::new();
                     let takes = |number| {
-                        let tried = self.tried::<T>(&leaf, Forced::Integer(number));
+                        let tried = self.tried(&leaf, Forced::Integer(number));
                         let is_changed = tried.is_taken && tried.is_another_number();
                         changed.extend(is_changed.then_some(number));
                         tried.is_taken
@@ -111,29 +110,25 @@ impl Answers<'_> {
                     let limited = limits(integer, takes);
                     Fact::Integer(limited.map(|limited| limited.changing(changed)))
                 }
-                LeafKind::List => Fact::List(self.length::<T>(&leaf), self.order::<T>(&leaf)),
-                LeafKind::Any => match self.forms::<T>(&leaf) {
+                LeafKind::List => Fact::List(self.length(&leaf), self.order(&leaf)),
+                LeafKind::Any => match self.forms(&leaf) {
                     Some(Forms { shape, values }) => Fact::Whole { shape, values },
                     // As long as there is no value of the type around it.
                     None => continue,
                 },
-                LeafKind::Enum => Fact::Open(self.takes::<T>(&leaf, Forced::UnknownVariant)),
+                LeafKind::Enum => Fact::Open(self.takes(&leaf, Forced::UnknownVariant)),
             };
             self.catalogue().facts.insert(leaf.id, fact);
         }
     }
 
     /// Whether the type does not refuse this answer at its own place.
-    pub(super) fn takes<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        forced: Forced,
-    ) -> bool {
-        self.tried::<T>(leaf, forced).is_taken
+    pub(super) fn takes(&mut self, leaf: &Leaf, forced: Forced) -> bool {
+        self.tried(leaf, forced).is_taken
     }
 
-    fn tried<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf, forced: Forced) -> Tried {
-        let attempt = self.with_forced::<T>(leaf, forced);
+    fn tried(&mut self, leaf: &Leaf, forced: Forced) -> Tried {
+        let attempt = self.with_forced(leaf, forced);
         let refused_here = self.failed.first().is_some_and(|frame| frame.path == leaf.key.0);
         let is_taken = self.was_forced && (attempt.is_taken || !refused_here);
         if is_taken && !attempt.is_taken {
@@ -167,23 +162,19 @@ impl Answers<'_> {
         }
     }
 
-    pub(super) fn with_forced<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        forced: Forced,
-    ) -> Attempt {
+    pub(super) fn with_forced(&mut self, leaf: &Leaf, forced: Forced) -> Attempt {
         self.forced = Some((leaf.key.clone(), forced));
         self.was_forced = false;
-        let attempt = self.attempt::<T>();
+        let attempt = self.attempt();
         self.forced = None;
         attempt
     }
 
     /// `None`: the place was not come to.
-    fn format<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Option<StrFormat> {
+    fn format(&mut self, leaf: &Leaf) -> Option<StrFormat> {
         let mut taken = Vec::new();
         for nth in 0..TEXTS.len() {
-            let tried = self.tried::<T>(leaf, Forced::Candidate(nth));
+            let tried = self.tried(leaf, Forced::Candidate(nth));
             if !self.was_forced {
                 return None;
             }
@@ -194,17 +185,13 @@ impl Answers<'_> {
         Some(StrFormat::of(taken))
     }
 
-    fn refused<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        count: usize,
-    ) -> Vec<usize> {
-        (0..count).filter(|nth| !self.takes::<T>(leaf, Forced::Candidate(*nth))).collect()
+    fn refused(&mut self, leaf: &Leaf, count: usize) -> Vec<usize> {
+        (0..count).filter(|nth| !self.takes(leaf, Forced::Candidate(*nth))).collect()
     }
 
-    fn length<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Length {
+    fn length(&mut self, leaf: &Leaf) -> Length {
         const MOST: usize = 101;
-        let mut takes = |length| self.takes::<T>(leaf, Forced::Length(length));
+        let mut takes = |length| self.takes(leaf, Forced::Length(length));
         let Some(least) = [0, 1, 2, 3].into_iter().find(|length| takes(*length)) else {
             return Length::default();
         };
@@ -224,8 +211,8 @@ impl Answers<'_> {
     }
 
     /// What is there twice is written once: a set.
-    fn order<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Order {
-        let attempt = self.with_forced::<T>(leaf, Forced::Length(2));
+    fn order(&mut self, leaf: &Leaf) -> Order {
+        let attempt = self.with_forced(leaf, Forced::Length(2));
         let path = self.path_of(&leaf.key.0);
         let Some((input, sample)) = attempt.built else { return Order::Kept };
         let elements = |json: &str| {
@@ -233,16 +220,13 @@ impl Answers<'_> {
             Some(at(&value, &path)?.as_array()?.clone())
         };
         if elements(&sample).is_none_or(|written| written.len() != 1) {
-            return match is_sorted::<T>(&input, &path) {
+            return match is_sorted(self.of, &input, &path) {
                 Some(true) => Order::Sorted,
                 _ => Order::Kept,
             };
         }
-        let distinct = distinct::<T>(&input, &path);
-        let write = || {
-            let value: T = serde_json::from_str(&distinct.to_string()).ok()?;
-            serde_json::to_string(&value).ok()
-        };
+        let distinct = distinct(self.of, &input, &path);
+        let write = || self.of.rewritten(&distinct.to_string());
         let first = write();
         match (0..16).all(|_| write() == first) {
             true => Order::Set,
@@ -251,14 +235,14 @@ impl Answers<'_> {
     }
 
     /// Values with one of each kind that a place takes, where it takes several and not all.
-    pub(super) fn others<T: Serialize + DeserializeOwned>(&mut self) -> Vec<String> {
+    pub(super) fn others(&mut self) -> Vec<String> {
         let mut others = Vec::new();
         for leaf in std::mem::take(&mut self.leaves) {
             let Some(Fact::Whole { values, .. }) = self.known().facts.get(&leaf.id) else {
                 continue;
             };
             for value in values.clone() {
-                let built = self.with_forced::<T>(&leaf, Forced::Given(value)).built;
+                let built = self.with_forced(&leaf, Forced::Given(value)).built;
                 others.extend(built.map(|(_, sample)| sample));
             }
         }
@@ -283,13 +267,12 @@ fn is_gone(value: &Value, path: &[String]) -> bool {
 }
 
 /// Whether two elements are written in one order, however they are read.
-fn is_sorted<T: Serialize + DeserializeOwned>(input: &Value, path: &[String]) -> Option<bool> {
+fn is_sorted(of: ValueType, input: &Value, path: &[String]) -> Option<bool> {
     let first = at(input, path)?.get(0)?.clone();
     let write = |elements: Vec<Value>| -> Option<Value> {
         let mut input = input.clone();
         *super::talk::at_mut(&mut input, path)? = elements.into();
-        let value: T = serde_json::from_str(&input.to_string()).ok()?;
-        let written = serde_json::to_value(&value).ok()?;
+        let written: Value = serde_json::from_str(&of.rewritten(&input.to_string())?).ok()?;
         at(&written, path).cloned()
     };
     let is_one_of_two = |other: &Value| {
@@ -323,7 +306,7 @@ fn varied(value: &Value, nth: usize) -> Value {
 }
 
 /// The input with elements in a list that differ in one part, as many as the type takes.
-fn distinct<T: DeserializeOwned>(input: &Value, path: &[String]) -> Value {
+fn distinct(of: ValueType, input: &Value, path: &[String]) -> Value {
     let mut distinct = input.clone();
     let Some(first) = at(input, path).and_then(|list| list.get(0)).cloned() else {
         return distinct;
@@ -332,7 +315,7 @@ fn distinct<T: DeserializeOwned>(input: &Value, path: &[String]) -> Value {
         let mut with_it = distinct.clone();
         let list = super::talk::at_mut(&mut with_it, path).and_then(Value::as_array_mut);
         list.into_iter().for_each(|list| list.push(element.clone()));
-        if serde_json::from_str::<T>(&with_it.to_string()).is_ok() {
+        if of.reads(&with_it.to_string()) {
             distinct = with_it;
         }
     }

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answers;
@@ -51,16 +49,16 @@ pub(super) struct Asking<'a, 'c> {
 
 impl Answers<'_> {
     /// `None` where a value that the place takes is not written as it was read, or there is none.
-    pub(super) fn forms<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Option<Forms> {
-        let Talked::Takes(values) = self.talk_with::<T>(leaf) else {
+    pub(super) fn forms(&mut self, leaf: &Leaf) -> Option<Forms> {
+        let Talked::Takes(values) = self.talk_with(leaf) else {
             return Some(Forms { shape: Shape::Any, values: Vec::new() });
         };
         let path = self.path_of(&leaf.key.0);
         let mut asking = Asking { answers: self, leaf, path, any: BTreeSet::new(), whole: None };
         let (mut forms, mut read): (Vec<Form>, Vec<Form>) = Default::default();
-        let hidden = asking.hidden::<T>(&values);
+        let hidden = asking.hidden(&values);
         for value in values {
-            let (written, only_read) = asking.forms_of::<T>(&value)?;
+            let (written, only_read) = asking.forms_of(&value)?;
             written.into_iter().for_each(|form| add(&mut forms, form));
             only_read.into_iter().for_each(|form| add(&mut read, form));
         }
@@ -68,8 +66,8 @@ impl Answers<'_> {
         if forms.is_empty() || forms.len() + read.len() > MOST_FORMS {
             return None;
         }
-        asking.as_tried::<T>(&mut forms);
-        asking.in_order::<T>(&mut forms);
+        asking.as_tried(&mut forms);
+        asking.in_order(&mut forms);
         let values = forms.iter().chain(&read).map(|(_, value)| value.clone()).collect();
         let shapes = |forms: Vec<Form>| forms.into_iter().map(|(shape, _)| shape);
         let (mut written, read): (Vec<_>, Vec<_>) =
@@ -85,12 +83,12 @@ impl Answers<'_> {
 }
 
 impl Asking<'_, '_> {
-    pub(super) fn takes<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> bool {
-        self.answers.gives::<T>(self.leaf, value)
+    pub(super) fn takes(&mut self, value: &Value) -> bool {
+        self.answers.gives(self.leaf, value)
     }
 
-    pub(super) fn echo<T: Serialize + DeserializeOwned>(&mut self, value: &Value) -> Option<Echo> {
-        let attempt = self.answers.with_forced::<T>(self.leaf, Forced::Given(value.clone()));
+    pub(super) fn echo(&mut self, value: &Value) -> Option<Echo> {
+        let attempt = self.answers.with_forced(self.leaf, Forced::Given(value.clone()));
         let written: Value = serde_json::from_str(&attempt.built?.1).ok()?;
         let json = at(&written, &self.path)?.clone();
         let written = self.answers.written.take()?.at(&self.path)?.clone();
@@ -99,35 +97,32 @@ impl Asking<'_, '_> {
 
     /// The forms of which this value is one, and those that are read and never written. `None`: they cannot be
     /// told.
-    fn forms_of<T: Serialize + DeserializeOwned>(
-        &mut self,
-        value: &Value,
-    ) -> Option<(Vec<Form>, Vec<Form>)> {
-        let Echo { json, written } = self.echo::<T>(value)?;
+    fn forms_of(&mut self, value: &Value) -> Option<(Vec<Form>, Vec<Form>)> {
+        let Echo { json, written } = self.echo(value)?;
         let is_scalar = |value: &Value| !value.is_object() && !value.is_array();
         if is_scalar(value) {
             if json == *value {
-                let shape = self.scalar::<T>(value, &[], value, Some(written))?;
+                let shape = self.scalar(value, &[], value, Some(written))?;
                 return Some((vec![(shape, json)], Vec::new()));
             }
-            let shape = self.scalar::<T>(value, &[], value, None)?;
-            let written = match self.echo::<T>(&json)?.json == json && is_scalar(&json) {
-                true => self.forms_of::<T>(&json)?.0,
+            let shape = self.scalar(value, &[], value, None)?;
+            let written = match self.echo(&json)?.json == json && is_scalar(&json) {
+                true => self.forms_of(&json)?.0,
                 false => Vec::new(),
             };
             return Some((written, vec![(shape, value.clone())]));
         }
-        let base = self.filled::<T>(json)?;
+        let base = self.filled(json)?;
         let mut values = vec![base.clone()];
         let mut other_names: Vec<(Path, &str, Value)> = Vec::new();
-        let written = self.echo::<T>(&base)?.written;
+        let written = self.echo(&base)?.written;
         for place in places(&base).into_iter().filter(|place| !written.holds_itself(place)) {
             if !matches!(at(&base, &place), Some(Value::String(_) | Value::Object(_))) {
                 continue;
             }
-            let here = self.answers.variants_at::<T>(self.leaf, &base, &place);
+            let here = self.answers.variants_at(self.leaf, &base, &place);
             for name in here.into_iter().flatten() {
-                let Some(value) = self.with_variant::<T>(&base, &place, name) else { continue };
+                let Some(value) = self.with_variant(&base, &place, name) else { continue };
                 // It is another name of one that is written.
                 if at(&value, &place)
                     .and_then(Value::as_str)
@@ -140,18 +135,18 @@ impl Asking<'_, '_> {
         }
         let mut forms: Vec<Form> = Vec::new();
         for value in values {
-            let Echo { json, written } = self.echo::<T>(&value)?;
+            let Echo { json, written } = self.echo(&value)?;
             self.whole = Some(written.clone());
-            let shape = self.shape::<T>(&json, &mut Vec::new(), &written)?;
+            let shape = self.shape(&json, &mut Vec::new(), &written)?;
             add(&mut forms, (shape, json));
         }
         let mut read: Vec<Form> = Vec::new();
         for (place, name, value) in other_names {
-            let written = self.echo::<T>(&value)?.written;
+            let written = self.echo(&value)?.written;
             let sent = Trial::with(&value, &place, name.into())?.value;
             self.whole = Some(written.clone());
-            let mut shape = self.shape::<T>(&value, &mut Vec::new(), &written)?;
-            if under_another_name(&mut shape, &place, name).is_some() && self.takes::<T>(&sent) {
+            let mut shape = self.shape(&value, &mut Vec::new(), &written)?;
+            if under_another_name(&mut shape, &place, name).is_some() && self.takes(&sent) {
                 add(&mut read, (shape, sent));
             }
         }
@@ -159,7 +154,7 @@ impl Asking<'_, '_> {
     }
 
     /// By their tag, as it was declared.
-    fn in_order<T: Serialize + DeserializeOwned>(&mut self, forms: &mut [Form]) {
+    fn in_order(&mut self, forms: &mut [Form]) {
         let Some((Shape::Struct { fields, .. }, value)) = forms.first().cloned() else { return };
         for Field { name, .. } in fields {
             let word = |form: &Shape| {
@@ -170,7 +165,7 @@ impl Asking<'_, '_> {
             };
             if forms.iter().all(|(form, _)| word(form).is_some())
                 && let Some(names) =
-                    self.answers.variants_at::<T>(self.leaf, &value, std::slice::from_ref(&name))
+                    self.answers.variants_at(self.leaf, &value, std::slice::from_ref(&name))
             {
                 forms.sort_by_key(|(form, _)| {
                     names.iter().position(|n| word(form).as_deref() == Some(*n))
@@ -181,7 +176,7 @@ impl Asking<'_, '_> {
     }
 
     /// The value with another variant at a place, as it is written.
-    pub(super) fn with_variant<T: Serialize + DeserializeOwned>(
+    pub(super) fn with_variant(
         &mut self,
         base: &Value,
         place: &[String],
@@ -191,28 +186,25 @@ impl Asking<'_, '_> {
         let mut holding = Trial::with(base, place, json!({ name: null }))?;
         holding.cursor.as_mut()?.push(name.to_owned());
         let leaf = self.leaf;
-        let found = self.answers.first::<T>(leaf, vec![bare, holding], |_, _| true)?;
-        let json = self.echo::<T>(&found)?.json;
-        self.filled::<T>(json)
+        let found = self.answers.first(leaf, vec![bare, holding], |_, _| true)?;
+        let json = self.echo(&found)?.json;
+        self.filled(json)
     }
 
     /// The value with something in each of its members that is empty; `None` where it is not read as written.
-    pub(super) fn filled<T: Serialize + DeserializeOwned>(
-        &mut self,
-        mut base: Value,
-    ) -> Option<Value> {
-        if self.echo::<T>(&base)?.json != base {
+    pub(super) fn filled(&mut self, mut base: Value) -> Option<Value> {
+        if self.echo(&base)?.json != base {
             return None;
         }
         let mut seen: BTreeSet<Path> = BTreeSet::new();
         for _ in 0..MOST_FILLED {
-            let written = self.echo::<T>(&base)?.written;
+            let written = self.echo(&base)?.written;
             let is_empty = |place: &Path| {
                 at(&base, place).is_some_and(is_empty) && !written.holds_itself(place)
             };
             let mut empty = places(&base).into_iter().filter(is_empty);
             let Some(place) = empty.find(|place| !seen.contains(place)) else { break };
-            if let Some(filled) = self.filled_at::<T>(&base, &place) {
+            if let Some(filled) = self.filled_at(&base, &place) {
                 base = filled;
             }
             seen.insert(place);
@@ -220,11 +212,7 @@ impl Asking<'_, '_> {
         Some(base)
     }
 
-    fn filled_at<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        place: &Path,
-    ) -> Option<Value> {
+    fn filled_at(&mut self, base: &Value, place: &Path) -> Option<Value> {
         let (wrap, step): (fn(Value) -> Value, _) = match at(base, place)? {
             Value::Array(_) => (|inner| json!([inner]), Some("0")),
             Value::Object(_) => (|inner| json!({ "a": inner }), Some("a")),
@@ -240,31 +228,27 @@ impl Asking<'_, '_> {
             .collect();
         // What takes each kind, and gives it back, is of no form.
         let is_kept = |asking: &mut Self, trial: &Trial| {
-            asking.takes::<T>(&trial.value)
-                && asking.echo::<T>(&trial.value).is_some_and(|echo| echo.json == trial.value)
+            asking.takes(&trial.value)
+                && asking.echo(&trial.value).is_some_and(|echo| echo.json == trial.value)
         };
         if trials.iter().all(|trial| is_kept(self, trial)) {
             self.any.insert(inner);
             return None;
         }
-        self.kept::<T>(trials, &inner)
+        self.kept(trials, &inner)
     }
 
     /// The first value of which something is kept at this place, as it is written.
-    pub(super) fn kept<T: Serialize + DeserializeOwned>(
-        &mut self,
-        trials: Vec<Trial>,
-        place: &[String],
-    ) -> Option<Value> {
+    pub(super) fn kept(&mut self, trials: Vec<Trial>, place: &[String]) -> Option<Value> {
         let mut echoes = Vec::new();
         let (leaf, path) = (self.leaf, self.path.clone());
-        self.answers.first::<T>(leaf, trials, |answers, value| {
+        self.answers.first(leaf, trials, |answers, value| {
             let mut asking =
                 Asking { answers, leaf, path: path.clone(), any: BTreeSet::new(), whole: None };
-            let echo = asking.echo::<T>(value).map(|echo| echo.json);
+            let echo = asking.echo(value).map(|echo| echo.json);
             let is_filled = |json: &Value| at(json, place).is_some_and(|part| !part.is_null());
             echoes = echo.into_iter().filter(is_filled).collect();
-            echoes.first().is_some_and(|json| asking.takes::<T>(json))
+            echoes.first().is_some_and(|json| asking.takes(json))
         })?;
         echoes.pop()
     }

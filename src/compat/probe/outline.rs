@@ -3,8 +3,6 @@
 
 use std::mem::discriminant;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::asked::UNKNOWN;
@@ -25,7 +23,7 @@ const MOST_READS: usize = 8;
 
 impl Asking<'_, '_> {
     /// What is at a place of a value, told by what the type writes there and by what it takes in its place.
-    pub(super) fn shape<T: Serialize + DeserializeOwned>(
+    pub(super) fn shape(
         &mut self,
         base: &Value,
         path: &mut Path,
@@ -36,18 +34,18 @@ impl Asking<'_, '_> {
         }
         match written {
             Written::Some(inner) => {
-                return Some(Shape::Option(Box::new(self.shape::<T>(base, path, inner)?)));
+                return Some(Shape::Option(Box::new(self.shape(base, path, inner)?)));
             }
-            Written::Unfingerprinted(inner) => return self.shape::<T>(base, path, inner),
+            Written::Unfingerprinted(inner) => return self.shape(base, path, inner),
             _ => {}
         }
         // A type that holds itself would need a name for what is there.
         if self.whole.as_ref().is_some_and(|whole| whole.holds_itself(path)) {
             return Some(Shape::Opaque);
         }
-        let others = self.of_other_kinds::<T>(base, path)?;
+        let others = self.of_other_kinds(base, path)?;
         if !others.is_empty() {
-            return self.of_several_kinds::<T>(base, path, written, others);
+            return self.of_several_kinds(base, path, written, others);
         }
         Some(match written {
             Written::None | Written::Some(_) | Written::Unfingerprinted(_) => {
@@ -55,26 +53,26 @@ impl Asking<'_, '_> {
             }
             Written::Leaf(_) => {
                 let value = at(base, path)?.clone();
-                self.scalar::<T>(base, &path.clone(), &value, Some(written.clone()))?
+                self.scalar(base, &path.clone(), &value, Some(written.clone()))?
             }
             Written::List(elements) => {
                 let element = match elements.first() {
-                    Some(first) => self.inner::<T>(base, path, "0", first)?,
+                    Some(first) => self.inner(base, path, "0", first)?,
                     None => Shape::Opaque,
                 };
-                let order = self.order_of::<T>(base, path, &element);
+                let order = self.order_of(base, path, &element);
                 Shape::List(List { order, ..List::of(element) })
             }
             Written::Tuple(elements) => {
                 let elements = elements.iter().enumerate();
                 let shapes: Option<Vec<Shape>> = elements
-                    .map(|(index, part)| self.inner::<T>(base, path, &index.to_string(), part))
+                    .map(|(index, part)| self.inner(base, path, &index.to_string(), part))
                     .collect();
                 Shape::Tuple(shapes?)
             }
             Written::Map(members) => {
                 let value = match members.first() {
-                    Some((name, first)) => self.inner::<T>(base, path, name, first)?,
+                    Some((name, first)) => self.inner(base, path, name, first)?,
                     None => Shape::Opaque,
                 };
                 let key = match members.first().is_some_and(|(name, _)| name == "a") {
@@ -83,10 +81,10 @@ impl Asking<'_, '_> {
                 };
                 Shape::Map(Box::new(key), Box::new(value))
             }
-            Written::Struct(_, members) => self.members::<T>(base, path, members)?,
+            Written::Struct(_, members) => self.members(base, path, members)?,
             Written::Variant(name, content) => {
                 let content = match content {
-                    Some(content) => Some(self.inner::<T>(base, path, name, content)?),
+                    Some(content) => Some(self.inner(base, path, name, content)?),
                     None => None,
                 };
                 Shape::Enum(vec![Variant { name: (*name).to_owned(), content, only_read: false }])
@@ -95,19 +93,14 @@ impl Asking<'_, '_> {
     }
 
     /// What is kept of the order of elements: told by some that are given forwards, backwards, and twice.
-    fn order_of<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        path: &[String],
-        element: &Shape,
-    ) -> Order {
+    fn order_of(&mut self, base: &Value, path: &[String], element: &Shape) -> Order {
         let made = examples(element, &Types::new()).into_iter().filter(|made| made.is_complete);
         let made =
             made.take(MOST_ELEMENTS).filter_map(|made| serde_json::from_str(&made.json).ok());
         let forwards: Vec<Value> = made.collect();
         let mut written = |list: Vec<Value>| -> Option<Value> {
             let trial = Trial::with(base, path, list.into())?;
-            at(&self.echo::<T>(&trial.value)?.json, path).cloned()
+            at(&self.echo(&trial.value)?.json, path).cloned()
         };
         let (Some(first), true) = (written(forwards.clone()), forwards.len() > 1) else {
             return Order::Kept;
@@ -127,11 +120,7 @@ impl Asking<'_, '_> {
     }
 
     /// Values of other kinds that a part of a value can be, one of each.
-    fn of_other_kinds<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        path: &[String],
-    ) -> Option<Vec<Value>> {
+    fn of_other_kinds(&mut self, base: &Value, path: &[String]) -> Option<Vec<Value>> {
         let here = at(base, path)?;
         let mut others: Vec<Value> = Vec::new();
         for kind in kinds() {
@@ -140,10 +129,8 @@ impl Asking<'_, '_> {
                 continue;
             }
             let trial = Trial::with(base, path, kind.clone())?;
-            if self.takes::<T>(&trial.value)
-                && self
-                    .echo::<T>(&trial.value)
-                    .is_some_and(|echo| at(&echo.json, path) == Some(&kind))
+            if self.takes(&trial.value)
+                && self.echo(&trial.value).is_some_and(|echo| at(&echo.json, path) == Some(&kind))
             {
                 others.push(kind);
             }
@@ -152,7 +139,7 @@ impl Asking<'_, '_> {
     }
 
     /// What is there of each of its kinds, where none has parts; else it would need a name for what is there.
-    fn of_several_kinds<T: Serialize + DeserializeOwned>(
+    fn of_several_kinds(
         &mut self,
         base: &Value,
         path: &[String],
@@ -175,15 +162,15 @@ impl Asking<'_, '_> {
             let trial = Trial::with(base, path, value.clone())?;
             let written = match written {
                 Some(written) => written,
-                None => self.echo::<T>(&trial.value)?.written.at(path)?.clone(),
+                None => self.echo(&trial.value)?.written.at(path)?.clone(),
             };
-            forms.extend(self.scalar::<T>(&trial.value, path, &value, Some(written)));
+            forms.extend(self.scalar(&trial.value, path, &value, Some(written)));
         }
         forms.dedup();
         Some(Shape::Union { written: forms, read: Vec::new() })
     }
 
-    fn inner<T: Serialize + DeserializeOwned>(
+    fn inner(
         &mut self,
         base: &Value,
         path: &mut Path,
@@ -191,12 +178,12 @@ impl Asking<'_, '_> {
         written: &Written,
     ) -> Option<Shape> {
         path.push(step.to_owned());
-        let shape = self.shape::<T>(base, path, written);
+        let shape = self.shape(base, path, written);
         path.pop();
         shape
     }
 
-    fn members<T: Serialize + DeserializeOwned>(
+    fn members(
         &mut self,
         base: &Value,
         path: &mut Path,
@@ -204,26 +191,26 @@ impl Asking<'_, '_> {
     ) -> Option<Shape> {
         let mut fields = Vec::new();
         for (name, written) in members {
-            let shape = self.inner::<T>(base, path, name, written)?;
+            let shape = self.inner(base, path, name, written)?;
             let mut without = base.clone();
             at_mut(&mut without, path)?.as_object_mut()?.remove(name);
-            let optional = self.is_optional::<T>(base, &without, path, name);
-            let absent = optional.then(|| self.default::<T>(base, &without, path, name, &shape));
+            let optional = self.is_optional(base, &without, path, name);
+            let absent = optional.then(|| self.default(base, &without, path, name, &shape));
             let default = absent.flatten();
             let default = default.unwrap_or_default();
             let unfingerprinted = matches!(written, Written::Unfingerprinted(_));
             let (name, aliases) = (name.clone(), Vec::new());
             fields.push(Field { name, aliases, optional, default, unfingerprinted, shape });
         }
-        let by_name = self.is_by_name::<T>(base, path, &fields)?;
-        let (unknown, rest) = self.unknown_members::<T>(base, path)?;
+        let by_name = self.is_by_name(base, path, &fields)?;
+        let (unknown, rest) = self.unknown_members(base, path)?;
         fields.extend(rest.map(Field::rest));
         let manner = Manner { unknown, by_name };
         Some(Shape::Struct { fields, manner })
     }
 
     /// What becomes of members that the type does not know; and what each of them is, where it is not anything.
-    fn unknown_members<T: Serialize + DeserializeOwned>(
+    fn unknown_members(
         &mut self,
         base: &Value,
         path: &mut Path,
@@ -234,8 +221,8 @@ impl Asking<'_, '_> {
             let mut with_unknown = base.clone();
             let object = at_mut(&mut with_unknown, path)?.as_object_mut()?;
             object.insert(UNKNOWN.to_owned(), unknown.clone());
-            taken += usize::from(self.takes::<T>(&with_unknown));
-            let is_kept = self.echo::<T>(&with_unknown).is_some_and(|echo| {
+            taken += usize::from(self.takes(&with_unknown));
+            let is_kept = self.echo(&with_unknown).is_some_and(|echo| {
                 at(&echo.json, path).and_then(|object| object.get(UNKNOWN)) == Some(unknown)
             });
             kept += usize::from(is_kept);
@@ -246,7 +233,7 @@ impl Asking<'_, '_> {
         if taken == kinds.len() && kept == 0 {
             return Some((Unknown::PassedOver, None));
         }
-        Some(match self.rest::<T>(base, path) {
+        Some(match self.rest(base, path) {
             Some(rest) => (Unknown::Kept, Some(rest)),
             None if kept > 0 => (Unknown::Kept, Some(Shape::Opaque)),
             None if taken > 0 => (Unknown::PassedOver, None),
@@ -255,11 +242,7 @@ impl Asking<'_, '_> {
     }
 
     /// What a member is that the type keeps without knowing it, of a map that is flattened.
-    fn rest<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        path: &mut Path,
-    ) -> Option<Shape> {
+    fn rest(&mut self, base: &Value, path: &mut Path) -> Option<Shape> {
         let place: Path = path.iter().cloned().chain([UNKNOWN.to_owned()]).collect();
         let mut trials = Vec::new();
         for kind in kinds() {
@@ -267,16 +250,16 @@ impl Asking<'_, '_> {
             at_mut(&mut value, path)?.as_object_mut()?.insert(UNKNOWN.to_owned(), kind);
             trials.push(Trial { value, cursor: Some(place.clone()) });
         }
-        let first = self.kept::<T>(trials, &place)?;
-        let first = self.filled::<T>(first.clone()).unwrap_or(first);
+        let first = self.kept(trials, &place)?;
+        let first = self.filled(first.clone()).unwrap_or(first);
         let mut values = vec![first.clone()];
-        for name in self.answers.variants_at::<T>(self.leaf, &first, &place).into_iter().flatten() {
-            values.extend(self.with_variant::<T>(&first, &place, name));
+        for name in self.answers.variants_at(self.leaf, &first, &place).into_iter().flatten() {
+            values.extend(self.with_variant(&first, &place, name));
         }
         let mut forms: Vec<Form> = Vec::new();
         for value in values {
-            let written = self.echo::<T>(&value)?.written.at(&place)?.clone();
-            let shape = self.inner::<T>(&value, path, UNKNOWN, &written)?;
+            let written = self.echo(&value)?.written.at(&place)?.clone();
+            let shape = self.inner(&value, path, UNKNOWN, &written)?;
             add(&mut forms, (shape, value));
         }
         let mut forms: Vec<Shape> = forms.into_iter().map(|(shape, _)| shape).collect();
@@ -285,7 +268,7 @@ impl Asking<'_, '_> {
             _ => Shape::Union { written: forms, read: Vec::new() },
         };
         let none = Trial::with(&first, &place, Value::Null)?.value;
-        let may_be_none = self.echo::<T>(&none).is_some_and(|echo| echo.json == none);
+        let may_be_none = self.echo(&none).is_some_and(|echo| echo.json == none);
         Some(match (may_be_none, shape) {
             (true, shape) if !matches!(shape, Shape::Option(_)) => Shape::Option(Box::new(shape)),
             (_, shape) => shape,
@@ -293,35 +276,23 @@ impl Asking<'_, '_> {
     }
 
     /// Whether an array of its members is not read.
-    fn is_by_name<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        path: &[String],
-        fields: &[Field],
-    ) -> Option<bool> {
+    fn is_by_name(&mut self, base: &Value, path: &[String], fields: &[Field]) -> Option<bool> {
         let object = at(base, path)?.as_object()?;
         let parts: Vec<Value> =
             fields.iter().filter_map(|field| object.get(&field.name)).cloned().collect();
         let array = Trial::with(base, path, Value::from(parts))?;
-        Some(!self.takes::<T>(&array.value))
+        Some(!self.takes(&array.value))
     }
 
     /// Whether the alternative that takes the value takes it without a member, too: another one may.
-    fn is_optional<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        without: &Value,
-        path: &[String],
-        name: &str,
-    ) -> bool {
-        let Some(refusals) = self.refusals::<T>(without) else { return false };
+    fn is_optional(&mut self, base: &Value, without: &Value, path: &[String], name: &str) -> bool {
+        let Some(refusals) = self.refusals(without) else { return false };
         let is_written = |echo: Echo| at(&echo.json, path).is_some_and(|it| it.get(name).is_some());
-        self.refusals::<T>(base) == Some(refusals)
-            || self.echo::<T>(without).is_some_and(is_written)
+        self.refusals(base) == Some(refusals) || self.echo(without).is_some_and(is_written)
     }
 
     /// What a member is that is not there.
-    fn default<T: Serialize + DeserializeOwned>(
+    fn default(
         &mut self,
         base: &Value,
         without: &Value,
@@ -329,8 +300,8 @@ impl Asking<'_, '_> {
         name: &str,
         shape: &Shape,
     ) -> Option<Absent> {
-        let first = self.echo::<T>(without)?.json;
-        let again = self.echo::<T>(without)?.json;
+        let first = self.echo(without)?.json;
+        let again = self.echo(without)?.json;
         Some(match (at(&first, path)?.get(name), at(&again, path)?.get(name)) {
             (Some(first), Some(again)) if first != again => Absent::ByChance,
             (Some(first), Some(again)) => {
@@ -339,14 +310,14 @@ impl Asking<'_, '_> {
             _ => Absent::LeftOut(left_out(shape, |value| {
                 let member: Path = path.iter().cloned().chain([name.to_owned()]).collect();
                 let trial = Trial::with(base, &member, value.clone());
-                let echo = trial.and_then(|trial| self.echo::<T>(&trial.value));
+                let echo = trial.and_then(|trial| self.echo(&trial.value));
                 echo.and_then(|echo| Some(at(&echo.json, path)?.get(name).is_none())) == Some(true)
             })),
         })
     }
 
     /// `written` where the type writes what it reads.
-    pub(super) fn scalar<T: Serialize + DeserializeOwned>(
+    pub(super) fn scalar(
         &mut self,
         base: &Value,
         path: &[String],
@@ -367,7 +338,7 @@ impl Asking<'_, '_> {
                 if let Some(Written::Leaf(Shape::Char(_))) = written {
                     return Some(Shape::Char(Letter::default()));
                 }
-                if self.answers.variants_at::<T>(self.leaf, base, path).is_some() {
+                if self.answers.variants_at(self.leaf, base, path).is_some() {
                     return Some(Shape::Enum(vec![Variant {
                         name: name.clone(),
                         content: None,
@@ -375,44 +346,39 @@ impl Asking<'_, '_> {
                     }]));
                 }
                 let unknown = Trial::with(base, path, UNKNOWN.into())?;
-                if written.is_some() && self.takes::<T>(&unknown.value) {
+                if written.is_some() && self.takes(&unknown.value) {
                     // It is read as another: a tag with `#[serde(other)]`, whose variants are not told.
-                    let echo = self.echo::<T>(&unknown.value)?;
+                    let echo = self.echo(&unknown.value)?;
                     if at(&echo.json, path)?.as_str() != Some(UNKNOWN) {
                         return None;
                     }
                 }
                 if path.is_empty() {
-                    return Some(Shape::Str(self.format_of_alternative::<T>(name)));
+                    return Some(Shape::Str(self.format_of_alternative(name)));
                 }
                 let mut taken = Vec::new();
                 for (nth, (_, text)) in TEXTS.into_iter().enumerate() {
                     let trial = Trial::with(base, path, text.into())?;
-                    if !self.takes::<T>(&trial.value) {
+                    if !self.takes(&trial.value) {
                         continue;
                     }
-                    let echo = self.echo::<T>(&trial.value);
+                    let echo = self.echo(&trial.value);
                     let written = echo.and_then(|echo| at(&echo.json, path).cloned());
                     taken.push((nth, written.is_some_and(|written| written != *text)));
                 }
                 Shape::Str(StrFormat::of(taken))
             }
             (Value::Number(_), Some(Written::Leaf(Shape::Int(integer)))) => {
-                self.limited::<T>(base, path, integer)
+                self.limited(base, path, integer)
             }
             (Value::Number(_), Some(Written::Leaf(shape @ Shape::Float(_)))) => shape,
             (Value::Number(number), _) if number.is_f64() => Shape::Float(Float::of(64)),
-            (Value::Number(_), _) => self.limited::<T>(base, path, Integer::of(true, 128)),
+            (Value::Number(_), _) => self.limited(base, path, Integer::of(true, 128)),
             (Value::Array(_) | Value::Object(_), _) => return None,
         })
     }
 
-    fn limited<T: Serialize + DeserializeOwned>(
-        &mut self,
-        base: &Value,
-        path: &[String],
-        integer: Integer,
-    ) -> Shape {
+    fn limited(&mut self, base: &Value, path: &[String], integer: Integer) -> Shape {
         let takes = |number: i128| {
             let number = match (i64::try_from(number), u64::try_from(number)) {
                 (Ok(number), _) => Value::from(number),
@@ -421,7 +387,7 @@ impl Asking<'_, '_> {
                 _ => return false,
             };
             let trial = Trial::with(base, path, number);
-            trial.is_some_and(|trial| self.takes::<T>(&trial.value))
+            trial.is_some_and(|trial| self.takes(&trial.value))
         };
         let wide = integer.bits > 64;
         let limited = limits(integer, takes);

@@ -48,17 +48,28 @@ impl<'a, 'c> Question<'a, 'c> {
         let (mut shape, mut input) = (Shape::Opaque, Value::Null);
         let (start, depth) = (answers.log.len(), answers.within.len());
         let result = ask(Question { answers: &mut *answers, shape: &mut shape, input: &mut input });
+        let shape = Self::ended(answers, result.as_ref().err(), shape, start, depth);
+        (result, shape, input)
+    }
+
+    fn ended(
+        answers: &mut Answers<'_>,
+        refused: Option<&Refused>,
+        shape: Shape,
+        start: usize,
+        depth: usize,
+    ) -> Shape {
         if answers.listens_at.as_ref() == Some(&answers.here()) {
             answers.listens_at = None;
             answers.heard = hints::heard();
         }
-        match &result {
+        match refused {
             // It got over what was refused inside of it.
-            Ok(_) => {
+            None => {
                 answers.failed.clear();
                 answers.why = None;
             }
-            Err(why) => {
+            Some(why) => {
                 answers.within.truncate(depth);
                 answers.why.get_or_insert(*why);
                 let (path, end) = (answers.here(), answers.log.len());
@@ -67,10 +78,10 @@ impl<'a, 'c> Question<'a, 'c> {
             }
         }
         answers.within.truncate(depth);
-        if let Some(refused) = answers.rule_here() {
-            shape = Shape::Rule { of: Box::new(shape), refused };
+        match answers.rule_here() {
+            Some(refused) => Shape::Rule { of: Box::new(shape), refused },
+            None => shape,
         }
-        (result, shape, input)
     }
 
     pub(super) fn integer<'de, V: Visitor<'de>>(
@@ -79,6 +90,16 @@ impl<'a, 'c> Question<'a, 'c> {
         bits: u8,
         visitor: V,
     ) -> Result<V::Value, Refused> {
+        let number = self.number(signed, bits);
+        match (i64::try_from(number), u64::try_from(number)) {
+            (Ok(number), _) if signed => visitor.visit_i64(number),
+            (_, Ok(number)) => visitor.visit_u64(number),
+            _ if signed => visitor.visit_i128(number),
+            _ => visitor.visit_u128(number.unsigned_abs()),
+        }
+    }
+
+    fn number(self, signed: bool, bits: u8) -> i128 {
         let Self { answers, shape, input } = self;
         let integer = Integer::of(signed, bits);
         let key = answers.key();
@@ -106,19 +127,10 @@ impl<'a, 'c> Question<'a, 'c> {
             (_, Ok(number)) => number.into(),
             _ => Value::Null,
         };
-        match (i64::try_from(number), u64::try_from(number)) {
-            (Ok(number), _) if signed => visitor.visit_i64(number),
-            (_, Ok(number)) => visitor.visit_u64(number),
-            _ if signed => visitor.visit_i128(number),
-            _ => visitor.visit_u128(number.unsigned_abs()),
-        }
+        number
     }
 
-    pub(super) fn float<'de, V: Visitor<'de>>(
-        self,
-        bits: u8,
-        visitor: V,
-    ) -> Result<V::Value, Refused> {
+    pub(super) fn float(self, bits: u8) -> f64 {
         let key = self.answers.key();
         *self.shape = match self.answers.leaf(&key, LeafKind::Float(bits)) {
             Some(Fact::Float(float)) => Shape::Float(float),
@@ -134,10 +146,10 @@ impl<'a, 'c> Question<'a, 'c> {
             _ => candidates[self.answers.choose(key, candidates.len(), Ways::All)],
         };
         *self.input = number.into();
-        visitor.visit_f64(number)
+        number
     }
 
-    pub(super) fn letter<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+    pub(super) fn letter(self) -> char {
         let key = self.answers.key();
         *self.shape = match self.answers.leaf(&key, LeafKind::Char) {
             Some(Fact::Char(letter)) => Shape::Char(letter),
@@ -149,10 +161,10 @@ impl<'a, 'c> Question<'a, 'c> {
         };
         let letter = LETTERS[nth].1;
         *self.input = letter.to_string().into();
-        visitor.visit_char(letter)
+        letter
     }
 
-    pub(super) fn string<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+    pub(super) fn text(self) -> &'c str {
         let Self { answers, shape, input } = self;
         let key = answers.key();
         *shape = match answers.leaf(&key, LeafKind::Text) {
@@ -163,12 +175,13 @@ impl<'a, 'c> Question<'a, 'c> {
             Some(Forced::Candidate(nth)) => nth,
             _ => answers.choose(key, TEXTS.len() + answers.words.len(), Ways::All),
         };
+        let words = answers.words;
         let example = match TEXTS.get(nth) {
             Some((_, text)) => text,
-            None => answers.words[nth - TEXTS.len()].as_str(),
+            None => words[nth - TEXTS.len()].as_str(),
         };
         *input = example.into();
-        visitor.visit_str(example)
+        example
     }
 
     pub(super) fn elements<'de, V: Visitor<'de>>(
@@ -219,6 +232,10 @@ impl<'a, 'c> Question<'a, 'c> {
         visitor: V,
         ask: fn(Given<'_>, V) -> Result<V::Value, Refused>,
     ) -> Result<V::Value, Refused> {
+        ask(Given(self.given()), visitor)
+    }
+
+    fn given(self) -> &'a Value {
         let Self { answers, shape, input } = self;
         let key = answers.key();
         *shape = match answers.leaf(&key, LeafKind::Any) {
@@ -239,9 +256,8 @@ impl<'a, 'c> Question<'a, 'c> {
             answers.listens_at = Some(answers.here());
             hints::listen();
         }
-        let read = ask(Given(&value), visitor);
         *input = value;
-        read
+        input
     }
 
     pub(super) fn any<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {

@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::asked::UNKNOWN;
-use super::written::Written;
-use super::{Built, Catalogue, Place};
+use super::{Built, Catalogue, Place, ValueType};
 use crate::compat::{
     Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, StrFormat, TEXTS, Unknown,
 };
@@ -19,7 +16,7 @@ const MOST_BYTES_OF_DEFAULT: usize = 400;
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
-pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue, pass: &Built) {
+pub(super) fn refine(of: ValueType, catalogue: &mut Catalogue, pass: &Built) {
     let enums: BTreeMap<String, Shape> = catalogue.enums().collect();
     for Place { index, variant, path, members } in &pass.places {
         let named = &mut catalogue.types[*index];
@@ -32,7 +29,7 @@ pub(super) fn refine<T: Serialize + DeserializeOwned>(catalogue: &mut Catalogue,
             && !members.is_empty()
             && named.refined.insert(*variant)
         {
-            Members::<T>::of(pass, path, &enums).refine(fields, manner, members);
+            Members { of, pass, path, enums: &enums }.refine(fields, manner, members);
         }
     }
 }
@@ -43,18 +40,14 @@ fn variant_content<'s>(shape: &'s mut Shape, name: &str) -> Option<&'s mut Shape
 }
 
 /// An object in the input of a type.
-struct Members<'p, T> {
+struct Members<'p> {
+    of: ValueType,
     pass: &'p Built,
     path: &'p [String],
     enums: &'p BTreeMap<String, Shape>,
-    of: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
-    fn of(pass: &'p Built, path: &'p [String], enums: &'p BTreeMap<String, Shape>) -> Self {
-        Self { pass, path, enums, of: std::marker::PhantomData }
-    }
-
+impl Members<'_> {
     fn refine(&self, fields: &mut [Field], manner: &mut Manner, declared: &[&str]) {
         let with_unknown = self.changed(|members| {
             members.insert(UNKNOWN.to_owned(), Value::Null);
@@ -95,8 +88,7 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
             }
             field.aliases.sort_unstable();
         }
-        let value: Option<T> = serde_json::from_str(&self.pass.input.to_string()).ok();
-        let written = value.as_ref().and_then(Written::of);
+        let written = self.of.written(&self.pass.input.to_string());
         let object = written.as_ref().and_then(|written| written.at(self.path));
         let left_out: Vec<&str> =
             object.map(|it| it.unfingerprinted().collect()).unwrap_or_default();
@@ -158,8 +150,7 @@ impl<'p, T: Serialize + DeserializeOwned> Members<'p, T> {
             };
         }
         change(place.as_object_mut()?);
-        let value: T = serde_json::from_str(&input.to_string()).ok()?;
-        serde_json::to_string(&value).ok()
+        self.of.rewritten(&input.to_string())
     }
 }
 

@@ -4,9 +4,6 @@
 //! whole: only answers within that place are changed. So the work grows with the number of places, and not
 //! with the number of their combinations, and one place that refuses everything does not hide the others.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
 use super::answer::Answers;
 use super::asked::{Frame, Ways, is_inside};
 use super::hints::Refused;
@@ -32,22 +29,22 @@ pub(super) struct Attempt {
 
 impl Answers<'_> {
     /// Finds a value of `T`, or what of it can be asked without one, and remembers it.
-    pub(super) fn settle<T: Serialize + DeserializeOwned>(&mut self) -> Pass {
+    pub(super) fn settle(&mut self) -> Pass {
         self.begin_pass();
         for _ in 0..MAX_ATTEMPTS {
-            if self.attempt::<T>().built.is_some() {
+            if self.attempt().built.is_some() {
                 break;
             }
             // What was failed at is asked again afterwards.
-            if self.converse::<T>() {
+            if self.converse() {
                 continue;
             }
-            if !self.step::<T>() {
+            if !self.step() {
                 break;
             }
         }
-        let (pass, is_built) = self.record::<T>();
-        let others = if is_built { self.others::<T>() } else { Vec::new() };
+        let (pass, is_built) = self.record();
+        let others = if is_built { self.others() } else { Vec::new() };
         match pass {
             Pass { shape, built: Some(built) } => {
                 Pass { shape, built: Some(Built { others, ..built }) }
@@ -57,7 +54,7 @@ impl Answers<'_> {
     }
 
     /// Changes an answer after a failure: `false` where there is nothing left to change.
-    fn step<T: Serialize + DeserializeOwned>(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         let why = self.why.take();
         if why == Some(Refused::Flattened) || std::mem::take(&mut self.has_left_out) {
             // The type is asked as a whole; one of the two names is left out from now on.
@@ -80,7 +77,7 @@ impl Answers<'_> {
             }
             // Given up: from now on it is left out.
             self.begin_anew(&frame);
-            self.record::<T>();
+            self.record();
             self.blocked.insert(frame.path);
             return true;
         }
@@ -127,10 +124,10 @@ impl Answers<'_> {
 
     /// Tries out what the places of the last attempt take, and remembers what was seen of the types. Says
     /// whether there is a value.
-    fn record<T: Serialize + DeserializeOwned>(&mut self) -> (Pass, bool) {
-        self.has_value = self.attempt::<T>().built.is_some();
-        self.explore::<T>();
-        let Attempt { shape, built, .. } = self.attempt::<T>();
+    fn record(&mut self) -> (Pass, bool) {
+        self.has_value = self.attempt().built.is_some();
+        self.explore();
+        let Attempt { shape, built, .. } = self.attempt();
         let places = self.keep();
         let built = built.map(|(input, sample)| {
             let others = Vec::new();

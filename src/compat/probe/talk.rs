@@ -4,8 +4,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::alternatives::integers;
@@ -65,42 +63,38 @@ pub(super) fn kinds() -> Vec<Value> {
 
 impl Answers<'_> {
     /// Finds values for the places of this attempt that no one has spoken with. `false`: there is none.
-    pub(super) fn converse<T: Serialize + DeserializeOwned>(&mut self) -> bool {
+    pub(super) fn converse(&mut self) -> bool {
         let mut is_new = false;
         for leaf in std::mem::take(&mut self.leaves) {
             if matches!(leaf.kind, LeafKind::Any) && !self.known().talked.contains_key(&leaf.id) {
-                self.talk_with::<T>(&leaf);
+                self.talk_with(&leaf);
                 is_new = true;
             }
         }
         is_new
     }
 
-    pub(super) fn talk_with<T: Serialize + DeserializeOwned>(&mut self, leaf: &Leaf) -> Talked {
+    pub(super) fn talk_with(&mut self, leaf: &Leaf) -> Talked {
         if let Some(talked) = self.known().talked.get(&leaf.id) {
             return talked.clone();
         }
         let kinds = kinds();
-        let talked = match kinds.iter().all(|value| self.gives::<T>(leaf, value)) {
+        let talked = match kinds.iter().all(|value| self.gives(leaf, value)) {
             true => Talked::Everything,
-            false => Talked::Takes(self.values_of::<T>(leaf, kinds)),
+            false => Talked::Takes(self.values_of(leaf, kinds)),
         };
         self.catalogue().talked.insert(leaf.id.clone(), talked.clone());
         talked
     }
 
-    fn values_of<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        kinds: Vec<Value>,
-    ) -> Vec<Value> {
+    fn values_of(&mut self, leaf: &Leaf, kinds: Vec<Value>) -> Vec<Value> {
         let path = self.path_of(&leaf.key.0);
         let given = self.given.iter().filter_map(|sample| at(sample, &path)).cloned();
         let given = given.map(|value| Trial { value, cursor: None });
         let kinds = kinds.into_iter().chain(integers());
         let kinds = kinds.map(|value| Trial { value, cursor: Some(Vec::new()) });
         let mut values = Vec::new();
-        self.search::<T>(leaf, given.chain(kinds).collect(), MOST_VALUES, |_, value| {
+        self.search(leaf, given.chain(kinds).collect(), MOST_VALUES, |_, value| {
             values.push(value.clone());
             false
         });
@@ -108,16 +102,12 @@ impl Answers<'_> {
     }
 
     /// Whether the place takes this value.
-    pub(super) fn gives<T: Serialize + DeserializeOwned>(
-        &mut self,
-        leaf: &Leaf,
-        value: &Value,
-    ) -> bool {
-        self.takes::<T>(leaf, Forced::Given(value.clone()))
+    pub(super) fn gives(&mut self, leaf: &Leaf, value: &Value) -> bool {
+        self.takes(leaf, Forced::Given(value.clone()))
     }
 
     /// Goes on with what the place says, until `is_enough` of a value that it takes.
-    fn search<T: Serialize + DeserializeOwned>(
+    fn search(
         &mut self,
         leaf: &Leaf,
         trials: Vec<Trial>,
@@ -130,7 +120,7 @@ impl Answers<'_> {
             if tried.len() >= most || !tried.insert(trial.value.to_string()) {
                 continue;
             }
-            let is_taken = self.gives::<T>(leaf, &trial.value);
+            let is_taken = self.gives(leaf, &trial.value);
             let heard = std::mem::take(&mut self.heard);
             if is_taken && is_enough(self, &trial.value) {
                 return;
@@ -140,14 +130,14 @@ impl Answers<'_> {
     }
 
     /// The first value that the place takes, from these on, and that is `wanted`.
-    pub(super) fn first<T: Serialize + DeserializeOwned>(
+    pub(super) fn first(
         &mut self,
         leaf: &Leaf,
         trials: Vec<Trial>,
         mut wanted: impl FnMut(&mut Self, &Value) -> bool,
     ) -> Option<Value> {
         let mut found = None;
-        self.search::<T>(leaf, trials, MOST_OF_MEMBER, |answers, value| {
+        self.search(leaf, trials, MOST_OF_MEMBER, |answers, value| {
             let is_it = wanted(answers, value);
             found = is_it.then(|| value.clone());
             is_it
@@ -156,14 +146,14 @@ impl Answers<'_> {
     }
 
     /// The variants of which the place expects one, where it has a string.
-    pub(super) fn variants_at<T: Serialize + DeserializeOwned>(
+    pub(super) fn variants_at(
         &mut self,
         leaf: &Leaf,
         value: &Value,
         place: &[String],
     ) -> Option<&'static [&'static str]> {
         let unknown = Trial::with(value, place, UNKNOWN.into())?;
-        if self.gives::<T>(leaf, &unknown.value) {
+        if self.gives(leaf, &unknown.value) {
             return None;
         }
         self.heard.iter().find_map(|hint| match hint {

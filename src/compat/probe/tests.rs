@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::*;
@@ -14,7 +15,7 @@ struct Point {
 
 fn shape<T: Serialize + DeserializeOwned>() -> String {
     let mut catalogue = Catalogue::default();
-    let probed = probe::<T>(&mut catalogue, &[]);
+    let probed = probe(ValueType::of::<T>(), &mut catalogue, &[]);
     let types = catalogue.types_of([&probed.shape]);
     for sample in &probed.samples {
         let value: Value = serde_json::from_str(sample).unwrap();
@@ -25,7 +26,7 @@ fn shape<T: Serialize + DeserializeOwned>() -> String {
 }
 
 fn samples<T: Serialize + DeserializeOwned>() -> Vec<String> {
-    probe::<T>(&mut Catalogue::default(), &[]).samples
+    probe(ValueType::of::<T>(), &mut Catalogue::default(), &[]).samples
 }
 
 #[test]
@@ -333,7 +334,7 @@ fn a_rule_of_its_own_hides_nothing_but_its_member() {
 #[test]
 fn a_sample_shows_what_a_rule_takes() {
     let given = [r#"{"currency":"eur","cents":1,"kind":"Short","note":null}"#.to_owned()];
-    let probed = probe::<Price>(&mut Catalogue::default(), &given);
+    let probed = probe(ValueType::of::<Price>(), &mut Catalogue::default(), &given);
     assert!(probed.samples.len() > 4, "{:#?}", probed.samples);
     assert!(probed.samples.iter().all(|sample| sample.contains(r#""currency":"eur""#)));
 }

@@ -267,7 +267,7 @@ fn what_does_not_tell_its_forms_is_opaque_and_has_the_samples_that_are_given() {
     assert_eq!(shape::<Open>(), "opaque");
     assert_eq!(shape::<External>(), "opaque");
     let given = [r#"{"is":"A","a":1}"#.to_owned()];
-    let probed = probe::<Open>(&mut Catalogue::default(), &given);
+    let probed = probe(ValueType::of::<Open>(), &mut Catalogue::default(), &given);
     assert_eq!(probed.shape, Shape::Opaque);
     assert!(probed.samples.contains(&given[0]), "{:?}", probed.samples);
 }
@@ -289,6 +289,6 @@ struct SparingInner {
 fn a_member_that_is_written_only_where_it_is_there_is_seen_in_a_sample() {
     assert_eq!(shape::<Sparing>(), "{a: u8, #}");
     let given = [r#"{"a":1,"b":2}"#.to_owned()];
-    let probed = probe::<Sparing>(&mut Catalogue::default(), &given);
+    let probed = probe(ValueType::of::<Sparing>(), &mut Catalogue::default(), &given);
     assert_eq!(probed.shape.to_string(), "union {{a: u8, b?: u8? = left out, #}, {a: u8, #}}");
 }
