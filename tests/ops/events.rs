@@ -97,8 +97,11 @@ async fn g17_failures_are_told_to_the_dead_letter_and_the_operators_word_behind_
 async fn g11_a_window_that_has_passed_is_told_as_such<S: TestDb>(db: S) {
     let engine = engine(&db, &App::default());
     back_off(&engine, "k").await;
-    let day = if is_postgres::<S>() { "interval '24 hours'" } else { "86400000" };
-    set(&engine, "k", &format!("advanced_at = advanced_at - {day}")).await;
+    let a_day_ago = match is_postgres::<S>() {
+        true => "advanced_at = (SELECT now() - interval '24 hours')",
+        false => "advanced_at = advanced_at - 86400000",
+    };
+    set(&engine, "k", a_day_ago).await;
     unknown_unasked(&engine, "k").await;
     let told = left(&engine, "k").await;
     // The attempt that found it so called nothing: its number is the next one's.

@@ -117,7 +117,7 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
     assert!(found(Filter::waiting().waiting_for(hour)).await.is_empty());
     let earlier = match is_postgres::<S>() {
         true => {
-            "created_at = created_at - interval '2 hours', waiting_since = waiting_since - interval '2 hours'"
+            "created_at = (SELECT now() - interval '2 hours'), waiting_since = (SELECT now() - interval '2 hours')"
         }
         false => "created_at = created_at - 7200000, waiting_since = waiting_since - 7200000",
     };
