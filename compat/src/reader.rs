@@ -5,8 +5,11 @@ use serde_json::{Map, Value};
 use crate::fits::is_key;
 use crate::shape::{Absent, Field, List, OTHER, Order, REST, Shape, Types, Unknown};
 
-/// Before what is written otherwise than it is read, which is not known: it stands for that.
+/// Before what is written otherwise than it is read, in the same form: it stands for that, which is not known.
 const MARK: char = '\u{2}';
+
+/// The same, where it is written in another form of a union.
+const OTHER_FORM: char = '\u{3}';
 
 /// Types that name each other without end are not gone into.
 const MOST_NAMES: usize = 32;
@@ -38,7 +41,7 @@ impl Reader<'_> {
     pub(crate) fn reads(&self, value: &Value, shape: &Shape) -> Result<Value, Unread> {
         let kept = || Ok(value.clone());
         if is_marked(value) {
-            return kept();
+            return self.of_row(value, shape);
         }
         match (shape, value) {
             (Shape::Opaque, _) => Err(NotKnown),
@@ -136,6 +139,25 @@ impl Reader<'_> {
         }
     }
 
+    /// What becomes of a value that was written otherwise than it had been given. Where that is of no consequence it is
+    /// kept: a type that makes of the given value no other one does not come to it from another one either.
+    fn of_row(&self, value: &Value, shape: &Shape) -> Result<Value, Unread> {
+        let (is_other_form, given) = unmarked(value).ok_or(NotKnown)?;
+        let shape = match shape {
+            Shape::Named(name) => self.named(name)?,
+            shape => shape,
+        };
+        match (shape, self.reads(&given, shape)) {
+            (Shape::Option(inner) | Shape::Rule { of: inner, .. }, _) => self.of_row(value, inner),
+            (_, Ok(read)) if is_marked(&read) => Ok(read),
+            // What was written may be of a form that it reads and does not write, and so become the given value.
+            (Shape::Union { read, .. }, Ok(_)) if !read.is_empty() => Err(NotKnown),
+            (_, Ok(_)) => Ok(value.clone()),
+            (shape, Err(Refused)) if is_other_form || may_be(&given, shape) => Ok(value.clone()),
+            (_, Err(_)) => Err(NotKnown),
+        }
+    }
+
     fn named(&self, name: &str) -> Result<&Shape, Unread> {
         let mut shape = self.types.get(name).ok_or(NotKnown)?;
         for _ in 0..MOST_NAMES {
@@ -170,7 +192,7 @@ impl Reader<'_> {
             match self.reads(value, form) {
                 Err(Refused) => {}
                 Err(NotKnown) => return Err(NotKnown),
-                Ok(read) => return Ok(marked(&read)),
+                Ok(_) => return Ok(with_mark(OTHER_FORM, value)),
             }
         }
         Err(Refused)
@@ -272,12 +294,34 @@ fn in_order(mut values: Vec<Value>, order: Order) -> Result<Value, Unread> {
     Ok(values.into())
 }
 
+/// Whether a value of this kind can be of that shape.
+fn may_be(value: &Value, shape: &Shape) -> bool {
+    match shape {
+        Shape::Int(_) | Shape::Float(_) => value.is_number(),
+        Shape::Str(_) | Shape::Char(_) => value.is_string(),
+        Shape::Enum(_) => value.is_string() || value.is_object(),
+        _ => false,
+    }
+}
+
 fn marked(value: &Value) -> Value {
-    format!("{MARK}{value}").into()
+    with_mark(MARK, value)
+}
+
+fn with_mark(mark: char, value: &Value) -> Value {
+    format!("{mark}{value}").into()
 }
 
 fn is_marked(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.starts_with(MARK))
+    value.as_str().is_some_and(|text| text.starts_with([MARK, OTHER_FORM]))
+}
+
+/// Whether it is of another form, and what was given.
+fn unmarked(value: &Value) -> Option<(bool, Value)> {
+    let text = value.as_str()?;
+    let is_other_form = text.starts_with(OTHER_FORM);
+    let given = serde_json::from_str(text.strip_prefix([MARK, OTHER_FORM])?).ok()?;
+    Some((is_other_form, given))
 }
 
 fn has_mark(value: &Value) -> bool {

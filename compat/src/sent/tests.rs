@@ -42,6 +42,11 @@ fn what_the_new_type_makes_something_else_of_than_of_the_row_is_told() {
         ("{a: u8, *: str(uuid)}", "{a: u8, *: str}", ToldApart(".*".into())),
         ("{a: u8, *: u32}", "{a: u8, b?: u16?, *: u32}", WasUnknown(".b".into())),
         ("union {{k: enum {A}}; {k: enum {a}}}", "{k: enum {A}}", FormDropped(String::new())),
+        (
+            "union {{k: enum {A}, x: u8}; {k: enum {a}, x: u8}}",
+            "union {{k: enum {a, A}, x: u8}, {k: enum {B}}}",
+            ToldApart(String::new()),
+        ),
         ("{v?: {a: u8} = {\"a\":1}}", "{v?: {a: u8} = {\"a\":2}}", DefaultChanged(".v".into())),
     ] {
         assert_eq!(of(old, new).first(), Some(&told), "{old} -> {new}");
@@ -63,6 +68,9 @@ fn what_the_new_type_makes_the_same_of_is_not_told() {
         ("{at: unfingerprinted str(uuid)}", "{at: unfingerprinted str}"),
         ("{v: opaque}", "{v: any}"),
         ("{v: union {u8, str(uuid)}}", "{v: union {u8, str(uuid), bool}}"),
+        // Both are read, and one of them is written.
+        ("{v: union {u8; str}}", "{v: union {str; u8}}"),
+        ("{v: str(naive-date)}", "{v: i64}"),
     ] {
         let told = of(old, new);
         let told =

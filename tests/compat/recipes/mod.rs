@@ -101,7 +101,9 @@ async fn charged_once_each<S: TestDb>(db: &S, engine: &Engine<S, App>, requests:
 
 /// What the lock files say of the change.
 fn lints<S: TestDb>(old: &Definitions<S, App>, new: &Definitions<S, App>) -> Vec<Lint> {
-    compare(&old.locks(), &new.locks()).iter().map(|finding| finding.lint).collect()
+    let findings = compare(&old.locks(), &new.locks());
+    eprintln!("{findings:#?}");
+    findings.iter().map(|finding| finding.lint).collect()
 }
 
 fn none_denies(lints: &[Lint]) -> bool {

@@ -74,7 +74,7 @@ struct WithRest {
 fn the_members_of_a_flattened_struct_are_those_of_the_one_around_it() {
     assert_eq!(
         shape::<Flat>(),
-        "{id: u8, lat: f64, lon: f64, note?: str?, tags: [str], price?: u16 = 0, any?: any, #}"
+        "{id: u8, lat: f64, lon: f64, note?: str?, tags: [str], price?: u16 = 0, any?: any = null, #}"
     );
     assert_eq!(shape::<WithRest>(), "{id: u8(1..100), *, #}");
     assert_eq!(

@@ -18,8 +18,9 @@ struct Kind {
     files: fn() -> Locks,
     definitions: fn() -> Definitions<Memory>,
     reads: fn(&str) -> bool,
-    /// A row with this body that stands behind its first phase.
-    begins: fn(Memory, String) -> Done<()>,
+    /// A row with this body that stands behind its first phase; `false`: none comes to be, for a retry could not be
+    /// compared with it.
+    begins: fn(Memory, String) -> Done<bool>,
     /// Whether that row goes on, and whether the same bytes are served.
     meets: fn(Memory, String) -> Done<(bool, bool)>,
 }
@@ -34,7 +35,13 @@ fn kind<T: Held>(name: &'static str) -> Kind {
             Box::pin(async move {
                 let request: Holds<T> = serde_json::from_str(&body).unwrap();
                 let old = Engine::builder(db).register::<Holds<T>>().build().unwrap();
-                crate::support::failed(old.call(&scope(), &key("k"), request).await);
+                match old.call(&scope(), &key("k"), request).await {
+                    Err(atomic_phases::CallError::Fingerprint(_)) => false,
+                    outcome => {
+                        crate::support::failed(outcome);
+                        true
+                    }
+                }
             })
         },
         meets: |db, body| {
@@ -103,6 +110,15 @@ fn families() -> Vec<(Vec<Kind>, Vec<&'static str>)> {
     }
 }
 
+/// Whether `member_added` has told what becomes of this body: it has the member, which the old type has passed over.
+fn was_sent_before(findings: &[Finding], body: &str) -> bool {
+    findings.iter().filter(|finding| finding.lint == Lint::MemberAdded).any(|finding| {
+        let place = finding.change.split_once(" of its parameters").map_or("", |(place, _)| place);
+        let name = place.rsplit('.').next().unwrap_or_default();
+        !name.is_empty() && body.contains(&format!("\"{name}\":"))
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g9_what_is_called_fine_of_drawn_members_is_fine_for_each_body() {
     let every = std::env::var_os("DRAWN_MEMBERS").is_some();
@@ -118,14 +134,16 @@ async fn g9_what_is_called_fine_of_drawn_members_is_fine_for_each_body() {
             let command = compare(&built[old].0, &built[new].0);
             let test = compare_with(&built[old].0, &built[new].1.locks(), &built[new].1);
             for body in bodies.iter().filter(|body| (kinds[old].reads)(body)) {
-                judged += 1;
                 let db = Memory::connect(&Database::default());
-                (kinds[old].begins)(db.clone(), (*body).to_owned()).await;
+                if !(kinds[old].begins)(db.clone(), (*body).to_owned()).await {
+                    continue;
+                }
+                judged += 1;
                 let (goes_on, is_served) = (kinds[new].meets)(db, (*body).to_owned()).await;
                 for (by, findings) in [("diff", &command), ("locked!", &test)] {
                     let is_refused = level(findings) >= Level::Deny;
                     refused += u32::from(is_refused);
-                    let is_fine = goes_on && is_served;
+                    let is_fine = goes_on && (is_served || was_sent_before(findings, body));
                     if !is_refused && !is_fine {
                         broken.push(format!(
                             "{} => {} with {body}: {by} says fine; it goes on: {goes_on}, is served: {is_served}\n{:#?}\n{}\n{}",
