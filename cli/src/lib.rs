@@ -7,6 +7,9 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[macro_use]
+mod say;
+
 #[cfg(feature = "programs")]
 mod open;
 mod operate;

@@ -4,6 +4,9 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[macro_use]
+mod say;
+
 mod arguments;
 mod database;
 mod date;
@@ -38,6 +41,7 @@ pub(crate) type Failure = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     let Cargo::AtomicPhases(arguments) = Cargo::parse();
     match run(&arguments) {
+        Ok(_) if say::is_lost() => ExitCode::FAILURE,
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::NoSuch) => ExitCode::from(4),
         Ok(End::Refused) => ExitCode::from(5),

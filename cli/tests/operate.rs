@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use atomic_phases::console::Api;
-use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
 use atomic_phases::store::Store;
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{
@@ -536,6 +536,118 @@ async fn a_service_is_asked_with_a_token() {
     });
     checked.await.unwrap();
     server.abort();
+}
+
+/// A page to sign in at, another program's JSON: nothing that it says is that nothing is stuck.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_of_ours_is_no_good_news() {
+    const PAGES: [(&str, &str); 4] = [
+        ("html", "<html>Sign in</html>"),
+        ("none", ""),
+        ("other", r#"{"ok":true}"#),
+        ("list", "[]"),
+    ];
+    let mut routes = axum::Router::new();
+    for (path, page) in PAGES {
+        routes = routes.nest(&format!("/{path}"), axum::Router::new().fallback(async move || page));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let (id, because) = ("00000000-0000-4000-8000-000000000000", ["--reason", "r"]);
+        let acts: [&[&str]; 7] = [
+            &["retry", id],
+            &["erase", id, "--yes"],
+            &["jobs", "discard", id],
+            &["pause", "a", "b"],
+            &["unpause", "a", "b"],
+            &["bulk", "stop", id],
+            &["reveal", id, "--what", "key"],
+        ];
+        let acts = acts.map(|act| [act, &because].concat());
+        let reads: [&[&str]; 11] = [
+            &["status"],
+            &["list"],
+            &["find", "--scope", "a"],
+            &["show", id],
+            &["why", id],
+            &["definitions"],
+            &["nodes"],
+            &["pauses"],
+            &["jobs", "list"],
+            &["bulk", "list"],
+            &["audit"],
+        ];
+        for (path, _) in PAGES {
+            let run = Run::on(&["--url", &format!("http://{place}/{path}")]);
+            for words in reads.iter().copied().chain(acts.iter().map(|act| &act[..])) {
+                let (code, out, said) = run.with("k", words);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {words:?}: {said}");
+                assert!(said.contains("none of atomic-phases' API"), "{path} {words:?}: {said}");
+            }
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// Whoever reads only the first line (`| head -1`), and a disk that is full.
+#[tokio::test]
+async fn a_reader_who_goes_ends_no_act_half_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let dead = run.id("dead_letter");
+    let to = |out: Stdio, is_read: bool, arguments: &[&str]| {
+        let mut command = Command::new(&run.program);
+        command.env("USER", "ada").env("XDG_CONFIG_HOME", "/nonexistent").args(&run.way);
+        let spawned =
+            command.args(arguments).stdin(Stdio::piped()).stdout(out).stderr(Stdio::piped());
+        let mut child = spawned.spawn().unwrap();
+        if !is_read {
+            drop(child.stdout.take());
+        }
+        let ids = format!("{dead}\n{dead}\n");
+        let _ = child.stdin.take().unwrap().write_all(ids.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let retry = ["retry", "-", "--reason", "the line is up"];
+    assert_eq!(to(Stdio::piped(), false, &retry), (Some(0), String::new()));
+    let outcomes = |told: &str| told.matches(r#""act":"retry""#).count();
+    assert_eq!(outcomes(&run.told(&["audit", "-o", "jsonl"]).1), 2, "each of both was done");
+    for arguments in
+        [&["list"][..], &["show", &dead, "-o", "json"], &["man"], &["completions", "bash"]]
+    {
+        assert_eq!(to(Stdio::piped(), false, arguments), (Some(0), String::new()), "{arguments:?}");
+    }
+    if cfg!(target_os = "linux") {
+        let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let (code, said) = to(full(), true, &["list", "-o", "ids"]);
+        assert_eq!((code, said.contains("could not be written")), (Some(1), true), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_over_several_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let ada = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    // A page of bulk acts has a hundred.
+    for _ in 0..205 {
+        let _ = engine.ops(ada.clone()).start_bulk(BulkAct::Retry, &dead, 1, "r").await.unwrap();
+    }
+    for (limit, lines, is_all) in [("100", 100, false), ("203", 203, false), ("900", 205, true)] {
+        let (code, told, said) = run.with("", &["bulk", "list", "--limit", limit, "-o", "ids"]);
+        let ids: BTreeSet<&str> = told.lines().collect();
+        assert_eq!((code, told.lines().count(), ids.len()), (0, lines, lines), "{limit}");
+        assert_eq!(said.is_empty(), is_all, "{limit}: {said}");
+    }
 }
 
 #[test]

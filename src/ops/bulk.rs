@@ -1,12 +1,16 @@
 //! Bulk acts: one act on many requests. Planned first, then started, and done by the workers a request at a
 //! time.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Filter, Ops, OpsError, Page, Permissions, Place, State, Summary};
+use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary};
 use crate::chance;
 use crate::engine::Resolved;
+use crate::key::hex;
 use crate::observe;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
 use crate::store::operators::{OperatorStore, Walk};
@@ -84,12 +88,68 @@ pub enum Selection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkPlan {
-    /// How many requests: [`Ops::start_bulk`] is told the same number.
+    /// How many requests.
     pub count: u32,
+    /// Which requests, and how those stand where the act is taken: [`Ops::start_bulk`] is told it, and starts nothing
+    /// else.
+    pub version: RowVersion,
     /// How many of them stand where the act is taken. The others would be refused, each with its reason.
     pub fitting: u32,
     /// The first of them.
     pub sample: Vec<Summary>,
+}
+
+/// What was planned, as a start says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Planned {
+    /// So many requests. Others that are as many are not told apart: of ids, or in a test, say.
+    Count(u32),
+    /// These requests, those of them as they stood where the act is taken: [`BulkPlan::version`].
+    Version(RowVersion),
+}
+
+impl From<u32> for Planned {
+    fn from(count: u32) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<RowVersion> for Planned {
+    fn from(version: RowVersion) -> Self {
+        Self::Version(version)
+    }
+}
+
+impl From<&BulkPlan> for Planned {
+    fn from(plan: &BulkPlan) -> Self {
+        Self::Version(plan.version.clone())
+    }
+}
+
+/// The requests of a bulk act, each once, with the rows that are there.
+struct Selected(Vec<(Uuid, Option<Summary>)>);
+
+impl Selected {
+    /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was looked at,
+    /// or that has only now come to where it would be erased, is another than was planned. What the others do is the
+    /// usual way of requests, and they are left alone.
+    fn version(&self, act: BulkAct) -> RowVersion {
+        let seen = |(id, row): &(Uuid, Option<Summary>)| match row.as_ref() {
+            Some(row) if act.fits(row) => format!("{id} {}", row.version.as_str()),
+            _ => id.to_string(),
+        };
+        let mut seen: Vec<String> = self.0.iter().map(seen).collect();
+        // In whatever order a list tells them.
+        seen.sort_unstable();
+        RowVersion(hex(&Sha256::digest(seen.join("\n").as_bytes())[..16]))
+    }
+
+    fn is(&self, planned: &Planned, act: BulkAct) -> bool {
+        match planned {
+            Planned::Count(count) => self.0.len() == *count as usize,
+            Planned::Version(version) => self.version(act) == *version,
+        }
+    }
 }
 
 /// A bulk act, and how far it came.
@@ -169,10 +229,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     ) -> Result<BulkPlan, OpsError> {
         self.needs(Permissions::READ)?;
         let selected = self.selected(selection).await?;
-        let rows = || selected.iter().filter_map(|(_, row)| row.as_ref());
+        let rows = || selected.0.iter().filter_map(|(_, row)| row.as_ref());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(BulkPlan {
-            count: count(selected.len()),
+            count: count(selected.0.len()),
+            version: selected.version(act),
             fitting: count(rows().filter(|row| act.fits(row)).count()),
             sample: rows().take(SAMPLE).cloned().collect(),
         })
@@ -184,20 +245,21 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] where the selection is not of `planned` requests any more: plan again. Otherwise as
+    /// [`OpsError::MovedOn`] where the selection is not what was `planned` any more: plan again. Otherwise as
     /// [`plan_bulk`](Self::plan_bulk).
     pub async fn start_bulk(
         &self,
         act: BulkAct,
         selection: &Selection,
-        planned: u32,
+        planned: impl Into<Planned>,
         reason: &str,
     ) -> Result<Uuid, OpsError> {
+        let planned = planned.into();
         let mut entry = self.begin(act.needs(), "bulk.start", None, reason).await?;
         let id = chance::uuid();
         entry.bulk_id = Some(id);
         let selected = match self.selected(selection).await {
-            Ok(selected) if selected.len() == planned as usize => selected,
+            Ok(selected) if selected.is(&planned, act) => selected.0,
             Ok(_) => return Err(self.refused(entry, OpsError::MovedOn).await),
             Err(refused) => return Err(self.refused(entry, refused).await),
         };
@@ -278,21 +340,16 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         }
     }
 
-    /// The requests of a selection, each once, with the rows that are there.
-    async fn selected(
-        &self,
-        selection: &Selection,
-    ) -> Result<Vec<(Uuid, Option<Summary>)>, OpsError> {
+    async fn selected(&self, selection: &Selection) -> Result<Selected, OpsError> {
         const TOO_MANY: OpsError =
             OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
         let mut selected: Vec<(Uuid, Option<Summary>)> = Vec::new();
+        // A request that moves while its list is read may be on two pages.
+        let mut known = HashSet::new();
         match selection {
             Selection::Requests(ids) if ids.len() > MOST => return Err(TOO_MANY),
             Selection::Requests(ids) => {
-                for id in ids {
-                    if selected.iter().any(|(one, _)| one == id) {
-                        continue;
-                    }
+                for id in ids.iter().filter(|id| known.insert(**id)) {
                     let row = match self.found(*id).await {
                         Ok(found) => Some(self.summary(&found)),
                         Err(OpsError::NoSuchRequest) => None,
@@ -308,7 +365,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
                     let page = self.list(filter.clone()).await?;
-                    selected.extend(page.rows.into_iter().map(|row| (row.request_id, Some(row))));
+                    let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
+                    selected.extend(news.map(|row| (row.request_id, Some(row))));
                     pages += 1;
                     match page.next {
                         _ if selected.len() > MOST => return Err(TOO_MANY),
@@ -324,7 +382,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         }
         match selected.is_empty() {
             true => Err(OpsError::BadFilter("no request matches it: there is nothing to do")),
-            false => Ok(selected),
+            false => Ok(Selected(selected)),
         }
     }
 }

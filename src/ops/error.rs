@@ -30,6 +30,11 @@ pub enum OpsError {
     /// A pause holds back the requests of every scope, and the actor may see some of them only.
     #[error("a pause is of every scope, and you may act on some of them only")]
     NotEveryScope,
+    /// No clock holds the end of such a pause.
+    #[error(
+        "a pause is ten years at most; one that is to last has no end, until an operator ends it"
+    )]
+    TooLong,
     /// The row is not as the actor saw it. Look again, then decide again.
     #[error("it has moved on since it was looked at: look again")]
     MovedOn,

@@ -21,6 +21,9 @@ const PAGE: u32 = 50;
 /// The largest page.
 pub(super) const MAX_PAGE: u32 = 1000;
 
+/// The longest time that is asked for: a database's clock holds what is so long ago, and what is so far ahead.
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// Where a request stands, as an operator sees it: its status, and what its times make of that by the
 /// database's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -245,6 +248,10 @@ impl Filter {
         if texts.any(|text| text.contains('\0')) {
             return Err(OpsError::BadFilter("a text of a filter has no NUL character"));
         }
+        let mut times = [self.older_than, self.waiting_for].into_iter().flatten();
+        if times.any(|time| time > LONGEST) {
+            return Err(OpsError::BadFilter("a time of a filter is ten years at most"));
+        }
         match self.page.unwrap_or(PAGE) {
             rows @ 1..=MAX_PAGE => Ok(rows),
             _ => Err(OpsError::BadFilter("a page has 1 to 1000 rows")),
@@ -313,6 +320,15 @@ pub(super) struct WalkPlace {
     pub(super) place: ListPlace,
 }
 
+/// The time in a cursor: one that a row of ours may have. What is made by hand asks no database for another.
+pub(super) fn time_of(micros: i64) -> Result<DateTime<Utc>, OpsError> {
+    let time = DateTime::from_timestamp_micros(micros).ok_or(OpsError::BadCursor)?;
+    match (Walk::Due.start().time..=Walk::Newest.start().time).contains(&time) {
+        true => Ok(time),
+        false => Err(OpsError::BadCursor),
+    }
+}
+
 /// Where a list goes on. Opaque text that fits a URL; it tells a time and a request id, and no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -339,9 +355,9 @@ impl FromStr for Cursor {
         let (filter, rest) = bytes.split_first_chunk::<4>().ok_or(OpsError::BadCursor)?;
         let (index, rest) = rest.split_first_chunk::<1>().ok_or(OpsError::BadCursor)?;
         let (micros, id) = rest.split_first_chunk::<8>().ok_or(OpsError::BadCursor)?;
-        let time = DateTime::<Utc>::from_timestamp_micros(i64::from_be_bytes(*micros));
+        let time = time_of(i64::from_be_bytes(*micros))?;
         let request_id = Uuid::from_slice(id).map_err(|_| OpsError::BadCursor)?;
-        let place = ListPlace { time: time.ok_or(OpsError::BadCursor)?, request_id };
+        let place = ListPlace { time, request_id };
         Ok(Self { filter: *filter, at: WalkPlace { index: index[0].into(), place } })
     }
 }
@@ -362,6 +378,21 @@ mod tests {
         assert!(matches!(Filter::new().after(cursor).place(), Err(OpsError::BadCursor)));
         for bad in ["", "x", &text[1..], &format!("{text}AA"), "~~~~"] {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_that_was_made_by_hand_asks_for_no_time_that_a_database_lacks() {
+        let of = |micros: i64| {
+            let bytes = [&[0; 5][..], &micros.to_be_bytes(), &[0; 16]].concat();
+            URL_SAFE_NO_PAD.encode(bytes).parse::<Cursor>()
+        };
+        for micros in [0, 1_764_000_000_123_456, 253_370_764_800_000_000] {
+            assert!(of(micros).is_ok(), "{micros}");
+        }
+        for micros in [-1, 253_370_764_800_000_001, i64::MIN, i64::MAX, -8_000_000_000_000_000_000]
+        {
+            assert!(matches!(of(micros), Err(OpsError::BadCursor)), "{micros}");
         }
     }
 

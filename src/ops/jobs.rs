@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::OpsError;
+use super::filter::time_of;
 use crate::key::ShortHash;
 use crate::store::operators::OperatedJob;
 
@@ -70,8 +71,8 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, OpsError> {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| OpsError::BadCursor)?;
         let (micros, id) = bytes.split_first_chunk::<8>().ok_or(OpsError::BadCursor)?;
-        let time = DateTime::from_timestamp_micros(i64::from_be_bytes(*micros));
+        let time = time_of(i64::from_be_bytes(*micros))?;
         let id = Uuid::from_slice(id).map_err(|_| OpsError::BadCursor)?;
-        Ok(Self { time: time.ok_or(OpsError::BadCursor)?, id })
+        Ok(Self { time, id })
     }
 }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
-pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Selection};
+pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Planned, Selection};
 pub(crate) use self::census::{OTHER, Tally};
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
@@ -153,7 +153,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
                 found.rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
             for row in &found.rows {
                 let stranded = self.stranded(row);
-                if stranded.is_none() && filter.is_judged() {
+                // While an unknown outcome is looked into, its row waits and is due, whatever its state: the walk
+                // before has told it.
+                let was_met = place.index > 0 && row.waiting_since.is_some();
+                if was_met || (stranded.is_none() && filter.is_judged()) {
                     continue;
                 }
                 page.rows.push(Summary::of(row, stranded));

@@ -1,14 +1,22 @@
 //! Pauses: a foreign phase that no engine begins, because its provider is under maintenance, say.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::act::next_id;
+use super::filter::LONGEST;
 use super::{Ops, OpsError, Permissions};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::Resolved;
+use crate::observe;
+use crate::store::audit::AuditEntry;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase};
+
+/// How long the name of a definition or of a phase is at most, in bytes.
+const MOST_OF_A_NAME: usize = 200;
 
 /// A foreign phase that is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,16 +51,35 @@ pub struct ForeignPhase {
     pub definition: String,
     /// The phase's name.
     pub phase: String,
+    /// Names that it had, in whatever version: a pause under one of them holds it back, too.
+    pub was: Vec<String>,
+}
+
+impl ForeignPhase {
+    /// Whether a pause holds it back.
+    #[must_use]
+    pub fn is_paused_by(&self, pause: &PauseView) -> bool {
+        let is_its_name = self.phase == pause.phase || self.was.contains(&pause.phase);
+        self.definition == pause.definition && is_its_name
+    }
 }
 
 fn is_foreign(phase: &Phase) -> bool {
     matches!(phase.kind, PhaseKind::Foreign(_))
 }
 
+/// Whether a definition or a phase may be called so: as each store keeps it.
+fn is_name(text: &str) -> bool {
+    (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
+}
+
 impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// Pauses a foreign phase, in every version of its definition, for so long or until it is
     /// [ended](Self::unpause). Needs [`Permissions::PAUSE`], and to see every scope. A pause that is there is
     /// replaced.
+    ///
+    /// It is kept under the oldest name of the phase (`was`), which builds from before a change of its name know, and
+    /// versions that have it under that name.
     ///
     /// Each engine asks for pauses every five seconds, and before its first foreign phase; after that it begins
     /// the phase no more. A call that is under way goes on. A request that comes to the phase is released with
@@ -63,7 +90,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     /// because an earlier attempt may have made the call (G11).
     ///
     /// # Errors
-    /// [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`].
+    /// [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`], [`OpsError::TooLong`].
     pub async fn pause(
         &self,
         definition: &str,
@@ -75,7 +102,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     }
 
     /// Ends a pause: engines begin the phase again within five seconds, and the requests that met the pause
-    /// within half a minute. Needs [`Permissions::PAUSE`], and to see every scope.
+    /// within half a minute. Said of one name of a phase, it is of all of them. Needs [`Permissions::PAUSE`], and to see
+    /// every scope.
     ///
     /// # Errors
     /// [`OpsError::NotEveryScope`].
@@ -106,18 +134,19 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     pub fn foreign_phases(&self) -> Result<Vec<ForeignPhase>, OpsError> {
         self.needs(Permissions::READ)?;
         let known = self.core.registry.entries().map(|entry| entry.definition);
-        let foreign = known.flat_map(|known| {
-            let phases = known.phases.iter().filter(|phase| is_foreign(phase));
-            phases.map(|phase| ForeignPhase {
-                definition: known.name.to_owned(),
-                phase: phase.name.to_owned(),
-            })
+        let mut foreign = BTreeMap::<(&str, &str), BTreeSet<&str>>::new();
+        for known in known {
+            for phase in known.phases.iter().filter(|phase| is_foreign(phase)) {
+                // Of all versions.
+                foreign.entry((known.name, phase.name)).or_default().extend(phase.was);
+            }
+        }
+        let told = foreign.into_iter().map(|((definition, phase), was)| ForeignPhase {
+            definition: definition.to_owned(),
+            phase: phase.to_owned(),
+            was: was.into_iter().map(ToOwned::to_owned).collect(),
         });
-        let mut foreign: Vec<_> = foreign.collect();
-        foreign.sort();
-        // Of several versions.
-        foreign.dedup();
-        Ok(foreign)
+        Ok(told.collect())
     }
 
     async fn set_pause(
@@ -128,21 +157,66 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         reason: &str,
     ) -> Result<Resolved, OpsError> {
         let mut entry = self.begin(Permissions::PAUSE, act, None, reason).await?;
+        if ![definition, phase].into_iter().all(is_name) {
+            // It is kept in no audit either.
+            return Err(self.refused(entry, OpsError::NoSuchPhase).await);
+        }
         entry.definition = Some(definition.to_owned());
         entry.phase = Some(phase.to_owned());
-        let written = match self.may_set(definition, phase, what) {
-            Ok(()) => {
-                let act = PauseAct { definition, phase, what, audit: &entry };
-                self.core.store.set_pause(&act).await.map_err(OpsError::from)
-            }
-            Err(refused) => Err(refused),
-        };
-        let resolved = written.map(|written| match written {
-            true => Resolved::Applied,
-            false => Resolved::Already,
-        });
+        let written = self.try_set_pause((definition, phase), what, &mut entry).await;
         self.core.look_at_pauses().await;
-        self.settle(entry, resolved).await
+        self.settle(entry, written).await
+    }
+
+    async fn try_set_pause(
+        &self,
+        (definition, phase): (&str, &str),
+        what: PauseWhat,
+        entry: &mut AuditEntry,
+    ) -> Result<Resolved, OpsError> {
+        self.may_set(definition, phase, what)?;
+        let mut names = self.names_of(definition, phase);
+        match what {
+            PauseWhat::Begin(_) => names.truncate(1),
+            PauseWhat::End => {
+                let mut paused = self.core.store.pauses().await?;
+                paused.retain(|pause| pause.definition == definition);
+                names.retain(|name| paused.iter().any(|pause| pause.phase == *name));
+            }
+        }
+        let mut resolved = Resolved::Already;
+        for name in names {
+            // Of each pause that is written there is a row.
+            if resolved == Resolved::Applied {
+                observe::operated(entry.act, entry.outcome);
+                entry.id = next_id();
+            }
+            let audit = AuditEntry { phase: Some(name.clone()), ..entry.clone() };
+            let act = PauseAct { definition, phase: &name, what, audit: &audit };
+            if self.core.store.set_pause(&act).await? {
+                resolved = Resolved::Applied;
+            }
+        }
+        Ok(resolved)
+    }
+
+    /// The names of a foreign phase in all versions, the oldest first; of one that this build does not know, that which
+    /// was said.
+    fn names_of(&self, definition: &str, phase: &str) -> Vec<String> {
+        let known = self.core.registry.entries().map(|entry| entry.definition);
+        let phases = known.filter(|known| known.name == definition).flat_map(|known| known.phases);
+        let mut names: Vec<String> = Vec::new();
+        for known in phases.filter(|known| is_foreign(known) && known.is_called(phase)) {
+            for name in known.was.iter().rev().chain([&known.name]) {
+                if !names.iter().any(|other| other == name) {
+                    names.push((*name).to_owned());
+                }
+            }
+        }
+        if names.is_empty() {
+            names.push(phase.to_owned());
+        }
+        names
     }
 
     fn may_set(&self, definition: &str, phase: &str, what: PauseWhat) -> Result<(), OpsError> {
@@ -152,6 +226,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
         // A pause that was of another build may be ended by any.
         if what == PauseWhat::End {
             return Ok(());
+        }
+        if matches!(what, PauseWhat::Begin(Some(length)) if length > LONGEST) {
+            return Err(OpsError::TooLong);
         }
         let known = self.core.registry.entries().map(|entry| entry.definition);
         let is_known = known.filter(|known| known.name == definition).any(|known| {

@@ -138,6 +138,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
             }
             What::Outputs => {
                 let stored = core.store.outputs(&scope, &key).await?;
+                // The key may be another request's by now, and what was read with it.
+                self.found(row.request_id).await?;
                 bytes = stored
                     .map(|stored| core.decode(&scope, &key, "outputs", stored))
                     .transpose()?;

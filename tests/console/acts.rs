@@ -299,6 +299,13 @@ async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + Operator
     dead_letter(&engine, "four").await;
     let told = desk.submit(&form).await.is(412);
     told.has("other requests match by now").has("Review: retry 4 requests");
+    // As many, of which one gave up once more.
+    let row = admin(&engine).find(&scope(), &key("three")).await.unwrap();
+    let _ = admin(&engine).retry(row.request_id, &row.version, "by hand").await.unwrap();
+    dead_letter(&engine, "three").await;
+    let form = told.form("/bulk/act").with("because", "the provider is back");
+    let told = desk.submit(&form).await.is(412);
+    told.has("or stand otherwise").has("Review: retry 4 requests");
     let form = told.form("/bulk/act").with("because", "the provider is back");
     let started = desk.submit(&form).await;
     desk.follow(&started).await.is(200).has("Started.").has("0 of 4").has("the provider is back");

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Postgres;
 use atomic_phases::console::Console;
+use atomic_phases::ops::{BulkAct, Filter, Selection, State};
 use diesel_async::SimpleAsyncConnection;
 use reqwest::Method;
 
 use super::cast::*;
 use super::desk::{Desk, operator};
+use super::html::Form;
 use crate::support::db::{pg, url_of};
 use crate::support::proxy::Proxy;
 use crate::support::*;
@@ -22,12 +24,14 @@ async fn a_page_says_that_the_database_is_gone() {
     let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
     let proxy = Proxy::start(port).await;
     let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
-    let engine = engine(&behind, &App::default());
+    let (here, engine) = (engine(&db, &App::default()), engine(&behind, &App::default()));
     unknown(&engine, "k").await;
     let id = id_of(&engine, "k").await;
     let desk = Desk::of(&engine).await;
     let act = desk.request(id).await.form("/plan").with("act", "not_executed");
     let act = desk.submit(&act).await.form("/act").with("reason", "because");
+    dead_letter(&here, "dead").await;
+    let stop = stop_of_a_bulk_act(&here, &desk).await;
     proxy.refuse(true);
     db.text(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -39,7 +43,39 @@ async fn a_page_says_that_the_database_is_gone() {
         page.has("The database does not answer").has("Nothing was changed").has_not("postgres");
         assert_eq!(page.headers["retry-after"], "5");
     }
-    desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    for act in [act, stop] {
+        desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    }
+}
+
+/// The form that stops a bulk act on the dead letters.
+async fn stop_of_a_bulk_act(engine: &TestEngine<Postgres>, desk: &Desk) -> Form {
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    let id = admin(engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
+    let page = desk.get(&format!("bulk/{id}")).await.is(200);
+    page.form("/stop").with("because", "a slip")
+}
+
+/// The page gives it up while it has not begun to write: it is done all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_act_that_the_page_gives_up_runs_to_its_end() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let desk = Desk::with(console).await;
+    dead_letter(&engine, "dead").await;
+    let stop = stop_of_a_bulk_act(&engine, &desk).await;
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_bulk IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    desk.submit(&stop).await.is(503).has("Whether it was done is not known");
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    let is_stopped = async || {
+        let bulks = admin(&engine).bulks(None, 1).await;
+        bulks.is_ok_and(|bulks| bulks.rows[0].stopped_by.is_some())
+    };
+    until(is_stopped).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

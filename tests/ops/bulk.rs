@@ -20,6 +20,7 @@ use crate::support::*;
 on_every_store! {
     a_bulk_act_is_planned_and_done_and_each_refusal_is_listed,
     a_selection_has_a_condition_and_a_thousand_requests_at_most,
+    g3_what_is_started_is_what_was_planned,
     g3_a_request_that_moved_in_between_is_left_as_it_is,
     g16_a_bulk_act_reaches_no_request_outside_of_the_scopes,
     g3_two_workers_on_one_bulk_act_act_on_each_request_once,
@@ -153,6 +154,39 @@ async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb +
     ran_out(&engine).await;
     assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 1);
     assert_eq!(state(&engine, "k").await, State::Erased);
+}
+
+async fn g3_what_is_started_is_what_was_planned<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead(&engine, &names("k", 3)).await;
+    let by_hand = async |name: &str| {
+        let row = ops.find(&scope(), &key(name)).await.unwrap();
+        let _ = ops.retry(row.request_id, &row.version, "by hand").await.unwrap();
+    };
+    let plan = async || ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
+    let planned = plan().await;
+    assert_eq!(plan().await.version, planned.version, "looked at twice");
+    // One goes on and another gives up: as many, and not the same.
+    by_hand("k-0").await;
+    dead_letter(&engine, "z").await;
+    assert_eq!(plan().await.count, planned.count);
+    let other = ops.start_bulk(BulkAct::Retry, &dead_letters(), &planned, "reason").await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    // The same, of which one gave up once more.
+    let planned = plan().await;
+    by_hand("k-1").await;
+    dead_letter(&engine, "k-1").await;
+    let other = ops.start_bulk(BulkAct::Retry, &dead_letters(), &planned, "reason").await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    // What is not acted on may go its way meanwhile.
+    let of_books = Selection::Filter(Filter::new().definition("book", None));
+    let planned = ops.plan_bulk(BulkAct::Retry, &of_books).await.unwrap();
+    assert_eq!((planned.count, planned.fitting), (4, 3));
+    back_off(&engine, "k-0").await;
+    let id = ops.start_bulk(BulkAct::Retry, &of_books, &planned, "reason").await.unwrap();
+    ran_out(&engine).await;
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 3);
 }
 
 async fn g3_a_request_that_moved_in_between_is_left_as_it_is<S: TestDb + OperatorStore>(db: S) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{
-    Actor, Filter, OperatorStore, OpsError, Permissions, Scopes, State, Summary,
+    Actor, BulkAct, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, State, Summary,
 };
-use atomic_phases::{Outcome, Scope};
+use atomic_phases::{Engine, Outcome, Scope};
 use uuid::Uuid;
 
 use super::cast::*;
@@ -17,6 +17,7 @@ on_every_store! {
     each_filter_finds_its_rows_and_no_others,
     a_cursor_neither_skips_nor_repeats_while_rows_move,
     a_list_of_several_indexes_tells_each_row_once,
+    a_request_that_is_looked_into_is_told_once,
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
     a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
@@ -36,6 +37,34 @@ async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore
         assert_eq!((rows.len(), ids.len()), (6, 6), "pages of {page}");
         let waits = |row: &Summary| matches!(row.state, State::Unknown | State::DeadLetter);
         assert!(rows[..3].iter().all(waits), "what waits comes first");
+    }
+}
+
+/// Its reconciler died: its row is in the index of waiting rows and in that of due ones, and is neither unknown nor dead.
+async fn a_request_that_is_looked_into_is_told_once<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "k").await;
+    set(&engine, "k", "status = 'in_progress', locked_until = created_at").await;
+    let counts = admin(&engine).counts().await.unwrap();
+    assert_eq!(
+        (counts.unknown.number, counts.oldest_waiting),
+        (0, None),
+        "of none there is no oldest"
+    );
+    let of_books = Engine::builder(db.another().await).app(App::default());
+    let of_books: TestEngine<S> = of_books.register::<Book>().build().unwrap();
+    let filters = [
+        (&engine, Filter::new().states([State::Unknown, State::LeaseEnded])),
+        (&of_books, Filter::new().stranded()),
+    ];
+    for (engine, filter) in filters {
+        for page in [1, 50] {
+            let rows = all(engine, filter.clone().page(page)).await;
+            let states: Vec<_> = rows.iter().map(|row| row.state).collect();
+            assert_eq!(states, [State::LeaseEnded], "pages of {page}: {filter:?}");
+        }
+        let plan = admin(engine).plan_bulk(BulkAct::Erase, &Selection::Filter(filter)).await;
+        assert_eq!(plan.unwrap().count, 1);
     }
 }
 
@@ -155,6 +184,9 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
         Filter::new().reason("\0"),
         Filter::new().phase("\0"),
         Filter::new().definition("\0", None),
+        // What no clock of a database holds.
+        Filter::new().older_than(Duration::MAX),
+        Filter::new().waiting_for(Duration::from_secs(11 * 365 * 86_400)),
     ];
     for filter in filters {
         let refused = admin(&engine).list(filter).await;

@@ -1,7 +1,12 @@
-//! What keeps the audit append-only on MySQL and MariaDB, where no trigger is part of the migrations.
+//! What is otherwise on MySQL and MariaDB: no trigger is part of the migrations, which would keep the audit append-only,
+//! and the time limit of a search is the client's.
+
+use std::time::{Duration, Instant};
 
 use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
+use atomic_phases::ops::OpsError;
+use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;
 use crate::support::db::{my, open_my};
@@ -35,9 +40,22 @@ async fn the_audit_is_append_only_by_grants() {
     assert_eq!(retried.unwrap(), Resolved::Applied);
     let mut conn = my(&url).await;
     for sql in ["UPDATE atomic_phases_audit SET actor = 'eve'", "DELETE FROM atomic_phases_audit"] {
-        use diesel_async::SimpleAsyncConnection;
         let told = conn.batch_execute(sql).await.unwrap_err();
         assert!(told.to_string().starts_with("1142: "), "{told}");
     }
     assert_eq!(ops.audit(None, None, 10).await.unwrap().rows[0].actor, "ada");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_is_given_up_after_five_seconds() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    let mut lock = my(db.__url()).await;
+    lock.batch_execute("LOCK TABLES atomic_phases_audit WRITE").await.unwrap();
+    let began = Instant::now();
+    let told = admin(&engine).audit(None, None, 10).await;
+    assert!(matches!(told, Err(OpsError::Unavailable(_))), "{told:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    lock.batch_execute("UNLOCK TABLES").await.unwrap();
+    assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
 }

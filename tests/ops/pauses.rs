@@ -1,12 +1,15 @@
 //! Pauses: a foreign phase that an operator has paused is begun by no engine, and what meets the pause waits.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use atomic_phases::engine::{FailureCause, Resolved};
+use atomic_phases::engine::{CallError, FailureCause, Resolved};
 use atomic_phases::ops::{
     Actor, EndedBy, HeldBy, OperatorStore, OpsError, Permissions, Scopes, State,
 };
-use atomic_phases::{Outcome, Scope};
+use atomic_phases::phase::{DerivedKey, ForeignError};
+use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Scope, Tx, atomic_phases};
+use serde::{Deserialize, Serialize};
 
 use super::cast::*;
 use crate::support::*;
@@ -18,6 +21,8 @@ on_every_store! {
     a_pause_ends_by_itself,
     a_call_that_is_under_way_goes_on,
     a_pause_is_of_a_foreign_phase_and_of_every_scope,
+    g14_a_pause_holds_a_phase_back_under_each_of_its_names,
+    a_pause_has_an_end_that_a_clock_holds,
 }
 
 async fn paused<S: TestDb + OperatorStore>(engine: &TestEngine<S>, (of, phase): (&str, &str)) {
@@ -167,6 +172,18 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
         let refused = ops.pause(definition, phase, None, "r").await;
         assert!(matches!(refused, Err(OpsError::NoSuchPhase)), "{definition} {phase}: {refused:?}");
     }
+    // Said of a text that is no name, a refusal keeps nothing of it.
+    let long = "x".repeat(1 << 20);
+    for name in ["", "\0", "a\nb", long.as_str()] {
+        for refused in [
+            ops.pause("book", name, None, "hostile").await,
+            ops.unpause(name, "charged", "hostile").await,
+        ] {
+            assert!(matches!(refused, Err(OpsError::NoSuchPhase)), "{refused:?}");
+        }
+    }
+    let acts = ops.audit(None, None, 100).await.unwrap().rows;
+    assert_eq!(acts.iter().filter(|act| act.reason == "hostile" && act.phase.is_none()).count(), 8);
     let some = [
         Scopes::Only(vec![Scope::new("tenant-1").unwrap()]),
         Scopes::Only(vec![]),
@@ -190,5 +207,102 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
     assert_eq!(ops.unpause("book", "charged", "r").await.unwrap(), Resolved::Applied);
     assert_eq!(ops.unpause("book", "charged", "r").await.unwrap(), Resolved::Already);
     let refused = ops.audit(None, None, 100).await.unwrap().rows;
-    assert_eq!(refused.iter().filter(|act| act.outcome == "refused").count(), 3 + 6);
+    assert_eq!(refused.iter().filter(|act| act.outcome == "refused").count(), 3 + 8 + 6);
+}
+
+/// A build of one definition: its phase has another name in the next.
+macro_rules! build {
+    ($name:ident, $phase:ident $(, was $was:literal)?) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name;
+
+        #[atomic_phases(name = "renamed", version = 1)]
+        impl<Db: TestDb> $name {
+            #[phase(foreign(idempotent) $(, was = $was)?)]
+            async fn $phase(&self, call: ForeignCall, app: &App) -> PhaseResult<(), ForeignError> {
+                let pay = async |key: DerivedKey| {
+                    Ok::<_, ForeignError>(app.provider.call(key.as_str(), "pay").await)
+                };
+                call.make(pay).await.map(drop)
+            }
+
+            #[phase]
+            async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+                Db::insert_step(tx, "-", "answered").await?;
+                Ok(Reply::text(200, "done"))
+            }
+        }
+    };
+}
+
+build!(Before, paid);
+build!(After, charged, was "paid");
+
+fn is_held(call: Result<Outcome, CallError>) -> bool {
+    match call {
+        Ok(Outcome::Finished(_)) => false,
+        Ok(Outcome::Failed { cause: FailureCause::Paused { .. }, .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// While a build replaces another, an operator of either pauses for both.
+async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let builder =
+        |db: S| Engine::builder(db).app(app.clone()).pauses_every(Duration::from_millis(20));
+    let before: TestEngine<S> = builder(db.clone()).register::<Before>().build().unwrap();
+    let after = builder(db.another().await).register::<After>();
+    let after: TestEngine<S> = after.build().unwrap();
+    let calls = AtomicU32::new(0);
+    let fresh = || key(&format!("k-{}", calls.fetch_add(1, Ordering::Relaxed)));
+    let both_are = async |held: bool| {
+        until(async || is_held(before.call(&scope(), &fresh(), Before).await) == held).await;
+        until(async || is_held(after.call(&scope(), &fresh(), After).await) == held).await;
+    };
+    let (old, new) = ((&before, "paid"), (&after, "charged"));
+    for (paused, ended) in [(old, old), (old, new), (new, old), (new, new)] {
+        let done = admin(paused.0).pause("renamed", paused.1, None, "the bank is closed").await;
+        assert_eq!(done.unwrap(), Resolved::Applied);
+        both_are(true).await;
+        for (engine, name) in [old, new] {
+            let (ops, pauses) = (admin(engine), admin(engine).pauses().await.unwrap());
+            let phases = ops.foreign_phases().unwrap();
+            assert_eq!((phases.len(), phases[0].phase.as_str(), pauses.len()), (1, name, 1));
+            assert!(phases[0].is_paused_by(&pauses[0]), "{phases:?} {pauses:?}");
+        }
+        let done = admin(ended.0).unpause("renamed", ended.1, "it is open").await;
+        assert_eq!(done.unwrap(), Resolved::Applied);
+        assert!(admin(&before).pauses().await.unwrap().is_empty());
+        both_are(false).await;
+    }
+    // A row under each name, as they may have been written: the end of one is that of the phase.
+    if !is_memory::<S>() {
+        for name in ["paid", "charged"] {
+            db.sql(&format!(
+                "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at) \
+                 SELECT 'renamed', '{name}', 'r', 'ada', created_at FROM atomic_phases_keys LIMIT 1"
+            ))
+            .await;
+        }
+        let done = admin(&after).unpause("renamed", "charged", "it is open").await;
+        assert_eq!(done.unwrap(), Resolved::Applied);
+        assert!(admin(&after).pauses().await.unwrap().is_empty());
+        let acts = admin(&after).audit(None, None, 2).await.unwrap().rows;
+        let told: Vec<_> = acts.iter().map(|act| act.phase.clone().unwrap().1).collect();
+        assert_eq!(told, ["charged", "paid"], "a row for each");
+    }
+}
+
+async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let years = |years: u64| Some(Duration::from_secs(years * 365 * 86_400));
+    for length in [Some(Duration::MAX), years(11)] {
+        let refused = ops.pause("book", "charged", length, "r").await;
+        assert!(matches!(refused, Err(OpsError::TooLong)), "{refused:?}");
+    }
+    assert!(ops.pauses().await.unwrap().is_empty());
+    assert_eq!(ops.pause("book", "charged", years(10), "r").await.unwrap(), Resolved::Applied);
+    assert!(ops.pauses().await.unwrap()[0].ends_at.is_some());
 }

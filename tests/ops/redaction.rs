@@ -3,9 +3,11 @@
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{Filter, OperatorStore, Permissions, What};
-use atomic_phases::{IdempotencyKey, Outcome, Reply, Scope};
+use atomic_phases::{IdempotencyKey, Outcome, Postgres, Reply, Scope};
+use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;
+use crate::support::db::{pg, url_of};
 use crate::support::*;
 
 on_every_store! {
@@ -136,3 +138,32 @@ async fn of_an_erased_request_nothing_is_left_to_reveal<S: TestDb + OperatorStor
         assert!(revealed.json.is_none() && revealed.reply.is_none(), "{what:?}");
     }
 }
+
+/// Between the audit and the look, the request is reaped and its key used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_no_other_request_is_revealed_than_the_audit_tells() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    finish(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    for what in [What::Parameters, What::Context, What::Outputs] {
+        let mut lock = pg(&url_of(&db)).await;
+        lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_audit IN SHARE MODE").await.unwrap();
+        let ops = admin(&engine);
+        let looking = tokio::spawn(async move { ops.reveal(id, what, "ticket").await });
+        until(async || db.text(WAITS).await == "1").await;
+        db.sql("DELETE FROM atomic_phases_keys").await;
+        finish(&engine, "k").await;
+        lock.batch_execute("ROLLBACK").await.unwrap();
+        let told = looking.await.unwrap();
+        assert!(
+            !told.as_ref().is_ok_and(|told| told.json.is_some()),
+            "{what:?}: {:?}",
+            told.map(|told| told.json)
+        );
+        set(&engine, "k", &format!("request_id = '{id}'")).await;
+    }
+}
+
+const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+    AND datname = current_database()";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::arguments::{Because, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::read::{JOBS, if_there_is_more, segment};
+use super::read::{JOBS, if_there_is_more, rows_of, segment};
 use super::table::{plain, print};
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ fn why(because: &Because) -> String {
 /// Looks, and acts on what it saw.
 async fn act_on(api: &Api, path: &str, act: &str, body: &str) -> Result<Value, Failure> {
     let version = api.get(path).await?.version.unwrap_or_default();
-    Ok(api.post(&format!("{path}/{act}"), body, Some(&version)).await?.json)
+    api.post(&format!("{path}/{act}"), body, Some(&version)).await?.with("outcome")
 }
 
 /// Says a word about one request.
@@ -113,7 +113,8 @@ pub(crate) async fn unpause(
 }
 
 async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<String, Failure> {
-    let told = api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.json;
+    let told =
+        api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.with("outcome")?;
     let outcome = told["outcome"].as_str().unwrap_or("done").to_owned();
     println!("{outcome}");
     Ok(outcome)
@@ -138,11 +139,9 @@ fn given(value: &str) -> Result<String, Failure> {
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, because) = match command {
         Jobs::List { limit } => {
-            let mut page = api.get(&format!("/jobs?limit={limit}")).await?.json;
-            if let Value::Array(rows) = page["rows"].take() {
-                print(&rows, &JOBS, format);
-                if_there_is_more(&page);
-            }
+            let (rows, page) = rows_of(api, "/jobs", *limit).await?;
+            print(&rows, &JOBS, format);
+            if_there_is_more(&page);
             return Ok(End::Fine);
         }
         Jobs::Retry { ids, because } => ("retry", ids, because),

@@ -21,6 +21,32 @@ pub(crate) struct Answer {
     pub(crate) json: Value,
 }
 
+impl Answer {
+    /// The answer, which has a member of this name. One of another program, a proxy's page say, has not; read as one of
+    /// ours, it would say that nothing is stuck.
+    pub(crate) fn with(self, member: &str) -> Result<Value, Failure> {
+        match self.json.get(member) {
+            Some(_) => Ok(self.json),
+            None => Err(not_ours(self.status)),
+        }
+    }
+
+    /// The rows of a page, and the rest of it.
+    pub(crate) fn rows(self) -> Result<(Vec<Value>, Value), Failure> {
+        let status = self.status;
+        let mut page = self.with("rows")?;
+        match page["rows"].take() {
+            Value::Array(rows) => Ok((rows, page)),
+            _ => Err(not_ours(status)),
+        }
+    }
+}
+
+fn not_ours(status: u16) -> Failure {
+    let text = format!("HTTP {status}, and it is none of atomic-phases' API");
+    Failure { end: End::Error, text }
+}
+
 /// One request.
 pub(crate) struct Asking<'a> {
     pub(crate) path: &'a str,
@@ -72,10 +98,7 @@ impl Api {
             return Ok(answer);
         }
         let (code, detail) = (answer.json["code"].as_str(), answer.json["detail"].as_str());
-        let Some(code) = code else {
-            let text = format!("HTTP {}, and it is none of atomic-phases' API", answer.status);
-            return Err(Failure { end: End::Error, text });
-        };
+        let Some(code) = code else { return Err(not_ours(answer.status)) };
         let title = answer.json["title"].as_str().unwrap_or(code);
         let mut text = format!("{title}: {}", detail.unwrap_or_default());
         if code == "unauthenticated" {

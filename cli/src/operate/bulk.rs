@@ -6,7 +6,7 @@ use super::act::read_ids;
 use super::arguments::{Bulk, BulkOf, Format, Ids};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::read::{conditions, if_there_is_more, segment};
+use super::read::{conditions, document, if_there_is_more, rows_of, segment};
 use super::table::{Column, past, print, text};
 
 const BULKS: [Column; 8] = [
@@ -45,17 +45,16 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
         Bulk::Retry(of) => start(api, "retry", of).await,
         Bulk::Erase(of) => start(api, "erase", of).await,
         Bulk::List { limit } => {
-            let mut page = api.get(&format!("/bulk?limit={limit}")).await?.json;
-            if let Value::Array(rows) = page["rows"].take() {
-                print(&rows, &BULKS, format);
-                if_there_is_more(&page);
-            }
+            let (rows, page) = rows_of(api, "/bulk", *limit).await?;
+            print(&rows, &BULKS, format);
+            if_there_is_more(&page);
             Ok(End::Fine)
         }
         Bulk::Show { id } => show(api, id, format).await,
         Bulk::Stop { id, because } => {
             let body = json!({ "reason": because.reason }).to_string();
-            let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None).await?.json;
+            let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None).await?;
+            let told = told.with("outcome")?;
             println!("{}", told["outcome"].as_str().unwrap_or("done"));
             Ok(End::Fine)
         }
@@ -63,10 +62,10 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
 }
 
 async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let told = api.get(&format!("/bulk/{}", segment(id))).await?.json;
+    let told = api.get(&format!("/bulk/{}", segment(id))).await?.with("refusals")?;
     let refusals = told["refusals"].as_array().cloned().unwrap_or_default();
     match format {
-        Format::Json => println!("{told:#}"),
+        Format::Json => document(&told, format),
         Format::Jsonl => print(&refusals, &REFUSALS, format),
         Format::Ids => refusals.iter().for_each(|row| println!("{}", text(&row["request"]))),
         Format::Table => {
@@ -89,16 +88,16 @@ async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
         (true, true) => return Err(Failure::usage("say which requests: a condition, or ids")),
         (false, false) => return Err(Failure::usage("a condition or ids: not both")),
     }
-    let plan = api.post("/bulk/plan", &body.to_string(), None).await?.json;
+    let plan = api.post("/bulk/plan", &body.to_string(), None).await?.with("version")?;
     let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
     eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
     if !of.yes {
         eprintln!("nothing was done: say --yes to start it");
         return Ok(End::Fine);
     }
-    body["planned"] = plan["count"].clone();
+    body["planned"] = plan["version"].clone();
     body["reason"] = of.because.clone().into();
-    let told = api.post("/bulk/start", &body.to_string(), None).await?.json;
+    let told = api.post("/bulk/start", &body.to_string(), None).await?.with("id")?;
     println!("{}", text(&told["id"]));
     Ok(End::Fine)
 }

@@ -8,6 +8,7 @@ mod arguments;
 mod ask;
 mod bulk;
 mod end;
+mod json;
 mod local;
 #[cfg(feature = "programs")]
 pub(crate) mod program;
@@ -33,6 +34,7 @@ use self::arguments::{Commands, Format, Inside};
 use self::ask::Api;
 use self::end::{End, Failure};
 use self::local::Local;
+use crate::say;
 
 /// How long one answer may take, unless it is said.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -107,7 +109,10 @@ fn told(end: Result<End, Failure>) -> ExitCode {
         eprintln!("error: {}", table::plain(&failure.text));
         failure.end
     });
-    ExitCode::from(end.code())
+    match say::is_lost() {
+        true => ExitCode::from(End::Error.code()),
+        false => ExitCode::from(end.code()),
+    }
 }
 
 async fn run(api: &Api, command: &Commands, format: Format) -> Result<End, Failure> {

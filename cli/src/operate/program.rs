@@ -84,7 +84,9 @@ fn start(Arguments { way, output, command }: &Arguments) -> Result<End, Failure>
         Typed::Man { into } => {
             match into {
                 None => {
-                    clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout())?
+                    let mut page = Vec::new();
+                    clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+                    print!("{}", String::from_utf8_lossy(&page));
                 }
                 Some(folder) => clap_mangen::generate_to(Arguments::command(), folder)?,
             }

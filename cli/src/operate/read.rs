@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::arguments::{Because, Condition, Filter, Format, What};
 use super::ask::Api;
 use super::end::{End, Failure};
+use super::json::escaped;
 use super::table::{Column, past, plain, print, table, text, time};
 
 const LIST: [Column; 8] = [
@@ -42,9 +43,17 @@ fn definition(row: &Value) -> String {
     format!("{} v{}", text(&row["definition"]), text(&row["definition_version"]))
 }
 
+/// One document, over several lines or in one.
+pub(crate) fn document(told: &Value, format: Format) {
+    match format {
+        Format::Json => println!("{}", escaped(&format!("{told:#}"))),
+        _ => println!("{}", escaped(&told.to_string())),
+    }
+}
+
 /// How much waits.
 pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/overview").await?.json;
+    let mut told = api.get("/overview").await?.with("unknown")?;
     if !api.has_code() {
         // Without the application's code, every definition is unknown.
         told["stranded"] = Value::Null;
@@ -70,10 +79,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
             }
             println!("dead jobs   {}", count("dead_jobs"));
         }
-        _ => println!(
-            "{}",
-            if format == Format::Json { format!("{told:#}") } else { told.to_string() }
-        ),
+        _ => document(&told, format),
     }
     let waits = ["unknown", "dead_letters", "stranded", "dead_jobs"];
     let found =
@@ -117,13 +123,9 @@ pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<E
             break true;
         }
         body.insert("limit".to_owned(), left.min(1000).into());
-        let mut page = api
-            .post("/requests/search", &Value::Object(body.clone()).to_string(), None)
-            .await?
-            .json;
-        if let Value::Array(found) = page["rows"].take() {
-            rows.extend(found);
-        }
+        let search = Value::Object(body.clone()).to_string();
+        let (found, mut page) = api.post("/requests/search", &search, None).await?.rows()?;
+        rows.extend(found);
         looked_to = page["looked_to"].take();
         match page["next"].take() {
             Value::String(next) if looked_to.is_null() => {
@@ -178,6 +180,27 @@ async fn unknown_names(api: &Api, filter: &Condition) {
     );
 }
 
+/// The rows of a list, page by page, until there are as many as were asked for, and the last page.
+pub(crate) async fn rows_of(
+    api: &Api,
+    path: &str,
+    limit: u32,
+) -> Result<(Vec<Value>, Value), Failure> {
+    let and = if path.contains('?') { '&' } else { '?' };
+    let (mut rows, mut place) = (Vec::new(), String::new());
+    loop {
+        let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+        let page = api.get(&format!("{path}{and}limit={left}{place}")).await?;
+        let (found, page) = page.rows()?;
+        rows.extend(found);
+        match page["next"].as_str().filter(|_| page["looked_to"].is_null()) {
+            Some(next) if rows.len() < limit as usize => place = format!("&cursor={next}"),
+            // Its end, enough of it, or ten thousand rows were looked at.
+            _ => return Ok((rows, page)),
+        }
+    }
+}
+
 /// Of a page that is not the last.
 pub(crate) fn if_there_is_more(page: &Value) {
     if !page["next"].is_null() {
@@ -193,27 +216,25 @@ pub(crate) async fn find(api: &Api, scope: &str, format: Format) -> Result<End, 
     std::io::stdin().read_to_string(&mut key)?;
     let sought = json!({ "scope": scope, "key": key.trim() }).to_string();
     let found = api.post("/requests/find", &sought, None).await?;
-    print(&[found.json], &LIST, format);
+    print(&[found.with("id")?], &LIST, format);
     Ok(End::Fine)
 }
 
 pub(crate) async fn why(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let why = api.get(&format!("/requests/{}/why", segment(id))).await?.json;
+    let why = api.get(&format!("/requests/{}/why", segment(id))).await?.with("sentence")?;
     match format {
         Format::Table | Format::Ids => println!("{}", text(&why["sentence"])),
-        Format::Json => println!("{why:#}"),
-        Format::Jsonl => println!("{why}"),
+        _ => document(&why, format),
     }
     Ok(End::Fine)
 }
 
 pub(crate) async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let shown = api.get(&format!("/requests/{}", segment(id))).await?.json;
+    let shown = api.get(&format!("/requests/{}", segment(id))).await?.with("request")?;
     match format {
-        Format::Json => println!("{shown:#}"),
-        Format::Jsonl => println!("{shown}"),
         Format::Ids => println!("{}", text(&shown["request"]["id"])),
         Format::Table => print!("{}", details(&shown)),
+        _ => document(&shown, format),
     }
     Ok(End::Fine)
 }
@@ -308,8 +329,7 @@ const DEFINITIONS: [Column; 7] = [
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
 pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/definitions").await?.json;
-    let Value::Array(rows) = told["rows"].take() else { return Ok(End::Fine) };
+    let (rows, _) = api.get("/definitions").await?.rows()?;
     print(&rows, &DEFINITIONS, format);
     let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
     Ok(if rows.iter().any(is_stranded) { End::Found } else { End::Fine })
@@ -328,10 +348,8 @@ const NODES: [Column; 6] = [
 ];
 
 pub(crate) async fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/nodes").await?.json;
-    if let Value::Array(rows) = told["rows"].take() {
-        print(&rows, &NODES, format);
-    }
+    let (rows, _) = api.get("/nodes").await?.rows()?;
+    print(&rows, &NODES, format);
     Ok(End::Fine)
 }
 
@@ -345,10 +363,8 @@ const PAUSES: [Column; 6] = [
 ];
 
 pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/pauses").await?.json;
-    if let Value::Array(rows) = told["rows"].take() {
-        print(&rows, &PAUSES, format);
-    }
+    let (rows, _) = api.get("/pauses").await?.rows()?;
+    print(&rows, &PAUSES, format);
     Ok(End::Fine)
 }
 
@@ -358,18 +374,14 @@ pub(crate) async fn audit(
     limit: u32,
     format: Format,
 ) -> Result<End, Failure> {
-    let of = request.map_or_else(String::new, |id| format!("&request={}", segment(id)));
-    let mut page = api.get(&format!("/audit?limit={limit}{of}")).await?.json;
-    let rows = match page["rows"].take() {
-        Value::Array(rows) => rows,
-        _ => Vec::new(),
-    };
+    let of = request.map_or_else(String::new, |id| format!("?request={}", segment(id)));
+    let (rows, page) = rows_of(api, &format!("/audit{of}"), limit).await?;
     print(&rows, &AUDIT, format);
     if_there_is_more(&page);
     Ok(End::Fine)
 }
 
-/// Prints the value alone, so that it can be piped. It is the one output that is not made plain.
+/// Prints the value alone, so that it can be piped.
 pub(crate) async fn reveal(
     api: &Api,
     id: &str,
@@ -388,11 +400,12 @@ pub(crate) async fn reveal(
         What::Reply => "reply",
     };
     let body = json!({ "what": what, "reason": because.reason }).to_string();
-    let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None).await?.json;
+    let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None).await?;
+    let told = told.with("json")?;
     match what {
         "key" => println!("{}\n{}", text(&told["scope"]), text(&told["key"])),
-        "reply" => println!("{:#}", told["reply"]),
-        _ => println!("{}", told["json"].as_str().unwrap_or("null")),
+        "reply" => document(&told["reply"], Format::Json),
+        _ => println!("{}", escaped(told["json"].as_str().unwrap_or("null"))),
     }
     Ok(End::Fine)
 }

@@ -4,6 +4,7 @@ use chrono::Utc;
 use serde_json::Value;
 
 use super::arguments::Format;
+use super::json::escaped;
 use super::times::{ago, away};
 pub(crate) use crate::plain::plain;
 
@@ -13,8 +14,8 @@ pub(crate) type Column = (&'static str, fn(&Value) -> String);
 /// Prints rows.
 pub(crate) fn print(rows: &[Value], columns: &[Column], format: Format) {
     match format {
-        Format::Json => println!("{:#}", Value::from(rows)),
-        Format::Jsonl => rows.iter().for_each(|row| println!("{row}")),
+        Format::Json => println!("{}", escaped(&format!("{:#}", Value::from(rows)))),
+        Format::Jsonl => rows.iter().for_each(|row| println!("{}", escaped(&row.to_string()))),
         Format::Ids => rows.iter().for_each(|row| println!("{}", text(&row["id"]))),
         Format::Table => print!("{}", table(rows, columns)),
     }

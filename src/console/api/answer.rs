@@ -131,8 +131,9 @@ pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
         }
         Route::StartBulk => {
             let asked: Bulk = asked.body()?;
-            let (Some(planned), Some(reason)) = (asked.planned, asked.reason.clone()) else {
-                let detail = "Say how many requests were `planned`, and a `reason`.";
+            let said = (asked.planned.clone(), asked.reason.clone());
+            let (Some(planned), Some(reason)) = said else {
+                let detail = "Say what was `planned`, and a `reason`.";
                 return Err(Problem::new(Kind::Invalid, detail));
             };
             let act = asked.act()?;

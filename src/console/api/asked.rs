@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::problem::{Kind, Problem};
 use crate::engine::Resolution;
 use crate::key::Scope;
-use crate::ops::{BulkAct, Filter, Selection, State};
+use crate::ops::{BulkAct, Filter, Planned, Selection, State};
 use crate::phase::Reply;
 
 /// A request of an operator who was let in.
@@ -47,9 +47,10 @@ impl Asked {
         if !media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
             return Err(Problem::of(Kind::MediaType));
         }
-        // serde_json's errors quote names and types, and no value but a word where a known one is due.
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Problem::new(Kind::Malformed, format!("The body: {error}.")))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let why = without_value(&error.to_string());
+            Problem::new(Kind::Malformed, format!("The body: {why}."))
+        })
     }
 
     /// The version of the row as the operator saw it. An act without one would be about whatever is there.
@@ -58,6 +59,17 @@ impl Asked {
         let quoted = line.and_then(|line| line.trim().strip_prefix('"')?.strip_suffix('"'));
         quoted.ok_or_else(|| Problem::of(Kind::NoVersion))
     }
+}
+
+/// What serde says of a member of another type, without the value that it quotes: it may be a key (G19). What else it
+/// quotes are names, and a word where a known one is due.
+fn without_value(error: &str) -> String {
+    let told = ["invalid type: ", "invalid value: "].into_iter().find_map(|kind| {
+        let (found, expected) = error.strip_prefix(kind)?.rsplit_once(", expected ")?;
+        let of = found.split(['`', '"']).next()?.trim_end();
+        Some(format!("{kind}{of}, expected {expected}"))
+    });
+    told.unwrap_or_else(|| error.to_owned())
 }
 
 /// Which requests to list.
@@ -133,9 +145,26 @@ pub(super) struct Bulk {
     act: String,
     filter: Option<Wanted>,
     requests: Option<Vec<Uid>>,
-    /// How many they are, as the plan told it; of a start, with its reason.
-    pub(super) planned: Option<u32>,
+    /// What was planned, as the plan told it; of a start, with its reason.
+    pub(super) planned: Option<PlannedAs>,
     pub(super) reason: Option<String>,
+}
+
+/// A plan, by its count or by its version.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum PlannedAs {
+    Count(u32),
+    Version(String),
+}
+
+impl From<PlannedAs> for Planned {
+    fn from(planned: PlannedAs) -> Self {
+        match planned {
+            PlannedAs::Count(count) => Self::Count(count),
+            PlannedAs::Version(version) => Self::Version(version.as_str().into()),
+        }
+    }
 }
 
 impl Bulk {
@@ -371,6 +400,24 @@ mod tests {
         for bad in ["", "s", "15", "-1s", "1.5h", "1 h", "99999999999s", "1ä", "ms"] {
             assert_eq!(ago(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn g19_what_is_of_another_type_is_told_without_its_value() {
+        let told = |body: &str| {
+            let error = serde_json::from_str::<Sought>(body).err().unwrap();
+            without_value(&error.to_string())
+        };
+        let number = told(r#"{"scope":"a","key":4711}"#);
+        assert!(
+            number.starts_with("invalid type: integer, expected a string at line 1"),
+            "{number}"
+        );
+        for body in [r#"{"scope":"a","key":4711.5}"#, r#""4711, expected 4711""#, "[4711, 1]"] {
+            assert!(!told(body).contains("4711"), "{}", told(body));
+        }
+        let name = told(r#"{"scope":"a","keys":"x"}"#);
+        assert!(name.starts_with("unknown field `keys`, expected"), "{name}");
     }
 
     #[test]

@@ -195,7 +195,10 @@ impl From<OpsError> for Problem {
             OpsError::NoSuchPhase => Kind::NoSuchPhase,
             OpsError::NoSuchBulk => Kind::NoSuchBulk,
             OpsError::MovedOn => Kind::MovedOn,
-            OpsError::BadReason | OpsError::BadFilter(_) | OpsError::BadCursor => Kind::Invalid,
+            OpsError::BadReason
+            | OpsError::BadFilter(_)
+            | OpsError::BadCursor
+            | OpsError::TooLong => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })
             | OpsError::Erase(EraseError::InUse) => Kind::InUse,
             OpsError::Resolve(_) | OpsError::Erase(_) => Kind::Refused,

@@ -167,7 +167,12 @@ pub(super) fn pause(pause: &PauseView) -> Value {
 
 pub(super) fn plan(plan: &BulkPlan) -> Value {
     let sample: Vec<Value> = plan.sample.iter().map(summary).collect();
-    json!({ "count": plan.count, "fitting": plan.fitting, "sample": sample })
+    json!({
+        "count": plan.count,
+        "version": plan.version.as_str(),
+        "fitting": plan.fitting,
+        "sample": sample,
+    })
 }
 
 pub(super) fn bulk(bulk: &BulkView) -> Value {

@@ -14,7 +14,7 @@ use super::guard::{Asked, see_other};
 use super::look::{facts, visible};
 use super::{list, requests, trouble};
 use crate::engine::Resolved;
-use crate::ops::{BulkAct, OperatorStore, OpsError, Permissions, Selection};
+use crate::ops::{BulkAct, OperatorStore, OpsError, Permissions, RowVersion, Selection};
 
 /// What a form asks for.
 fn read(form: &Fields) -> Result<(BulkAct, Selection), OpsError> {
@@ -71,7 +71,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
         form.act method="post" action=(frame.to("bulk/act")) {
             (carried(form))
             input type="hidden" name="act" value=(act.as_str());
-            input type="hidden" name="planned" value=(plan.count);
+            input type="hidden" name="planned" value=(plan.version.as_str());
             div.field.wide {
                 label for="because" { "Reason" }
                 input #because name="because" required maxlength="500" autocomplete="off" autofocus
@@ -88,7 +88,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
     frame.page(status, Section::Bulk, "Review", page)
 }
 
-/// `POST`: starts it, if it is about as many requests as were planned.
+/// `POST`: starts it, if it is about the requests that were planned.
 pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
     asked: Asked<S, A>,
     form: Bytes,
@@ -99,8 +99,8 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    // What is no number was planned by nobody.
-    let planned = form.text("planned").parse().unwrap_or(0);
+    // What is none of ours was planned by nobody.
+    let planned = RowVersion::from(form.text("planned"));
     let (ops, because) = (asked.ops.clone(), form.text("because").to_owned());
     let starting =
         tokio::spawn(async move { ops.start_bulk(act, &selection, planned, &because).await });
@@ -110,7 +110,8 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
                 OpsError::MovedOn => {
-                    "Not started: other requests match by now. Look again.".to_owned()
+                    "Not started: other requests match by now, or stand otherwise. Look again."
+                        .to_owned()
                 }
                 ref error => format!("Not started: {error}."),
             };
@@ -133,12 +134,14 @@ pub(super) async fn stop<S: OperatorStore, A: Send + Sync + 'static>(
     if !frame.may(Permissions::BULK) {
         return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::BULK });
     }
-    let because = Fields::read(&form).text("because").to_owned();
+    let (ops, because) = (asked.ops.clone(), Fields::read(&form).text("because").to_owned());
+    let stopping = tokio::spawn(async move { ops.stop_bulk(id, &because).await });
     let to = |said: &str| see_other(&frame.to(format_args!("bulk/{id}?said={said}")));
-    match asked.ops.stop_bulk(id, &because).await {
-        Ok(Resolved::Applied) => to("stopped"),
-        Ok(_) => to("already"),
-        Err(error @ OpsError::BadReason) => {
+    match stopping.await {
+        Ok(Ok(Resolved::Applied)) => to("stopped"),
+        Ok(Ok(_)) => to("already"),
+        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
+        Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
             match asked.ops.bulk(id).await {
                 Ok(details) => {
@@ -148,6 +151,6 @@ pub(super) async fn stop<S: OperatorStore, A: Send + Sync + 'static>(
                 Err(error) => trouble::page(frame, &error),
             }
         }
-        Err(error) => trouble::page(frame, &error),
+        Ok(Err(error)) => trouble::page(frame, &error),
     }
 }

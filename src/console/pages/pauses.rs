@@ -13,7 +13,7 @@ use super::guard::{Asked, see_other};
 use super::look::{facts, relative, said, table, visible};
 use super::trouble;
 use crate::engine::Resolved;
-use crate::ops::{ForeignPhase, OperatorStore, Ops, OpsError, PauseView, Permissions};
+use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions};
 
 pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
     asked: Asked<S, A>,
@@ -51,7 +51,8 @@ async fn body<S: OperatorStore, A: Send + Sync + 'static>(
 
 /// A phase that is registered here, or that is paused.
 struct Row {
-    phase: ForeignPhase,
+    definition: String,
+    phase: String,
     pause: Option<PauseView>,
 }
 
@@ -60,16 +61,22 @@ async fn rows<S: OperatorStore, A: Send + Sync + 'static>(
     ops: &Ops<S, A>,
 ) -> Result<Vec<Row>, OpsError> {
     let paused = ops.pauses().await?;
-    let is_of = |pause: &PauseView, of: &ForeignPhase| {
-        (&pause.definition, &pause.phase) == (&of.definition, &of.phase)
-    };
-    let mut others = ops.foreign_phases()?;
-    others.retain(|phase| !paused.iter().any(|pause| is_of(pause, phase)));
-    let paused = paused.into_iter().map(|pause| Row {
-        phase: ForeignPhase { definition: pause.definition.clone(), phase: pause.phase.clone() },
-        pause: Some(pause),
+    let known = ops.foreign_phases()?;
+    let is_unknown = |pause: &&PauseView| !known.iter().any(|phase| phase.is_paused_by(pause));
+    let of_others = paused.iter().filter(is_unknown).map(|pause| Row {
+        definition: pause.definition.clone(),
+        phase: pause.phase.clone(),
+        pause: Some(pause.clone()),
     });
-    Ok(paused.chain(others.into_iter().map(|phase| Row { phase, pause: None })).collect())
+    let ours = known.iter().map(|phase| Row {
+        definition: phase.definition.clone(),
+        phase: phase.phase.clone(),
+        // Under whichever of its names.
+        pause: paused.iter().find(|pause| phase.is_paused_by(pause)).cloned(),
+    });
+    let mut rows: Vec<Row> = of_others.chain(ours).collect();
+    rows.sort_by_key(|row| row.pause.is_none());
+    Ok(rows)
 }
 
 /// Whether the actor may pause a phase.
@@ -85,7 +92,7 @@ fn may_set<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 fn phases(frame: &Frame, rows: &[Row], may_set: bool) -> Markup {
-    let cells = rows.iter().map(|Row { phase: ForeignPhase { definition, phase }, pause }| {
+    let cells = rows.iter().map(|Row { definition, phase, pause }| {
         let (act, name) = match pause {
             Some(_) => ("unpause", "End the pause"),
             None => ("pause", "Pause"),
@@ -144,9 +151,8 @@ async fn wanted<S: OperatorStore, A: Send + Sync + 'static>(
         "unpause" => false,
         _ => return Err(OpsError::BadFilter("choose what to do")),
     };
-    let is_meant = |row: &Row| {
-        row.phase.definition == form.raw("definition") && row.phase.phase == form.raw("phase")
-    };
+    let is_meant =
+        |row: &Row| row.definition == form.raw("definition") && row.phase == form.raw("phase");
     let row = rows(&asked.ops).await?.into_iter().find(is_meant);
     Ok((begins, row.ok_or(OpsError::NoSuchPhase)?))
 }
@@ -184,7 +190,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
         Ok(wanted) => wanted,
         Err(error) => return trouble::page(frame, &error),
     };
-    let ForeignPhase { definition, phase } = &row.phase;
+    let Row { definition, phase, .. } = &row;
     let (name, after) = match begins {
         true => (
             "Pause a phase",
@@ -251,7 +257,9 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
         Ok(Ok(Resolved::Applied)) => to(if act == PauseAct::End { "ended" } else { "paused" }),
         Ok(Ok(_)) => to("already"),
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(&asked.frame, false),
-        Ok(Err(error @ OpsError::BadReason)) => again(&asked, &form, &error).await,
+        Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
+            again(&asked, &form, &error).await
+        }
         Ok(Err(error)) => trouble::page(&asked.frame, &error),
     }
 }

@@ -295,6 +295,7 @@ impl OperatorStore for Memory {
             oldest_waiting: waiting
                 .iter()
                 .filter(allowed)
+                .filter(|key| matches!(&*key.status, "unknown" | "dead_letter"))
                 .filter_map(|key| key.waiting_since)
                 .map(|since| since.0)
                 .min(),

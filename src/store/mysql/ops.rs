@@ -1,5 +1,7 @@
 //! What operators ask for: on two connections of their own, so that no search takes one from a request.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
@@ -11,7 +13,7 @@ use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
-use super::store::ask;
+use super::store::{answered_within, ask};
 use super::{MIGRATIONS, Mysql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
@@ -32,6 +34,18 @@ use crate::store::pauses::{PauseAct, PauseWhat};
 use crate::store::row::{key_row, millis};
 use crate::store::rows_in_millis::{StoredNode, stored_node};
 
+/// How long one search may take.
+const SEARCH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Sends one statement that reads.
+macro_rules! search {
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
+        let mut lent = $crate::store::mysql::pool::Lent::of(&$store.operators).await?;
+        let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
+        answered_within(SEARCH_WITHIN, $doing, $query).await
+    }};
+}
+
 type Place = (i64, Vec<u8>);
 
 fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
@@ -44,9 +58,9 @@ macro_rules! looked_to {
     ($store:expr, $rows:expr, $limit:expr, $end:expr) => {
         match $rows.len() >= $limit as usize {
             true => None,
-            false => place(ask!($store.operators, "look for requests", |conn| {
-                $end.load::<Place>(conn)
-            })?),
+            false => {
+                place(search!($store, "look for requests", |conn| { $end.load::<Place>(conn) })?)
+            }
         }
     };
 }
@@ -63,7 +77,7 @@ impl Mysql {
 
 impl OperatorStore for Mysql {
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
-        let applied = ask!(self.operators, "read which migrations have run", |conn| {
+        let applied = search!(self, "read which migrations have run", |conn| {
             ops::Applied {}.load::<String>(conn)
         })?;
         not_among::<diesel::mysql::Mysql>(&MIGRATIONS, &applied)
@@ -73,7 +87,7 @@ impl OperatorStore for Mysql {
         &self,
         list: &ListRequests,
     ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
-        let rows = ask!(self.operators, "list requests", |conn| {
+        let rows = search!(self, "list requests", |conn| {
             ops::List::new(list).load::<ops::ListedMy>(conn)
         })?;
         let end = looked_to!(self, rows, list.limit, ops::EndOfLook::new(list));
@@ -87,7 +101,7 @@ impl OperatorStore for Mysql {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        let rows = ask!(self.operators, "find a request", |conn| {
+        let rows = search!(self, "find a request", |conn| {
             ops::Find::new(at, limits).load::<(String, String, sql::StoredRow)>(conn)
         })?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
@@ -105,7 +119,7 @@ impl OperatorStore for Mysql {
             key: found.key.as_str().to_owned(),
             request_id: found.row.request_id.as_bytes().to_vec(),
         };
-        let rows = ask!(self.operators, "read the events of a request", |conn| {
+        let rows = search!(self, "read the events of a request", |conn| {
             events.load::<(Option<Vec<u8>>, Option<i32>)>(conn)
         })?;
         let (bytes, written) = rows.into_iter().next().unwrap_or_default();
@@ -115,7 +129,7 @@ impl OperatorStore for Mysql {
 
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
-        let rows = ask!(self.operators, "count what waits", |conn| {
+        let rows = search!(self, "count what waits", |conn| {
             ops::Count::new(limits).load::<Counted>(conn)
         })?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
@@ -152,14 +166,14 @@ impl OperatorStore for Mysql {
         limits: &Limits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
-        let groups = ask!(self.operators, "count unfinished requests", |conn| {
+        let groups = search!(self, "count unfinished requests", |conn| {
             census_sql::Groups::of(limits, paused).load::<census_sql::Grouped>(conn)
         })?;
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
 
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
-        let jobs = ask!(self.operators, "count staged jobs", |conn| {
+        let jobs = search!(self, "count staged jobs", |conn| {
             census_sql::Jobs {}.load::<census_sql::JobsRow>(conn)
         })?;
         Ok(jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default())
@@ -174,9 +188,8 @@ impl OperatorStore for Mysql {
             scope: scope.as_str().to_owned(),
             request_id: request_id.as_bytes().to_vec(),
         };
-        let rows = ask!(self.operators, "list a request's jobs", |conn| {
-            jobs.load::<ops::OperatedMy>(conn)
-        })?;
+        let rows =
+            search!(self, "list a request's jobs", |conn| jobs.load::<ops::OperatedMy>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
@@ -190,8 +203,7 @@ impl OperatorStore for Mysql {
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
         let allowed = ops::Allowed::by(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
-        let rows =
-            ask!(self.operators, "list dead jobs", |conn| rows.load::<ops::OperatedMy>(conn))?;
+        let rows = search!(self, "list dead jobs", |conn| rows.load::<ops::OperatedMy>(conn))?;
         let looked_to = looked_to!(self, rows, limit, end);
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(Found { rows, looked_to })
@@ -199,8 +211,7 @@ impl OperatorStore for Mysql {
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: ops::Allowed::by(limits) };
-        let rows =
-            ask!(self.operators, "find a dead job", |conn| job.load::<ops::OperatedMy>(conn))?;
+        let rows = search!(self, "find a dead job", |conn| job.load::<ops::OperatedMy>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -232,7 +243,7 @@ impl OperatorStore for Mysql {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
-        let rows = ask!(self.operators, "read the processes", |conn| {
+        let rows = search!(self, "read the processes", |conn| {
             node_sql::Nodes {}.load::<StoredNode>(conn)
         })?;
         Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
@@ -290,7 +301,7 @@ impl OperatorStore for Mysql {
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let by = by.map(str::to_owned);
-        let rows = ask!(self.operators, "list bulk acts", |conn| {
+        let rows = search!(self, "list bulk acts", |conn| {
             bulk_sql::Bulks { by, started_at, id, limit: limit.into() }
                 .load::<bulk_sql::BulkMy>(conn)
         })?;
@@ -298,7 +309,7 @@ impl OperatorStore for Mysql {
     }
 
     async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
-        let rows = ask!(self.operators, "find a bulk act", |conn| {
+        let rows = search!(self, "find a bulk act", |conn| {
             bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() }
                 .load::<bulk_sql::BulkMy>(conn)
         })?;
@@ -311,7 +322,7 @@ impl OperatorStore for Mysql {
         all: bool,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
-        let rows = ask!(self.operators, "read a bulk act", |conn| {
+        let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
                 .load::<bulk_sql::ItemMy>(conn)
         })?;
@@ -390,7 +401,7 @@ impl OperatorStore for Mysql {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = ops::Audit::new(request_id, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(request_id, place_of);
-        let rows = ask!(self.operators, "read the audit", |conn| rows.load::<ops::AuditMy>(conn))?;
+        let rows = search!(self, "read the audit", |conn| rows.load::<ops::AuditMy>(conn))?;
         let looked_to = looked_to!(self, rows, limit, end);
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
         Ok(Found { rows, looked_to })

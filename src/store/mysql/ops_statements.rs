@@ -277,7 +277,7 @@ statement! {
     Count for Db, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
     { waiting: Allowed, due: Allowed, jobs: Allowed },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown' THEN 1 END), ", [OF_THOSE],
-    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed THEN waiting_since END) \
+    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed AND status IN ('unknown', 'dead_letter') THEN waiting_since END) \
      FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL AND run_after <= ", [CLOCK],

@@ -1,7 +1,7 @@
 //! What the engine and the workers ask for. A statement by itself commits by itself.
 
 use std::future::Future;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
@@ -42,7 +42,15 @@ pub(super) async fn answered<R>(
     doing: &'static str,
     answer: impl Future<Output = QueryResult<R>>,
 ) -> Result<R, StoreError> {
-    let error = match timeout(ANSWER_WITHIN, answer).await {
+    answered_within(ANSWER_WITHIN, doing, answer).await
+}
+
+pub(super) async fn answered_within<R>(
+    bound: Duration,
+    doing: &'static str,
+    answer: impl Future<Output = QueryResult<R>>,
+) -> Result<R, StoreError> {
+    let error = match timeout(bound, answer).await {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => error,
         Err(_) => return Err(StoreError::database(doing, super::Failure::Unanswered)),

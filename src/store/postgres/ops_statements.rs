@@ -202,7 +202,8 @@ statement! {
     ),
     { waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a> },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown'), ", [OF_THOSE],
-    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed) \
+    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
+     AND status IN ('unknown', 'dead_letter')) \
      FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL \

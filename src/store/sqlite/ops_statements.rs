@@ -247,7 +247,8 @@ statement! {
     Count for Db, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
     { waiting: Allowed, due: Allowed, jobs: Allowed },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown'), ", [OF_THOSE],
-    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed) FROM (SELECT status, waiting_since, ", {waiting},
+    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
+     AND status IN ('unknown', 'dead_letter')) FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL AND run_after <= ", [NOW],
     ") FROM (SELECT run_after, waiting_since, ", {due},

@@ -187,6 +187,11 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
             400,
             "malformed",
         ),
+        (
+            json!({ "definition": "book", "phase": "charged", "for": "4000d", "reason": "r" }),
+            422,
+            "invalid",
+        ),
         (json!({ "definition": "book", "phase": "charged", "reason": "" }), 422, "invalid"),
     ] {
         post(&routes, "/pauses/begin", None, body).await.is(status, code);
@@ -204,7 +209,10 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
     fits("Plan", &plan);
     assert_eq!((&plan["count"], &plan["fitting"]), (&json!(1), &json!(1)));
     let ids = json!([id_of(&engine, "k").await.to_string(), id.to_string()]);
-    let start = json!({ "act": "retry", "requests": ids, "planned": 2, "reason": "provider back" });
+    let both = json!({ "act": "retry", "requests": ids });
+    let planned = post(&routes, "/bulk/plan", None, both).await.ok()["version"].clone();
+    let start =
+        json!({ "act": "retry", "requests": ids, "planned": planned, "reason": "provider back" });
     let started = post(&routes, "/bulk/start", None, start.clone()).await.ok();
     fits("Started", &started);
     let uri = format!("/bulk/{}", started["id"].as_str().unwrap());
@@ -224,7 +232,11 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
     fits("Acts", &acts);
     assert_eq!(acts["rows"][1]["bulk"], started["id"]);
     for (change, status, code) in [
+        // As it was planned, but one of them was retried since then.
+        (json!({}), 412, "moved_on"),
+        (json!({ "planned": plan["version"] }), 412, "moved_on"),
         (json!({ "planned": 3 }), 412, "moved_on"),
+        (json!({ "planned": -1 }), 400, "malformed"),
         (json!({ "planned": null }), 422, "invalid"),
         (json!({ "reason": null }), 422, "invalid"),
         (json!({ "reason": "" }), 422, "invalid"),

@@ -27,8 +27,12 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     for uri in ["/nothing", "/", "/requests/a/b/c"] {
         get(&routes, uri).await.is(404, "no_such_route");
     }
-    post(&routes, "/overview", None, json!({})).await.is(405, "method_not_allowed");
-    get(&routes, &format!("{path}/retry")).await.is(405, "method_not_allowed");
+    let told = post(&routes, "/overview", None, json!({})).await;
+    told.is(405, "method_not_allowed");
+    assert_eq!(told.headers["allow"], "GET,HEAD");
+    let told = get(&routes, &format!("{path}/retry")).await;
+    told.is(405, "method_not_allowed");
+    assert_eq!(told.headers["allow"], "POST");
     for id in ["x", "00000000-0000-4000-8000-000000000000", "%ff"] {
         get(&routes, &format!("/requests/{id}")).await.is(404, "no_such_request");
     }
@@ -40,10 +44,19 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
         ("limit=1001", 422, "invalid"),
         ("version=1", 422, "invalid"),
         ("cursor=x", 422, "invalid"),
+        ("older_than=4294967295d", 422, "invalid"),
         ("scope=tenant-1", 422, "invalid"),
     ] {
         get(&routes, &format!("/requests?{query}")).await.is(status, code);
     }
+    // Made by hand, of the year 253509 before our era: no database has it.
+    for list in ["jobs", "bulk", "audit"] {
+        let told = get(&routes, &format!("/{list}?cursor=kPpKYsTgAAAAAAAAAAAAAAAAAAAAAAAA")).await;
+        told.is(422, "invalid");
+    }
+    let told = post(&routes, "/requests/find", None, json!({ "scope": "s", "key": 4711 })).await;
+    told.is(400, "malformed");
+    assert!(!told.json.to_string().contains("4711"), "G19: {told:?}");
     let resolve = format!("{path}/resolve");
     for (body, status, code) in [
         (json!({ "word": "retry", "reason": "r" }), 400, "malformed"),
