@@ -5,12 +5,30 @@
 -- A unique (scope, key) and partitions by time go together only where the key tells the time: clients
 -- have to send UUIDs of version 7 (lower case, with hyphens), which sort by their creation. Any other
 -- key works too, and stays in the default partition, which only the reaper clears.
+--
+-- One transaction: in the middle of it the table has no rows, and a request would find its key unused.
+BEGIN;
+SET LOCAL lock_timeout = '500ms';
 ALTER TABLE atomic_phases_keys RENAME TO atomic_phases_keys_default;
 
 CREATE TABLE atomic_phases_keys (LIKE atomic_phases_keys_default INCLUDING ALL)
     PARTITION BY RANGE (idempotency_key);
 
 ALTER TABLE atomic_phases_keys ATTACH PARTITION atomic_phases_keys_default DEFAULT;
+
+-- The indexes have the names that migrations know them by.
+DO $$
+DECLARE of_both record;
+BEGIN
+    FOR of_both IN
+        SELECT inhparent::regclass AS its, inhrelid::regclass AS of_default, relname AS name
+        FROM pg_inherits JOIN pg_index ON indexrelid = inhrelid JOIN pg_class ON pg_class.oid = inhrelid
+        WHERE indrelid = 'atomic_phases_keys_default'::regclass
+    LOOP
+        EXECUTE format('ALTER INDEX %s RENAME TO %I', of_both.of_default, of_both.name || '_default');
+        EXECUTE format('ALTER INDEX %s RENAME TO %I', of_both.its, of_both.name);
+    END LOOP;
+END $$;
 
 -- The least version 7 UUID of a moment, as far as its time goes.
 CREATE FUNCTION atomic_phases_first_key(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -22,16 +40,29 @@ CREATE FUNCTION atomic_phases_partition_of(day date) RETURNS text LANGUAGE sql I
     SELECT 'atomic_phases_keys_' || to_char(day, 'YYYYMMDD')
 $$;
 
--- A day's partition (UTC). Add it before the day begins: where the default partition has keys of the
--- day already, PostgreSQL refuses.
+-- A day's partition (UTC). PostgreSQL reads the default partition for keys of the day, and refuses if it finds one:
+-- of a client whose clock is ahead, say. Those are moved first. Takes the parent's lock for as long as that lasts:
+-- SET lock_timeout before, and try again.
 CREATE FUNCTION atomic_phases_add_partition(day date) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    its_name text := atomic_phases_partition_of(day);
+    first_key text := atomic_phases_first_key(day::timestamp AT TIME ZONE 'UTC');
+    next_key text := atomic_phases_first_key((day + 1)::timestamp AT TIME ZONE 'UTC');
 BEGIN
     EXECUTE format(
         'CREATE TABLE IF NOT EXISTS %I PARTITION OF atomic_phases_keys
-         FOR VALUES FROM (%L) TO (%L) WITH (fillfactor = 80)',
-        atomic_phases_partition_of(day),
-        atomic_phases_first_key(day::timestamp AT TIME ZONE 'UTC'),
-        atomic_phases_first_key((day + 1)::timestamp AT TIME ZONE 'UTC'));
+         FOR VALUES FROM (%L) TO (%L) WITH (fillfactor = 80)', its_name, first_key, next_key);
+EXCEPTION WHEN check_violation THEN
+    LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format(
+        'CREATE TABLE %I (LIKE atomic_phases_keys INCLUDING ALL) WITH (fillfactor = 80)', its_name);
+    EXECUTE format(
+        'WITH moved AS (DELETE FROM atomic_phases_keys_default
+         WHERE idempotency_key >= %L AND idempotency_key < %L RETURNING *)
+         INSERT INTO %I SELECT * FROM moved', first_key, next_key, its_name);
+    EXECUTE format(
+        'ALTER TABLE atomic_phases_keys ATTACH PARTITION %I
+         FOR VALUES FROM (%L) TO (%L)', its_name, first_key, next_key);
 END $$;
 
 -- Drops a day's partition, and returns how many rows it kept: what is unfinished, or finished and not
@@ -52,3 +83,4 @@ BEGIN
     ANALYZE atomic_phases_keys;
     RETURN kept;
 END $$;
+COMMIT;

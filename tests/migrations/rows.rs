@@ -163,6 +163,38 @@ async fn rows_in_every_state_go_on_in_partitions_by_scope_on_mariadb() {
     rows_in_every_state_go_on(db).await;
 }
 
+/// The same of a PostgreSQL, by scope (docs/scaling.md) and by day (docs/partitioning.md).
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_in_every_state_go_on_in_partitions_by_scope_on_postgres() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let indexes = indexes(&db).await;
+    db.sql(include_str!("../../migrations/postgres_partitioned/by_scope.sql")).await;
+    assert_eq!(self::indexes(&db).await, indexes);
+    rows_in_every_state_go_on(db).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_in_every_state_go_on_in_partitions_by_day_on_postgres() {
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    let indexes = indexes(&db).await;
+    db.sql(include_str!("../../migrations/postgres_partitioned/up.sql")).await;
+    assert_eq!(self::indexes(&db).await, indexes);
+    rows_in_every_state_go_on(db.another().await).await;
+    let migrated = self::indexes(&db).await;
+    db.sql(include_str!("../../migrations/postgres_partitioned/down.sql")).await;
+    assert_eq!(self::indexes(&db).await, migrated);
+}
+
+/// The indexes of the keys, as migrations know them: what each is is what it was, too.
+async fn indexes(db: &Postgres) -> String {
+    db.text(
+        "SELECT string_agg(indexname || substring(indexdef FROM ' USING .*'), chr(10) ORDER BY indexname) \
+         FROM pg_indexes WHERE tablename = 'atomic_phases_keys'",
+    )
+    .await
+}
+
 /// Partitioned by day before the migration came (docs/partitioning.md).
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_apply_to_a_partitioned_table() {

@@ -81,3 +81,29 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, rows);
     assert!(finished(engine.call(&scope(), &key(&today), book(20)).await).replayed);
 }
+
+/// A client whose clock is ahead has used a key of the day before there is a partition for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    db.sql(UP).await;
+    let engine = engine(&db, &App::default());
+    let early = "SELECT atomic_phases_first_key(clock_timestamp() + interval '1 day') || '-7000-8000-000000000001'";
+    let early = db.text(early).await;
+    for name in [early.as_str(), "bare"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+        assert_eq!(partition_of(&db, name).await, "atomic_phases_keys_default");
+    }
+    let tomorrow = "SELECT atomic_phases_partition_of((now() AT TIME ZONE 'UTC')::date + 1)";
+    let tomorrow = db.text(tomorrow).await;
+    // A second time changes nothing.
+    for _ in 0..2 {
+        db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date + 1)").await;
+        assert_eq!(partition_of(&db, &early).await, tomorrow);
+        assert_eq!(partition_of(&db, "bare").await, "atomic_phases_keys_default");
+        for name in [early.as_str(), "bare"] {
+            assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
+        }
+    }
+}
