@@ -68,6 +68,29 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     }
 }
 
+/// What the chapter tells to do, the flagship's script and the tests do.
+#[test]
+fn the_scripts_of_a_distributed_database_do_what_the_chapter_says() {
+    let chapter = include_str!("../../docs/scaling.md");
+    let scripts = [
+        include_str!("../../examples/rocket_rides/migrations/citus.sql"),
+        include_str!("../support/citus.rs"),
+    ];
+    for told in [
+        "create_distributed_table('atomic_phases_keys', 'scope')",
+        "colocate_with => 'atomic_phases_keys'",
+        "citus_add_local_table_to_metadata('atomic_phases_audit')",
+        "lock_timeout = ''1s''",
+        "idle_in_transaction_session_timeout = ''60s''",
+        "client_connection_check_interval = ''500ms''",
+    ] {
+        assert!(chapter.contains(told), "the chapter says {told} no more");
+        for script in scripts {
+            assert!(script.contains(told), "{told} is in no {script}");
+        }
+    }
+}
+
 /// A commit of a phase that is one statement with the phase's own.
 const JOINED: &str = "WITH atomic_phases_key AS (WITH";
 

@@ -13,6 +13,9 @@ SELECT create_reference_table('users');
 SELECT create_reference_table('rides');
 SELECT create_reference_table('audit_records');
 
+-- What an operator did and its audit row are one commit, in two phases: this one stays on the coordinator.
+SELECT citus_add_local_table_to_metadata('atomic_phases_audit');
+
 -- The engine's bounds on waits are settings of the coordinator's session, and do not reach the nodes that wait. These do,
 -- in each session that is opened from here on.
 SELECT run_command_on_workers(format('ALTER DATABASE %I SET %s', current_database(), bound))
