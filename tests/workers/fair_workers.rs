@@ -47,7 +47,8 @@ pub struct Visit {
 
 #[atomic_phases(name = "visit", version = 1, app = Places)]
 impl<Db: TestDb> Visit {
-    #[phase(foreign(idempotent))]
+    // Longer than a test takes on a machine under load: past it a hung visit makes room for the next of its scope.
+    #[phase(foreign(idempotent), timeout = "10m")]
     async fn visited(&self, call: ForeignCall, places: &Places) -> PhaseResult<String> {
         call.make(async |key| {
             Ok::<_, PhaseError>(places.of(self).call(key.as_str(), "visit").await)
