@@ -199,7 +199,8 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         tx: &'a mut Tx<'_, S>,
-        inputs: &'a PhaseInputs<'a, A>,
+        app: &'a A,
+        inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 
     /// Runs the local phase `index`, which hands its statements over.
@@ -207,7 +208,8 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         batch: &'a mut Batch<'_, S>,
-        inputs: &'a PhaseInputs<'a, A>,
+        app: &'a A,
+        inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 
     /// Runs the foreign phase `index`, which may use `call` once.
@@ -215,14 +217,16 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         &'a self,
         index: usize,
         call: ForeignCall,
-        inputs: &'a PhaseInputs<'a, A>,
+        app: &'a A,
+        inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, ForeignError>;
 
     /// Asks the phase's `#[reconcile]` function what became of its call.
     fn reconcile<'a>(
         &'a self,
         index: usize,
-        inputs: &'a PhaseInputs<'a, A>,
+        app: &'a A,
+        inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
 
     /// Whether the phases from `from` on that ask for the output of phase `index` can read `output` as

@@ -133,7 +133,8 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __tx: &'a mut __private::Tx<'_, #store>,
-                    __inputs: &'a __private::PhaseInputs<'a, #app>,
+                    __app: &'a #app,
+                    __inputs: &'a __private::PhaseInputs<'a>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -149,7 +150,8 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __batch: &'a mut __private::Batch<'_, #store>,
-                    __inputs: &'a __private::PhaseInputs<'a, #app>,
+                    __app: &'a #app,
+                    __inputs: &'a __private::PhaseInputs<'a>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -165,7 +167,8 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     &'a self,
                     __index: ::std::primitive::usize,
                     __call: __private::ForeignCall,
-                    __inputs: &'a __private::PhaseInputs<'a, #app>,
+                    __app: &'a #app,
+                    __inputs: &'a __private::PhaseInputs<'a>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Step,
@@ -180,7 +183,8 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 fn reconcile<'a>(
                     &'a self,
                     __index: ::std::primitive::usize,
-                    __inputs: &'a __private::PhaseInputs<'a, #app>,
+                    __app: &'a #app,
+                    __inputs: &'a __private::PhaseInputs<'a>,
                 ) -> __private::PhaseFuture<
                     'a,
                     __private::Reconciled<__private::Step>,
@@ -423,7 +427,7 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
         Argument::Call => quote!(__call),
         Argument::Context => quote!(__inputs.context()),
         Argument::Key => quote!(__inputs.derived_key()?),
-        Argument::App => quote!(__inputs.app()),
+        Argument::App => quote!(__app),
         Argument::Output(Output { of, lent, to, .. }) => {
             // A type that only has the same name is an error at the parameter.
             let place = place(to);

@@ -26,14 +26,14 @@ use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
 
 /// One call on its way, detached from its caller.
-pub(super) struct Attempt<S: Store, A> {
-    pub(super) core: Arc<Core<S, A>>,
+pub(super) struct Attempt<S: Store> {
+    pub(super) core: Arc<Core<S>>,
     pub(super) scope: Scope,
     pub(super) key: IdempotencyKey,
     pub(super) definition: Definition,
     pub(super) phases: Arc<str>,
     pub(super) fingerprint: Fingerprint,
-    pub(super) given: Box<dyn Asking<S, A>>,
+    pub(super) given: Box<dyn Asking<S>>,
     /// What the stored parameters of a row came to, once they were read.
     pub(super) compared: Mutex<Option<(Uuid, Comparison)>>,
     pub(super) context: Option<Box<RawValue>>,
@@ -52,12 +52,12 @@ pub(super) struct Attempt<S: Store, A> {
 }
 
 /// Says so where it is dropped before its end: it panicked, or its runtime is gone.
-struct Task<'a, S: Store, A: Send + Sync + 'static> {
-    attempt: &'a Attempt<S, A>,
+struct Task<'a, S: Store> {
+    attempt: &'a Attempt<S>,
     has_ended: bool,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Drop for Task<'_, S, A> {
+impl<S: Store> Drop for Task<'_, S> {
     fn drop(&mut self) {
         if !self.has_ended {
             let _ = self.attempt.answered(Err(CallError::TaskLost));
@@ -89,7 +89,7 @@ struct Rounds {
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const MAX_ROUNDS: u32 = 16;
 
-impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+impl<S: Store> Attempt<S> {
     /// On a task of its own: its caller may go away, and that must not cancel a phase (`w35_*` in `tests/http`).
     pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
         let span = self.span();

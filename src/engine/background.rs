@@ -99,7 +99,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     async fn drive(
         self: &Arc<Self>,
         found: Subject<'_>,

@@ -38,13 +38,13 @@ use crate::traces::TraceContext;
 #[must_use = "call build()"]
 pub struct EngineBuilder<S: Store, A = (), D = Registered> {
     store: S,
-    app: A,
+    app: Arc<A>,
     settings: Settings,
     codec: Arc<dyn Codec>,
     derived_keys: DerivedKeys,
     cached_replays: Option<CachedReplays>,
     traces: Traces,
-    registry: Registry<S, A>,
+    registry: Registry<S>,
     twice: Option<(&'static str, u32)>,
     definitions: PhantomData<fn() -> D>,
 }
@@ -81,7 +81,7 @@ impl<S: Store> Engine<S, ()> {
     pub fn builder(store: S) -> EngineBuilder<S, (), Unregistered> {
         EngineBuilder {
             store,
-            app: (),
+            app: Arc::new(()),
             settings: Settings::default(),
             codec: Arc::new(PlainCodec),
             derived_keys: DerivedKeys::plain(),
@@ -100,7 +100,7 @@ impl<S: Store> EngineBuilder<S, (), Unregistered> {
     pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A, Unregistered> {
         EngineBuilder {
             store: self.store,
-            app,
+            app: Arc::new(app),
             settings: self.settings,
             codec: self.codec,
             derived_keys: self.derived_keys,
@@ -117,7 +117,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Adds a request definition.
     pub fn register<R: RequestDefinition<S, A>>(self) -> EngineBuilder<S, A> {
         let mut builder = self.registered();
-        if !builder.registry.add::<R>() {
+        if !builder.registry.add::<R, A>(&builder.app) {
             let definition = R::DEFINITION;
             builder.twice = Some((definition.name, definition.version));
         }
@@ -291,7 +291,6 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         let replays = self.cached_replays.map(|cached| Replays::new(cached, retention).into());
         let core = Core {
             store: self.store,
-            app: self.app,
             settings: self.settings,
             codec: self.codec,
             derived_keys: self.derived_keys,
@@ -308,7 +307,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             scopes,
         };
         observe::described();
-        Ok(Engine { core: Arc::new(core) })
+        Ok(Engine { core: Arc::new(core), app: self.app })
     }
 }
 

@@ -9,13 +9,12 @@ use uuid::Uuid;
 
 use super::Core;
 use super::attempt::Attempt;
-use super::given::Given;
-use super::lease::Entered;
+use super::given::{Asking, Given};
 use super::outcome::{CallError, Outcome};
 use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
-use crate::definition::RequestDefinition;
-use crate::fingerprint::{Fingerprint, RequestOrigin, fingerprint};
+use crate::definition::{Definition, RequestDefinition};
+use crate::fingerprint::{Fingerprint, FingerprintError, RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
@@ -34,7 +33,8 @@ use crate::store::Store;
 /// ```
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Call<S: Store, A, R> {
-    pub(super) core: Arc<Core<S, A>>,
+    pub(super) core: Arc<Core<S>>,
+    pub(super) app: Arc<A>,
     pub(super) scope: Scope,
     pub(super) key: IdempotencyKey,
     pub(super) request: R,
@@ -114,47 +114,73 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         self.prepare(true)?.in_place().await
     }
 
-    /// Everything that can be refused before anything is stored.
-    fn checked(&mut self) -> Result<Checked, CallError> {
-        let entered = self.core.running.enter().ok_or(CallError::ShuttingDown)?;
-        let (name, version) = (R::DEFINITION.name, R::DEFINITION.version);
-        let entry = self.core.registry.get(name, version).ok_or_else(|| {
-            observe::not_registered_call(name, version);
-            CallError::NotRegistered { name, version }
-        })?;
-        let fingerprint = fingerprint(&self.origin, &self.request)?;
-        let context = std::mem::replace(&mut self.context, Ok(None))?;
-        let limit = self.core.settings.limits.context;
-        within("context", context.as_ref().map_or(0, |c| c.get().len()), limit)?;
-        Ok(Checked { entered, phases: entry.phases.clone(), fingerprint, context })
-    }
-
-    fn prepare(mut self, background: bool) -> Result<Attempt<S, A>, CallError> {
-        let definition = R::DEFINITION;
-        // A call that is refused here is answered, too, and counted as every answer is.
-        let checked = self.checked().inspect_err(|error| {
-            observe::refused(definition.name, error);
-            if let Some(scopes) = &self.core.scopes {
-                observe::refused_to(scopes, &self.scope);
-            }
-        });
-        let Checked { entered, phases, fingerprint, context } = checked?;
-        let on_duplicate = self.on_duplicate;
-        let has_quota = self.core.settings.quota != Quota::default();
-        Ok(Attempt {
+    fn prepare(self, background: bool) -> Result<Attempt<S>, CallError> {
+        let asked = Asked {
+            definition: R::DEFINITION,
+            fingerprint: fingerprint(&self.origin, &self.request),
+            given: Box::new(Given { origin: self.origin, request: self.request, app: self.app }),
             core: self.core,
             scope: self.scope,
             key: self.key,
+            context: self.context,
+            on_duplicate: self.on_duplicate,
+            expects_new: self.expects_new,
+        };
+        asked.begin(background)
+    }
+}
+
+/// A call, of whichever type its request is.
+struct Asked<S: Store> {
+    core: Arc<Core<S>>,
+    scope: Scope,
+    key: IdempotencyKey,
+    definition: Definition,
+    fingerprint: Result<Fingerprint, FingerprintError>,
+    given: Box<dyn Asking<S>>,
+    context: Result<Option<Box<RawValue>>, CallError>,
+    on_duplicate: OnDuplicate,
+    expects_new: bool,
+}
+
+impl<S: Store> Asked<S> {
+    /// Everything that can be refused before anything is stored.
+    fn begin(self, background: bool) -> Result<Attempt<S>, CallError> {
+        let Self { core, scope, key, definition, fingerprint, given, context, .. } = self;
+        let checked = || {
+            let entered = core.running.enter().ok_or(CallError::ShuttingDown)?;
+            let (name, version) = (definition.name, definition.version);
+            let entry = core.registry.get(name, version).ok_or_else(|| {
+                observe::not_registered_call(name, version);
+                CallError::NotRegistered { name, version }
+            })?;
+            let (fingerprint, context) = (fingerprint?, context?);
+            let limit = core.settings.limits.context;
+            within("context", context.as_ref().map_or(0, |c| c.get().len()), limit)?;
+            Ok((entered, entry.phases.clone(), fingerprint, context))
+        };
+        // A call that is refused here is answered, too, and counted as every answer is.
+        let (entered, phases, fingerprint, context) = checked().inspect_err(|error| {
+            observe::refused(definition.name, error);
+            if let Some(scopes) = &core.scopes {
+                observe::refused_to(scopes, &scope);
+            }
+        })?;
+        let has_quota = core.settings.quota != Quota::default();
+        Ok(Attempt {
+            core,
+            scope,
+            key,
             definition,
             phases,
             fingerprint,
-            given: Box::new(Given { origin: self.origin, request: self.request }),
+            given,
             compared: Mutex::default(),
             context,
             background,
             looks_first: !self.expects_new || has_quota,
             request_id: new_request_id(),
-            patience: match on_duplicate {
+            patience: match self.on_duplicate {
                 OnDuplicate::Answer => None,
                 OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
             },
@@ -163,14 +189,6 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             _entered: entered,
         })
     }
-}
-
-/// What a call is, once nothing of it is refused.
-struct Checked {
-    entered: Entered,
-    phases: Arc<str>,
-    fingerprint: Fingerprint,
-    context: Option<Box<RawValue>>,
 }
 
 fn new_request_id() -> Uuid {

@@ -10,7 +10,7 @@ use super::progress::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
 use crate::store::{KeySummary, Store};
 
-impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+impl<S: Store> Attempt<S> {
     /// `None`: the row changed meanwhile.
     pub(super) async fn asked(
         &self,

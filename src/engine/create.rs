@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::attempt::Attempt;
+use super::bound::Bound;
 use super::call::within;
 use super::lease::{Holder, Lease};
 use super::outcome::CallError;
@@ -14,12 +15,12 @@ use super::quota::Admission;
 use super::registry::Entry;
 use super::run::{RoundEnd, Row, Run};
 use crate::codec::CodecError;
-use crate::definition::{Phase, Phases, STARTED};
+use crate::definition::{Phase, STARTED};
 use crate::moment::Moment;
 use crate::phase::{Outputs, RequestContext};
 use crate::store::{Birth, NewRow, Reserved, Store, whole_millis};
 
-impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
+impl<S: Store> Attempt<S> {
     /// Creates the row and runs the request from its start; or leaves that to the workers.
     pub(super) async fn create(
         &self,
@@ -94,12 +95,12 @@ impl<S: Store, A: Send + Sync + 'static> Attempt<S, A> {
     /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.
     fn start(
         &self,
-        request: Box<dyn Phases<S, A>>,
+        request: Box<dyn Bound<S>>,
         created_at: DateTime<Utc>,
         expires_at: DateTime<Utc>,
         sent: Moment,
         admission: Option<Arc<Admission>>,
-    ) -> Run<S, A> {
+    ) -> Run<S> {
         Run {
             core: self.core.clone(),
             definition: self.definition,

@@ -44,7 +44,7 @@ fn caught<T>(codec: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecEr
     catch_unwind(AssertUnwindSafe(codec)).unwrap_or(Err(CodecError("the codec panicked")))
 }
 
-impl<S: Store, A> Core<S, A> {
+impl<S: Store> Core<S> {
     pub(super) fn encode<'v>(
         &self,
         scope: &Scope,

@@ -139,7 +139,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 }
 
-impl<S: Store, A> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Erases the row of this key, with an operator's audit row where there is one. `None`: there is no row.
     pub(crate) async fn erase(
         &self,

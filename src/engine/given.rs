@@ -1,6 +1,9 @@
 //! What a caller gave, of whichever type it is: the one place of the request path that knows the type.
 
-use crate::definition::{Phases, RequestDefinition};
+use std::sync::Arc;
+
+use super::bound::{Bound, WithApp};
+use crate::definition::RequestDefinition;
 use crate::fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin, fingerprint,
     fingerprint_in,
@@ -23,12 +26,13 @@ pub(super) enum Comparison {
 }
 
 /// What the caller gave, of whichever type it is.
-pub(super) struct Given<R> {
+pub(super) struct Given<R, A> {
     pub(super) origin: RequestOrigin,
     pub(super) request: R,
+    pub(super) app: Arc<A>,
 }
 
-pub(super) trait Asking<S: Store, A>: Send + Sync {
+pub(super) trait Asking<S: Store>: Send + Sync {
     fn origin(&self) -> &RequestOrigin;
 
     /// The parameters as they are stored.
@@ -41,7 +45,7 @@ pub(super) trait Asking<S: Store, A>: Send + Sync {
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Phases<S, A>>, CallError>;
+    ) -> Result<Box<dyn Bound<S>>, CallError>;
 
     /// The fingerprint in another version than that of this process.
     fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint>;
@@ -51,7 +55,7 @@ pub(super) trait Asking<S: Store, A>: Send + Sync {
     fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint>;
 }
 
-impl<R: serde::Serialize> Given<R> {
+impl<R: serde::Serialize, A> Given<R, A> {
     /// Whether the parameters have their fingerprint still, once they were stored and read.
     fn compare(&self, read: &R, given: &Fingerprint) -> Result<(), CallError> {
         if fingerprint(&self.origin, read)? != *given {
@@ -68,7 +72,12 @@ impl<R: serde::Serialize> Given<R> {
     }
 }
 
-impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
+impl<S, A, R> Asking<S> for Given<R, A>
+where
+    S: Store,
+    A: Send + Sync + 'static,
+    R: RequestDefinition<S, A>,
+{
     fn origin(&self) -> &RequestOrigin {
         &self.origin
     }
@@ -82,7 +91,7 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Phases<S, A>>, CallError> {
+    ) -> Result<Box<dyn Bound<S>>, CallError> {
         let read = || {
             serde_json::from_slice::<R>(params).map_err(|_| {
                 let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
@@ -93,9 +102,9 @@ impl<S: Store, A, R: RequestDefinition<S, A>> Asking<S, A> for Given<R> {
         for _ in 1..readings {
             self.compare(&read()?, given)?;
         }
-        let read = read()?;
-        self.compare(&read, given)?;
-        Ok(Box::new(read))
+        let request = read()?;
+        self.compare(&request, given)?;
+        Ok(Box::new(WithApp { request, app: self.app.clone() }))
     }
 
     fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint> {

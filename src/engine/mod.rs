@@ -7,11 +7,14 @@
 
 mod attempt;
 mod background;
+mod bound;
 mod builder;
 mod call;
 mod check;
 mod clock;
 mod compare;
+#[doc(hidden)]
+pub mod compiled;
 mod create;
 mod decide;
 mod encoding;
@@ -114,16 +117,16 @@ use crate::store::Store;
 /// # Ok(()) }
 /// ```
 pub struct Engine<S: Store, A = ()> {
-    pub(crate) core: Arc<Core<S, A>>,
+    pub(crate) core: Arc<Core<S>>,
+    app: Arc<A>,
 }
 
-pub(crate) struct Core<S: Store, A> {
+pub(crate) struct Core<S: Store> {
     pub(crate) store: S,
-    pub(crate) app: A,
     pub(crate) settings: Settings,
     pub(crate) codec: Arc<dyn Codec>,
     pub(crate) derived_keys: DerivedKeys,
-    pub(crate) registry: Registry<S, A>,
+    pub(crate) registry: Registry<S>,
     pub(crate) running: Running,
     pub(crate) wakeups: Wakeups,
     pub(crate) rate_limits: RateLimits,
@@ -161,6 +164,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     ) -> Call<S, A, R> {
         Call {
             core: self.core.clone(),
+            app: self.app.clone(),
             scope: scope.clone(),
             key: key.clone(),
             request,
@@ -186,7 +190,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// The application's shared state.
     #[must_use]
     pub fn app(&self) -> &A {
-        &self.core.app
+        &self.app
+    }
+
+    /// The same engine for who asks for no state.
+    pub(crate) fn without_app(&self) -> Engine<S> {
+        Engine { core: self.core.clone(), app: Arc::new(()) }
     }
 
     /// How many calls wait for another holder at the moment. For tests.
@@ -239,7 +248,7 @@ pub struct StillRunning {
 
 impl<S: Store, A> Clone for Engine<S, A> {
     fn clone(&self) -> Self {
-        Self { core: self.core.clone() }
+        Self { core: self.core.clone(), app: self.app.clone() }
     }
 }
 

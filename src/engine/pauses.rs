@@ -55,7 +55,7 @@ impl Pauses {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is

@@ -209,7 +209,7 @@ impl Creating {
     }
 }
 
-impl<S: Store, A> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Whether the scope may create another key. The admission is to be held until that key has its row, or
     /// [given back](Self::not_created) where it turns out to have one.
     pub(super) async fn admit(

@@ -4,25 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::bound::{Bound, WithApp};
 use super::progress::{OpenCall, StrandedBecause};
-use crate::definition::{Definition, PhaseList, Phases, RequestDefinition};
+use crate::definition::{Definition, PhaseList, RequestDefinition};
 use crate::derived_key::Derivation;
 use crate::store::Store;
 
 /// From stored parameters to a request that can run.
-pub(super) type Decode<S, A> = fn(&[u8]) -> Result<Box<dyn Phases<S, A>>, serde_json::Error>;
+type Decode<S> = Box<dyn Fn(&[u8]) -> Result<Box<dyn Bound<S>>, serde_json::Error> + Send + Sync>;
 
 /// How to bring a stored request of one definition back to life.
-pub(crate) struct Entry<S: Store, A> {
+pub(crate) struct Entry<S: Store> {
     pub(crate) definition: Definition,
     /// As it is stored with each row.
     pub(crate) phases: Arc<str>,
-    pub(crate) decode: Decode<S, A>,
+    pub(super) decode: Decode<S>,
     /// How many requests were created, in a build with debug assertions.
     created: AtomicU32,
 }
 
-impl<S: Store, A> Entry<S, A> {
+impl<S: Store> Entry<S> {
     /// How often to read the parameters of a new request. A set has another order each time that it is
     /// read, or the same by chance: in a debug build the first requests leave next to nothing to chance.
     pub(super) fn readings(&self) -> u32 {
@@ -49,23 +50,29 @@ impl<S: Store, A> Entry<S, A> {
 /// Stands in the place of a definition that is not registered.
 pub(super) const UNREGISTERED: Definition = Definition { name: "", version: 0, phases: &[] };
 
-pub(crate) struct Registry<S: Store, A>(BTreeMap<(&'static str, u32), Entry<S, A>>);
+pub(crate) struct Registry<S: Store>(BTreeMap<(&'static str, u32), Entry<S>>);
 
-impl<S: Store, A> Registry<S, A> {
+impl<S: Store> Registry<S> {
     pub(crate) fn new() -> Self {
         Self(BTreeMap::new())
     }
 
     /// Adds `R`; `false` where its name and version are taken.
-    pub(crate) fn add<R: RequestDefinition<S, A>>(&mut self) -> bool {
+    pub(crate) fn add<R, A>(&mut self, app: &Arc<A>) -> bool
+    where
+        R: RequestDefinition<S, A>,
+        A: Send + Sync + 'static,
+    {
         let definition = R::DEFINITION;
+        let app = app.clone();
         let entry = Entry {
             definition,
             phases: PhaseList::of(&definition).to_string().into(),
             created: AtomicU32::new(0),
-            decode: |json| {
-                serde_json::from_slice::<R>(json).map(|r| Box::new(r) as Box<dyn Phases<S, A>>)
-            },
+            decode: Box::new(move |json| {
+                let request: R = serde_json::from_slice(json)?;
+                Ok(Box::new(WithApp { request, app: app.clone() }))
+            }),
         };
         self.0.insert((definition.name, definition.version), entry).is_none()
     }
@@ -79,12 +86,12 @@ impl<S: Store, A> Registry<S, A> {
         self
     }
 
-    pub(crate) fn get(&self, name: &str, version: u32) -> Option<&Entry<S, A>> {
+    pub(crate) fn get(&self, name: &str, version: u32) -> Option<&Entry<S>> {
         self.0.iter().find(|((n, v), _)| *n == name && *v == version).map(|(_, entry)| entry)
     }
 
     /// The entry of a stored row.
-    pub(super) fn find(&self, name: &str, version: u32) -> Result<&Entry<S, A>, StrandedBecause> {
+    pub(super) fn find(&self, name: &str, version: u32) -> Result<&Entry<S>, StrandedBecause> {
         self.get(name, version).ok_or_else(|| {
             match self.entries().any(|entry| entry.definition.name == name) {
                 true => StrandedBecause::UnknownVersion,
@@ -93,12 +100,12 @@ impl<S: Store, A> Registry<S, A> {
         })
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<S, A>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<S>> {
         self.0.values()
     }
 }
 
-impl<S: Store, A> std::fmt::Debug for Registry<S, A> {
+impl<S: Store> std::fmt::Debug for Registry<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }

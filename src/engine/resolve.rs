@@ -113,7 +113,7 @@ impl From<ResolutionKind> for Resolution {
 }
 
 /// A row as a run, and the phases that it is run under from now on.
-type Standing<S, A> = (Run<S, A>, Option<Arc<str>>);
+type Standing<S> = (Run<S>, Option<Arc<str>>);
 
 /// What a word is taken under, besides that the row waits for it.
 #[derive(Clone, Copy, Default)]
@@ -264,7 +264,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Takes a word under these terms.
     pub(crate) async fn take_word(
         self: &Arc<Self>,
@@ -419,7 +419,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: &KeyRow,
         word: &ResolutionKind,
-    ) -> Result<Standing<S, A>, ResolveError> {
+    ) -> Result<Standing<S>, ResolveError> {
         let (definition, revived, phases) = match word {
             ResolutionKind::Finish(_) | ResolutionKind::Retry => {
                 (self.definition_of(row), Revived::nothing(), None)
@@ -553,7 +553,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-    ) -> Result<Option<Revived<S, A>>, ResolveError> {
+    ) -> Result<Option<Revived<S>>, ResolveError> {
         if row.status == Status::Completed {
             return Ok(None);
         }
@@ -637,7 +637,7 @@ fn equal(one: &RawValue, other: &RawValue) -> bool {
     value(one) == value(other)
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// What a word makes of the row.
     fn transition_by(
         &self,

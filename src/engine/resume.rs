@@ -22,8 +22,8 @@ use crate::store::events::{EventKind, line};
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 
 /// A row whose lease is ours, brought back to life.
-pub(super) struct Taken<S: Store, A> {
-    pub(super) run: Run<S, A>,
+pub(super) struct Taken<S: Store> {
+    pub(super) run: Run<S>,
     pub(super) row: KeyRow,
     pub(super) found: Found,
 }
@@ -53,7 +53,7 @@ fn is_first_since_denied(row: &KeyRow, phase: &Phase) -> bool {
     row.resolution.as_deref() == Some(&not_executed(phase, before))
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Acquires the lease of an existing row and resumes after its recovery point.
     pub(super) async fn resume(
         self: &Arc<Self>,
@@ -121,7 +121,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         key: &IdempotencyKey,
         row: KeyRow,
         right: Right,
-    ) -> Result<Result<Taken<S, A>, Refused>, CallError> {
+    ) -> Result<Result<Taken<S>, Refused>, CallError> {
         // A row that this process cannot continue is not touched (G14).
         let mut judged = match self.judge(scope, key, &row)? {
             Ok(judged) => judged,
@@ -195,8 +195,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         row: &KeyRow,
         sent: Moment,
         definition: Definition,
-        revived: Revived<S, A>,
-    ) -> Run<S, A> {
+        revived: Revived<S>,
+    ) -> Run<S> {
         let told = if mutated!(WindowWhenRead) { Moment::now() } else { sent };
         Run {
             core: self.clone(),

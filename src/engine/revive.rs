@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Core;
+use super::bound::Bound;
 use super::outcome::{CallError, unreadable};
 use super::progress::{OpenCall, Progress, Stands, StrandedBecause, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::undecodable::Undecodable;
-use crate::definition::{Definition, Phase, PhaseList, Phases};
+use crate::definition::{Definition, Phase, PhaseList};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
@@ -27,9 +28,9 @@ pub(super) enum Found {
 }
 
 /// The stored values of a row, decoded.
-pub(super) struct Revived<S: Store, A> {
+pub(super) struct Revived<S: Store> {
     pub(super) found: Found,
-    pub(super) request: Box<dyn Phases<S, A>>,
+    pub(super) request: Box<dyn Bound<S>>,
     pub(super) context: Option<Box<RawValue>>,
     pub(super) outputs: Outputs,
     /// What it may have called already.
@@ -37,14 +38,14 @@ pub(super) struct Revived<S: Store, A> {
 }
 
 /// A row that this process may go on with.
-pub(super) struct Judged<S: Store, A> {
+pub(super) struct Judged<S: Store> {
     pub(super) definition: Definition,
     /// The definition's phases, as they are stored once it is run here.
     pub(super) phases: Arc<str>,
-    pub(super) revived: Revived<S, A>,
+    pub(super) revived: Revived<S>,
 }
 
-impl<S: Store, A> Judged<S, A> {
+impl<S: Store> Judged<S> {
     /// Whether it goes on here, under this build's classes and provider keys.
     pub(super) fn is_run_here(&self) -> bool {
         self.revived.found == Found::Ready(Progress::Continues)
@@ -58,7 +59,7 @@ impl<S: Store, A> Judged<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
+impl<S: Store> Revived<S> {
     /// Of a row whose values are of no matter.
     pub(super) fn nothing() -> Self {
         Self::undecodable(StrandedBecause::ParametersUndecodable)
@@ -82,7 +83,7 @@ impl<S: Store, A: Send + Sync + 'static> Revived<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Whether this process may go on with the row, and with what. Touches nothing.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-    ) -> Result<Result<Judged<S, A>, StrandedBecause>, CallError> {
+    ) -> Result<Result<Judged<S>, StrandedBecause>, CallError> {
         let entry = match self.registry.find(&row.definition, row.version) {
             Ok(entry) => entry,
             Err(because) => return Ok(Err(because)),
@@ -102,7 +103,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
             return Ok(Err(StrandedBecause::NewerForm));
         }
         let revived = self.revive(scope, key, row, entry)?;
-        let judged = |revived: Revived<S, A>| {
+        let judged = |revived: Revived<S>| {
             let phases = entry.phases_of(revived.call.as_ref());
             Judged { definition: entry.definition, phases, revived }
         };
@@ -114,8 +115,8 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        entry: &Entry<S, A>,
-    ) -> Result<Result<Revived<S, A>, StrandedBecause>, CallError> {
+        entry: &Entry<S>,
+    ) -> Result<Result<Revived<S>, StrandedBecause>, CallError> {
         let work = row.work.as_ref().ok_or(unreadable("params"))?;
         let plain = self.open(scope, key, work)?;
         let Some(outputs) = plain.outputs() else {
@@ -238,13 +239,13 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
 
     /// Name and version of each definition that is registered.
     pub(crate) fn known_versions(&self) -> Vec<(&'static str, u32)> {
-        let of = |entry: &Entry<S, A>| (entry.definition.name, entry.definition.version);
+        let of = |entry: &Entry<S>| (entry.definition.name, entry.definition.version);
         self.registry.entries().map(of).collect()
     }
 
     /// The definitions that are registered, with their phases as they stand with the rows that are run here.
     pub(crate) fn definitions(&self) -> Vec<NodeDefinition> {
-        let of = |entry: &Entry<S, A>| NodeDefinition {
+        let of = |entry: &Entry<S>| NodeDefinition {
             name: entry.definition.name.to_owned(),
             version: entry.definition.version,
             phases: entry.phases.to_string(),
@@ -261,7 +262,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
 }
 
 /// Whether the phases that are left can read the outputs that they ask for.
-fn are_read<S: Store, A: 'static>(request: &dyn Phases<S, A>, outputs: &Outputs) -> bool {
+fn are_read<S: Store>(request: &dyn Bound<S>, outputs: &Outputs) -> bool {
     let next = outputs.len();
     (0..next).all(|index| outputs.get(index).is_some_and(|out| request.reads(index, out, next)))
 }

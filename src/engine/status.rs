@@ -61,7 +61,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     async fn status(
         &self,
         scope: &Scope,

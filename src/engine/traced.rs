@@ -25,7 +25,7 @@ fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
     })
 }
 
-impl<S: Store, A> Core<S, A> {
+impl<S: Store> Core<S> {
     pub(crate) fn is_traced(&self) -> bool {
         self.traces.is_some()
     }

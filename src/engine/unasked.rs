@@ -56,7 +56,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     fn asks_about_anything(&self) -> bool {
         let phases = self.registry.entries().flat_map(|entry| entry.definition.phases);
         phases.into_iter().any(|phase| phase.reconciles)

@@ -3,7 +3,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::definition::{PhaseFuture, Phases, Step};
+use super::bound::Bound;
+use crate::definition::{PhaseFuture, Step};
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Tx};
 use crate::store::Store;
 
@@ -11,12 +12,12 @@ pub(super) struct Undecodable;
 
 const WHY: &str = "the stored values of the request do not decode";
 
-impl<S: Store, A> Phases<S, A> for Undecodable {
+impl<S: Store> Bound<S> for Undecodable {
     fn run_local<'a>(
         &'a self,
         _: usize,
         _: &'a mut Tx<'_, S>,
-        _: &'a PhaseInputs<'a, A>,
+        _: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, PhaseError> {
         Box::pin(async { Err(PhaseError::retryable(WHY)) })
     }
@@ -25,7 +26,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, S>,
-        _: &'a PhaseInputs<'a, A>,
+        _: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, PhaseError> {
         Box::pin(async { Err(PhaseError::retryable(WHY)) })
     }
@@ -34,7 +35,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
         &'a self,
         _: usize,
         _: ForeignCall,
-        _: &'a PhaseInputs<'a, A>,
+        _: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, ForeignError> {
         Box::pin(async { Err(ForeignError::retryable(WHY)) })
     }
@@ -42,7 +43,7 @@ impl<S: Store, A> Phases<S, A> for Undecodable {
     fn reconcile<'a>(
         &'a self,
         _: usize,
-        _: &'a PhaseInputs<'a, A>,
+        _: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError> {
         Box::pin(async { Ok(Reconciled::StillUnknown) })
     }

@@ -44,10 +44,10 @@ const FRESH: Duration = Duration::from_secs(1);
 /// axum::Router::new().nest("/health", Health::new(&engine).router())
 /// # }
 /// ```
-pub struct Health<S: OperatorStore, A: Send + Sync + 'static = ()>(Arc<Asked<S, A>>);
+pub struct Health<S: OperatorStore>(Arc<Asked<S>>);
 
-struct Asked<S: OperatorStore, A: Send + Sync + 'static> {
-    engine: Engine<S, A>,
+struct Asked<S: OperatorStore> {
+    engine: Engine<S>,
     /// Once none was missing, none will be.
     is_migrated: AtomicBool,
     ready: Told,
@@ -92,11 +92,11 @@ fn answer(status: StatusCode, text: String) -> Response {
     (status, headers, text + "\n").into_response()
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Health<S, A> {
+impl<S: OperatorStore> Health<S> {
     /// Of this engine.
-    pub fn new(engine: &Engine<S, A>) -> Self {
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>) -> Self {
         Self(Arc::new(Asked {
-            engine: engine.clone(),
+            engine: engine.without_app(),
             is_migrated: AtomicBool::new(false),
             ready: Told::default(),
             waiting: Told::default(),
@@ -107,15 +107,13 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Health<S, A> {
     pub fn router(self) -> Router {
         Router::new()
             .route("/live", get(async || answer(StatusCode::OK, "alive".to_owned())))
-            .route("/ready", get(ready::<S, A>))
-            .route("/waiting", get(waiting::<S, A>))
+            .route("/ready", get(ready::<S>))
+            .route("/waiting", get(waiting::<S>))
             .with_state(self.0)
     }
 }
 
-async fn ready<S: OperatorStore, A: Send + Sync + 'static>(
-    State(asked): State<Arc<Asked<S, A>>>,
-) -> Response {
+async fn ready<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response {
     // Known at once, and not for a second: its load balancer is to hear of it before its requests do.
     if !asked.engine.takes_requests() {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
@@ -123,14 +121,12 @@ async fn ready<S: OperatorStore, A: Send + Sync + 'static>(
     asked.ready.or(asked.judge()).await
 }
 
-async fn waiting<S: OperatorStore, A: Send + Sync + 'static>(
-    State(asked): State<Arc<Asked<S, A>>>,
-) -> Response {
+async fn waiting<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response {
     asked.waiting.or(asked.count()).await
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Asked<S, A> {
-    fn ops(&self) -> Result<Ops<S, A>, String> {
+impl<S: OperatorStore> Asked<S> {
+    fn ops(&self) -> Result<Ops<S>, String> {
         let prober = Actor::new("health", Permissions::READ, Scopes::All);
         prober.map(|prober| self.engine.ops(prober)).map_err(|error| error.to_string())
     }
@@ -180,7 +176,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Asked<S, A> {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Health<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Health<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Health").finish_non_exhaustive()
     }

@@ -17,7 +17,7 @@ use crate::store::{EraseAct, Status};
 /// Longest reason, in characters.
 const MAX_REASON: usize = 500;
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// Takes the actor's word about a request that waits for one: see
     /// [`Engine::resolve`](crate::Engine::resolve), which says what is refused. Needs
     /// [`Permissions::ACT`].

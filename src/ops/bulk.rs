@@ -217,7 +217,7 @@ pub struct BulkDetails {
     pub refusals: Vec<BulkRefusal>,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// What a bulk act would be about. Needs [`Permissions::READ`].
     ///
     /// # Errors

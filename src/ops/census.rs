@@ -52,7 +52,7 @@ fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<Hel
     })
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     pub(crate) fn tally(&self, census: &Census) -> Tally {
         let now = self.clock.reads().unwrap_or_else(wall_clock);
         let mut tally = Tally { jobs: census.jobs, ..Tally::default() };

@@ -31,13 +31,13 @@ struct End {
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// The operator who started a bulk act, and the act; `None` where this build does not know it: it is left
     /// to one that does.
-    pub(crate) fn starter_of(&self, bulk: &BulkRow) -> Option<(Ops<S, A>, BulkAct)> {
+    pub(crate) fn starter_of(&self, bulk: &BulkRow) -> Option<(Ops<S>, BulkAct)> {
         let actor = Actor::of_bulk(bulk.actor.clone(), bulk.limits.clone()?);
         Some((self.ops(actor), BulkAct::named(&bulk.act)?))
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// Does the act, or writes down why not. `token`: of the worker's slice.
     pub(crate) async fn take_turn(
         &self,

@@ -52,8 +52,8 @@ use crate::store::{KeyRow, Status};
 const MOST_ACTS: u32 = 100;
 
 /// What an operator may see and do: see the [module](self).
-pub struct Ops<S: OperatorStore, A = ()> {
-    core: Arc<Core<S, A>>,
+pub struct Ops<S: OperatorStore> {
+    core: Arc<Core<S>>,
     actor: Actor,
 }
 
@@ -109,12 +109,12 @@ pub struct Counts {
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// What `actor` may see and do: the layer under a console, an API or a command line. See
     /// [`ops`](crate::ops).
-    pub fn ops(&self, actor: Actor) -> Ops<S, A> {
+    pub fn ops(&self, actor: Actor) -> Ops<S> {
         Ops { core: self.core.clone(), actor }
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// Who acts.
     #[must_use]
     pub fn actor(&self) -> &Actor {
@@ -391,13 +391,13 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
     }
 }
 
-impl<S: OperatorStore, A> Clone for Ops<S, A> {
+impl<S: OperatorStore> Clone for Ops<S> {
     fn clone(&self) -> Self {
         Self { core: self.core.clone(), actor: self.actor.clone() }
     }
 }
 
-impl<S: OperatorStore, A> std::fmt::Debug for Ops<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Ops<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ops").field("actor", &self.actor).finish_non_exhaustive()
     }

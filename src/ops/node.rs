@@ -106,7 +106,7 @@ fn listed(definition: &str, version: u32, text: &str) -> Listed {
     (definition.to_owned(), version, phases, unknown)
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// The processes that run workers, those that were seen last first, a thousand at most. Needs
     /// [`Permissions::READ`].
     ///

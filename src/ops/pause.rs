@@ -73,7 +73,7 @@ fn is_name(text: &str) -> bool {
     (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// Pauses a foreign phase, in every version of its definition, for so long or until it is
     /// [ended](Self::unpause). Needs [`Permissions::PAUSE`], and to see every scope. A pause that is there is
     /// replaced.

@@ -87,7 +87,7 @@ impl From<CallError> for OpsError {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Ops<S, A> {
+impl<S: OperatorStore> Ops<S> {
     /// Shows the key and the scope of a request, and one of its stored values. Needs
     /// [`Permissions::REVEAL`], and a reason; that somebody looked, at what and why, is in the audit before
     /// it is shown.

@@ -137,24 +137,17 @@ impl RequestContext {
     }
 }
 
-/// All that a phase may ask for besides its transaction or call. Made by the engine, taken apart by
+/// All that a phase may ask for besides its transaction or call, and the application's state. Made by the engine, taken apart by
 /// the code that `#[atomic_phases]` generates.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct PhaseInputs<'a, A> {
-    pub(crate) app: &'a A,
+pub struct PhaseInputs<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) outputs: &'a Outputs,
     pub(crate) derived_key: Option<&'a DerivedKey>,
 }
 
-impl<'a, A> PhaseInputs<'a, A> {
-    /// The application's shared state.
-    #[must_use]
-    pub fn app(&self) -> &'a A {
-        self.app
-    }
-
+impl<'a> PhaseInputs<'a> {
     /// The request's context.
     #[must_use]
     pub fn context(&self) -> &'a RequestContext {

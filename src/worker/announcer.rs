@@ -23,16 +23,16 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// of a request does not depend on it.
 ///
 /// [`spawn_workers`](Engine::spawn_workers) runs one; a process that only serves requests may run it by itself.
-pub struct Announcer<S: OperatorStore, A = ()> {
-    engine: Engine<S, A>,
+pub struct Announcer<S: OperatorStore> {
+    engine: Engine<S>,
     config: WorkerConfig,
     id: Uuid,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Announcer<S, A> {
+impl<S: OperatorStore> Announcer<S> {
     /// An announcer for a new life of this process. [`WorkerConfig::node`] names it.
-    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        Self { engine: engine.clone(), config, id: chance::uuid() }
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        Self { engine: engine.without_app(), config, id: chance::uuid() }
     }
 
     /// Says so once.
@@ -54,7 +54,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Announcer<S, A> {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Announcer<S, A> {
+impl<S: OperatorStore> Worker for Announcer<S> {
     const NAME: &'static str = "announcer";
 
     fn pace(&self) -> Duration {
@@ -66,7 +66,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Announcer<S, A> {
     }
 }
 
-impl<S: OperatorStore, A> std::fmt::Debug for Announcer<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Announcer<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Announcer").field("id", &self.id).finish_non_exhaustive()
     }

@@ -21,15 +21,15 @@ const LEASE: Duration = Duration::from_secs(60);
 const AT_ONCE: u32 = 8;
 
 /// Does [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
-pub struct BulkRunner<S: OperatorStore, A = ()> {
-    engine: Engine<S, A>,
+pub struct BulkRunner<S: OperatorStore> {
+    engine: Engine<S>,
     config: WorkerConfig,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> BulkRunner<S, A> {
+impl<S: OperatorStore> BulkRunner<S> {
     /// A runner for the engine's store.
-    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        Self { engine: engine.clone(), config }
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        Self { engine: engine.without_app(), config }
     }
 
     /// One slice of each bulk act that is under way, and that no other worker is at: says how many requests had
@@ -79,7 +79,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> BulkRunner<S, A> {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Worker for BulkRunner<S, A> {
+impl<S: OperatorStore> Worker for BulkRunner<S> {
     const NAME: &'static str = "bulk runner";
 
     fn pace(&self) -> Duration {
@@ -91,7 +91,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Worker for BulkRunner<S, A> {
     }
 }
 
-impl<S: OperatorStore, A> std::fmt::Debug for BulkRunner<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for BulkRunner<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BulkRunner").field("config", &self.config).finish_non_exhaustive()
     }

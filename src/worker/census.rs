@@ -20,8 +20,8 @@ use crate::store::operators::{Limits, OperatorStore};
 /// ten thousand rows of one index at most, in which no request is that goes well, and on the operators' connections:
 /// it takes none from a request. What this process does not know any more, because another has the lease or because
 /// the store is away, it does not go on telling: its gauges are no numbers (`NaN`) then.
-pub struct Census<S: OperatorStore, A: Send + Sync + 'static = ()> {
-    core: std::sync::Arc<Core<S, A>>,
+pub struct Census<S: OperatorStore> {
+    core: std::sync::Arc<Core<S>>,
     config: WorkerConfig,
     holder: Uuid,
     definitions: Vec<&'static str>,
@@ -30,9 +30,9 @@ pub struct Census<S: OperatorStore, A: Send + Sync + 'static = ()> {
     is_told: bool,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
+impl<S: OperatorStore> Census<S> {
     /// A census of the engine's requests.
-    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let core = engine.core.clone();
         let definitions = core.known_names();
         let versions = Versions::new(core.known_versions());
@@ -91,13 +91,13 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Census<S, A> {
 }
 
 /// Also where it panicked.
-impl<S: OperatorStore, A: Send + Sync + 'static> Drop for Census<S, A> {
+impl<S: OperatorStore> Drop for Census<S> {
     fn drop(&mut self) {
         self.forget();
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Census<S, A> {
+impl<S: OperatorStore> Worker for Census<S> {
     const NAME: &'static str = "census";
 
     fn pace(&self) -> Duration {
@@ -110,7 +110,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Census<S, A> {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Census<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Census<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Census").field("config", &self.config).finish_non_exhaustive()
     }

@@ -26,9 +26,9 @@ use crate::store::{Right, Store, StoreError};
 /// another scope waits for at most a second; if eight or more hang, it waits until the first of their calls ends, at
 /// the latest by its time limit. Scopes alternate: the next request is from the scope with the
 /// fewest requests under way.
-pub struct Completer<S: Store, A: Send + Sync + 'static> {
-    requests: Dispatcher<DueRequests<S, A>>,
-    enroller: Enroller<S, A>,
+pub struct Completer<S: Store> {
+    requests: Dispatcher<DueRequests<S>>,
+    enroller: Enroller<S>,
 }
 
 /// The result of one search of a worker, in numbers of requests.
@@ -77,13 +77,14 @@ impl Sweep {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
+impl<S: Store> Completer<S> {
     /// A completer for the engine's requests.
-    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        let source = DueRequests::new(engine, Right::Free, config.grace);
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        let engine = engine.without_app();
+        let source = DueRequests::new(&engine, Right::Free, config.grace);
         Self {
             requests: Dispatcher::new(source, &config),
-            enroller: Enroller::new(engine, &config),
+            enroller: Enroller::new(&engine, &config),
         }
     }
 
@@ -110,7 +111,7 @@ impl<S: Store, A: Send + Sync + 'static> Completer<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> std::fmt::Debug for Completer<S, A> {
+impl<S: Store> std::fmt::Debug for Completer<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Completer").finish_non_exhaustive()
     }

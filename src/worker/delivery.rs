@@ -42,8 +42,8 @@ const NOT_HANDLED: &str = "a node's sink does not handle its name any more";
 const NO_TURN: &str = "a node that claimed it was busy for too long, or ended";
 
 /// What it takes to deliver a job.
-pub(super) struct Delivery<S: Store, A> {
-    pub(super) engine: Engine<S, A>,
+pub(super) struct Delivery<S: Store> {
+    pub(super) engine: Engine<S>,
     pub(super) sink: Arc<dyn DynSink>,
     pub(super) lease: Duration,
     pub(super) max_deliveries: u32,
@@ -94,7 +94,7 @@ impl From<DeliveryError> for Failure {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Delivery<S, A> {
+impl<S: Store> Delivery<S> {
     /// How many of these jobs are delivered at the same time, where the sink says so.
     pub(super) fn most_at_once(&self, name: &str) -> Option<usize> {
         let most = catch_unwind(AssertUnwindSafe(|| self.sink.at_once(name)));

@@ -37,8 +37,8 @@ const LEFT_FOR: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(36
 /// name or its codec cannot decode the arguments, is left to other nodes, and no attempt is counted.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
-pub struct Enqueuer<S: Store, A: Send + Sync + 'static> {
-    jobs: Dispatcher<DueJobs<S, A>>,
+pub struct Enqueuer<S: Store> {
+    jobs: Dispatcher<DueJobs<S>>,
 }
 
 /// The result of one search of the enqueuer, in numbers of jobs.
@@ -59,17 +59,17 @@ pub struct Delivered {
     pub left: u32,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
+impl<S: Store> Enqueuer<S> {
     /// An enqueuer for the engine's staged jobs.
-    pub fn new(engine: &Engine<S, A>, sink: impl JobSink, config: WorkerConfig) -> Self {
-        Self::with(engine, Arc::new(sink), config)
-    }
-
-    pub(super) fn with(
+    pub fn new<A: Send + Sync + 'static>(
         engine: &Engine<S, A>,
-        sink: Arc<dyn DynSink>,
+        sink: impl JobSink,
         config: WorkerConfig,
     ) -> Self {
+        Self::with(&engine.without_app(), Arc::new(sink), config)
+    }
+
+    pub(super) fn with(engine: &Engine<S>, sink: Arc<dyn DynSink>, config: WorkerConfig) -> Self {
         let delivery = Delivery {
             engine: engine.clone(),
             sink,
@@ -108,8 +108,8 @@ impl<S: Store, A: Send + Sync + 'static> Enqueuer<S, A> {
 }
 
 /// What the enqueuer looks for.
-struct DueJobs<S: Store, A> {
-    delivery: Arc<Delivery<S, A>>,
+struct DueJobs<S: Store> {
+    delivery: Arc<Delivery<S>>,
     /// Of what has begun at this moment.
     claims: Claims,
     gates: Gates,
@@ -119,7 +119,7 @@ struct DueJobs<S: Store, A> {
     reported: HashSet<(Why, String)>,
 }
 
-impl<S: Store, A> DueJobs<S, A> {
+impl<S: Store> DueJobs<S> {
     /// Counts a job that is left, and reports its name once.
     fn leave(&mut self, why: Why, name: &str) {
         self.sum.left += 1;
@@ -164,7 +164,7 @@ impl Candidate for DueJob {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
+impl<S: Store> Source for DueJobs<S> {
     type Place = JobPlace;
     type Found = DueJob;
     /// Of which scope and name the job is, and whether the name has a bound.
@@ -254,7 +254,7 @@ impl<S: Store, A: Send + Sync + 'static> Source for DueJobs<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> std::fmt::Debug for Enqueuer<S, A> {
+impl<S: Store> std::fmt::Debug for Enqueuer<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Enqueuer").finish_non_exhaustive()
     }

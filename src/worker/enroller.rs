@@ -39,8 +39,8 @@ const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// A part of the completer.
-pub(super) struct Enroller<S: Store, A> {
-    engine: Engine<S, A>,
+pub(super) struct Enroller<S: Store> {
+    engine: Engine<S>,
     batch: u32,
     grace: Duration,
     poll: Duration,
@@ -62,8 +62,8 @@ struct Walk {
     reads: (DateTime<Utc>, Moment),
 }
 
-impl<S: Store, A: Send + Sync + 'static> Enroller<S, A> {
-    pub(super) fn new(engine: &Engine<S, A>, config: &WorkerConfig) -> Self {
+impl<S: Store> Enroller<S> {
+    pub(super) fn new(engine: &Engine<S>, config: &WorkerConfig) -> Self {
         Self {
             engine: engine.clone(),
             batch: config.batch,
@@ -238,7 +238,7 @@ impl<S: Store, A: Send + Sync + 'static> Enroller<S, A> {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Worker for Enroller<S, A> {
+impl<S: Store> Worker for Enroller<S> {
     const NAME: &'static str = "completer";
 
     fn pace(&self) -> Duration {

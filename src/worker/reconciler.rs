@@ -22,16 +22,17 @@ use crate::store::{Right, StoreError};
 /// If a build without the function has left a request to an operator, a build with it calls it after the same rest.
 ///
 /// Scopes share its slots as they share the [`Completer`](crate::worker::Completer)'s.
-pub struct Reconciler<S: OperatorStore, A: Send + Sync + 'static> {
-    requests: Dispatcher<DueRequests<S, A>>,
-    unasked: Unasked<S, A>,
+pub struct Reconciler<S: OperatorStore> {
+    requests: Dispatcher<DueRequests<S>>,
+    unasked: Unasked<S>,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Reconciler<S, A> {
+impl<S: OperatorStore> Reconciler<S> {
     /// A reconciler for the engine's requests.
-    pub fn new(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        let source = DueRequests::new(engine, Right::Reconcile, Duration::ZERO);
-        let unasked = Unasked::new(engine, &config);
+    pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
+        let engine = engine.without_app();
+        let source = DueRequests::new(&engine, Right::Reconcile, Duration::ZERO);
+        let unasked = Unasked::new(&engine, &config);
         Self { requests: Dispatcher::new(source, &config), unasked }
     }
 
@@ -54,7 +55,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Reconciler<S, A> {
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> std::fmt::Debug for Reconciler<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Reconciler<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reconciler").finish_non_exhaustive()
     }

@@ -16,16 +16,16 @@ use crate::store::{DueKey, KeyPlace, Right, Status, Store};
 const REPORTED: usize = 1000;
 
 /// Requests to be driven on, by one right.
-pub(super) struct DueRequests<S: Store, A> {
-    engine: Engine<S, A>,
+pub(super) struct DueRequests<S: Store> {
+    engine: Engine<S>,
     right: Right,
     grace: Duration,
     swept: Sweep,
     unregistered: HashSet<(String, u32)>,
 }
 
-impl<S: Store, A: Send + Sync + 'static> DueRequests<S, A> {
-    pub(super) fn new(engine: &Engine<S, A>, right: Right, grace: Duration) -> Self {
+impl<S: Store> DueRequests<S> {
+    pub(super) fn new(engine: &Engine<S>, right: Right, grace: Duration) -> Self {
         let (engine, swept) = (engine.clone(), Sweep::default());
         Self { engine, right, grace, swept, unregistered: HashSet::new() }
     }
@@ -63,7 +63,7 @@ impl Candidate for DueKey {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Source for DueRequests<S, A> {
+impl<S: Store> Source for DueRequests<S> {
     type Place = KeyPlace;
     type Found = DueKey;
     type Ended = Driven;

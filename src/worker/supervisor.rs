@@ -33,9 +33,15 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// # Errors
     /// [`SettingError`] names a setting of `config` that cannot work; then nothing is started.
     pub fn spawn_workers(&self, config: WorkerConfig) -> Result<Workers, SettingError> {
+        self.without_app().supervised(config)
+    }
+}
+
+impl<S: OperatorStore> Engine<S> {
+    fn supervised(self, config: WorkerConfig) -> Result<Workers, SettingError> {
         config.check()?;
         let stop = watch::Sender::new(false);
-        let (engine, store) = (self.clone(), self.store().clone());
+        let (store, engine) = (self.store().clone(), self);
         let mut supervised = vec![
             supervise("completer", &stop, {
                 let (engine, config) = (engine.clone(), config.clone());

@@ -10,18 +10,18 @@ use crate::store::operators::OperatorStore;
 
 /// A part of the reconciler: a build that has the function comes with a deploy, so it looks at its start, and
 /// rarely after it, for nodes of the build before that go on meanwhile.
-pub(super) struct Unasked<S: OperatorStore, A> {
-    engine: Engine<S, A>,
+pub(super) struct Unasked<S: OperatorStore> {
+    engine: Engine<S>,
     every: Duration,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Unasked<S, A> {
-    pub(super) fn new(engine: &Engine<S, A>, config: &WorkerConfig) -> Self {
+impl<S: OperatorStore> Unasked<S> {
+    pub(super) fn new(engine: &Engine<S>, config: &WorkerConfig) -> Self {
         Self { engine: engine.clone(), every: config.full_sweep }
     }
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Worker for Unasked<S, A> {
+impl<S: OperatorStore> Worker for Unasked<S> {
     const NAME: &'static str = "reconciler";
 
     fn pace(&self) -> Duration {

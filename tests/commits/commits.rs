@@ -327,7 +327,8 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         tx: &'a mut Tx<'_, Postgres<P>>,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
             tx.batch_execute("SELECT pg_sleep(30)").await?;
@@ -339,7 +340,8 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, Postgres<P>>,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         private::no_such_phase()
     }
@@ -348,7 +350,8 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         &'a self,
         _: usize,
         _: ForeignCall,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
         private::no_such_phase()
     }
@@ -356,7 +359,8 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
     fn reconcile<'a>(
         &'a self,
         _: usize,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         private::no_such_phase()
     }

@@ -45,7 +45,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
         &'a self,
         index: usize,
         _: &'a mut Tx<'_, Memory>,
-        inputs: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        inputs: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
             if index == 0 {
@@ -65,7 +66,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, Memory>,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         private::no_such_phase()
     }
@@ -74,7 +76,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
         &'a self,
         _: usize,
         _: ForeignCall,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
         private::no_such_phase()
     }
@@ -82,7 +85,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
     fn reconcile<'a>(
         &'a self,
         _: usize,
-        _: &'a private::PhaseInputs<'a, ()>,
+        _: &'a (),
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         private::no_such_phase()
     }

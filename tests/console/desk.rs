@@ -111,9 +111,7 @@ impl Desk {
         Self::with(Console::new(engine.clone(), operator)).await
     }
 
-    pub async fn with<S: TestDb + OperatorStore, A: Send + Sync + 'static>(
-        console: Console<S, A>,
-    ) -> Self {
+    pub async fn with<S: TestDb + OperatorStore>(console: Console<S>) -> Self {
         let address = serve(Router::new().nest_service(PREFIX, console.router())).await;
         let root = format!("http://{address}{PREFIX}/").parse().unwrap();
         let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();

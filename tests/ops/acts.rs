@@ -19,11 +19,11 @@ on_every_store! {
     the_audit_is_append_only,
 }
 
-async fn seen<S: TestDb + OperatorStore>(ops: &Ops<S, App>, name: &str) -> Summary {
+async fn seen<S: TestDb + OperatorStore>(ops: &Ops<S>, name: &str) -> Summary {
     ops.find(&scope(), &key(name)).await.unwrap()
 }
 
-async fn audit<S: TestDb + OperatorStore>(ops: &Ops<S, App>) -> Vec<AuditRecord> {
+async fn audit<S: TestDb + OperatorStore>(ops: &Ops<S>) -> Vec<AuditRecord> {
     ops.audit(None, None, 100).await.unwrap().rows
 }
 

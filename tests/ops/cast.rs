@@ -11,7 +11,7 @@ pub fn actor(permissions: Permissions) -> Actor {
     Actor::new("ada", permissions, Scopes::All).unwrap()
 }
 
-pub fn admin<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Ops<S, App> {
+pub fn admin<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Ops<S> {
     engine.ops(actor(Permissions::admin()))
 }
 

@@ -29,7 +29,7 @@ impl Node {
     }
 
     /// Counts once, as this process.
-    async fn counts<S: TestDb + OperatorStore>(&self, census: &mut Census<S, App>) -> bool {
+    async fn counts<S: TestDb + OperatorStore>(&self, census: &mut Census<S>) -> bool {
         // The census runs in this task, and so on this thread.
         let _recorded = metrics::set_default_local_recorder(&self.0);
         census.run_once().await.unwrap()

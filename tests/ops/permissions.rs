@@ -50,7 +50,7 @@ const READS: usize = 13;
 const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
 async fn open<S: TestDb + OperatorStore>(
-    ops: &Ops<S, App>,
+    ops: &Ops<S>,
     door: &str,
     (request, job): (Uuid, Uuid),
 ) -> Result<(), OpsError> {

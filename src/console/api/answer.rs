@@ -26,9 +26,9 @@ impl From<Value> for Answer {
     }
 }
 
-pub(super) async fn answer<S: OperatorStore, A: Send + Sync + 'static>(
+pub(super) async fn answer<S: OperatorStore>(
     route: Route,
-    ops: &Ops<S, A>,
+    ops: &Ops<S>,
     asked: &Asked,
 ) -> Result<Answer, Problem> {
     let told = match route {

@@ -44,13 +44,13 @@ const MOST_BYTES: usize = 1 << 20;
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 #[doc = include_str!("api.md")]
-pub struct Api<S: OperatorStore, A = ()> {
-    engine: Engine<S, A>,
+pub struct Api<S: OperatorStore> {
+    engine: Engine<S>,
     access: Access,
     read_only: bool,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Api<S, A> {
+impl<S: OperatorStore> Api<S> {
     /// The API of this engine's operators.
     ///
     /// `access` says who a request is from, by what the application's authentication in front has left in its
@@ -62,10 +62,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Api<S, A> {
     /// Api::new(engine)
     /// # }
     /// ```
-    pub fn new(
+    pub fn new<A: Send + Sync + 'static>(
         engine: Engine<S, A>,
         access: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static,
     ) -> Self {
+        let engine = engine.without_app();
         Self { engine, access: Access::new(access), read_only: false }
     }
 
@@ -172,7 +173,7 @@ async fn whole(body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-impl<S: OperatorStore, A> std::fmt::Debug for Api<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Api<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { access, read_only, .. } = self;
         f.debug_struct("Api")

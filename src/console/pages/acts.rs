@@ -72,9 +72,9 @@ impl Act {
         }
     }
 
-    async fn apply<S: OperatorStore, A: Send + Sync + 'static>(
+    async fn apply<S: OperatorStore>(
         self,
-        ops: Ops<S, A>,
+        ops: Ops<S>,
         id: Uuid,
         version: RowVersion,
         reason: String,
@@ -110,9 +110,9 @@ fn reply(form: &Fields) -> Result<Reply, Cow<'static, str>> {
 }
 
 /// `POST`: does it, once: the row's version and the engine's fence see to that, whoever clicks twice.
-pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
+pub(super) async fn act<S: OperatorStore>(
     Path(id): Path<String>,
-    asked: Asked<S, A>,
+    asked: Asked<S>,
     form: Bytes,
 ) -> Response {
     let Asked { ops, frame, .. } = &asked;

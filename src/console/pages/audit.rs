@@ -12,15 +12,11 @@ use crate::ops::{AuditRecord, OperatorStore, OpsError};
 
 const PAGE: u32 = 50;
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Audit, "Audit", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let request = match query.text("request") {
         "" => None,

@@ -18,15 +18,11 @@ const PAGE: u32 = 20;
 pub(super) const FILTER: [&str; 8] =
     ["state", "stranded", "definition", "version", "phase", "reason", "older", "waiting"];
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Bulk, "Bulk acts", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let before = match query.text("before") {
         "" => None,
@@ -81,10 +77,7 @@ fn state(bulk: &BulkView) -> Markup {
     }
 }
 
-pub(super) async fn one<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    Path(id): Path<String>,
-) -> Response {
+pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Path(id): Path<String>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let Ok(id) = Uuid::parse_str(&id) else {
         return trouble::page(frame, &OpsError::NoSuchBulk);

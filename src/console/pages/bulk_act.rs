@@ -23,15 +23,12 @@ fn read(form: &Fields) -> Result<(BulkAct, Selection), OpsError> {
 }
 
 /// `POST`, and changes nothing.
-pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn plan<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
 }
 
-async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+async fn sheet<S: OperatorStore>(
+    asked: &Asked<S>,
     form: &Fields,
     status: StatusCode,
     wrong: Option<&str>,
@@ -89,10 +86,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// `POST`: starts it, if it is about the requests that were planned.
-pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let form = Fields::read(&form);
     let frame = &asked.frame;
     let (act, selection) = match read(&form) {
@@ -122,8 +116,8 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// `POST`: no further request is acted on.
-pub(super) async fn stop<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
+pub(super) async fn stop<S: OperatorStore>(
+    asked: Asked<S>,
     Path(id): Path<String>,
     form: Bytes,
 ) -> Response {

@@ -8,15 +8,11 @@ use super::guard::Asked;
 use super::look::{age, relative, said, short, table};
 use crate::ops::{DefinitionView, NodeView, OperatorStore, OpsError, PhaseViewKind};
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Definitions, "Definitions", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
     let (definitions, nodes) = (ops.definitions().await?, ops.nodes().await?);
     Ok(html! {

@@ -21,18 +21,18 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// What a page is made from: who asks, and for what.
-pub(super) struct Asked<S: OperatorStore, A> {
-    pub(super) ops: Ops<S, A>,
+pub(super) struct Asked<S: OperatorStore> {
+    pub(super) ops: Ops<S>,
     pub(super) frame: Frame,
     pub(super) query: Fields,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> FromRequestParts<Console<S, A>> for Asked<S, A> {
+impl<S: OperatorStore> FromRequestParts<Console<S>> for Asked<S> {
     type Rejection = StatusCode;
 
     async fn from_request_parts(
         parts: &mut Parts,
-        console: &Console<S, A>,
+        console: &Console<S>,
     ) -> Result<Self, StatusCode> {
         // The guard has put it there.
         let actor = parts.extensions.get::<Actor>().ok_or(StatusCode::NOT_FOUND)?;
@@ -46,8 +46,8 @@ impl<S: OperatorStore, A: Send + Sync + 'static> FromRequestParts<Console<S, A>>
 
 /// Lets nobody in whom the application does not know, and no form of another site; gives a page up that
 /// takes too long.
-pub(super) async fn guard<S: OperatorStore, A: Send + Sync + 'static>(
-    State(console): State<Console<S, A>>,
+pub(super) async fn guard<S: OperatorStore>(
+    State(console): State<Console<S>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -101,9 +101,7 @@ pub(super) async fn back(uri: Uri) -> Response {
     see_other(&format!("../{above}"))
 }
 
-pub(super) async fn nowhere<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn nowhere<S: OperatorStore>(asked: Asked<S>) -> Response {
     let text = html! { p { "There is no such page." } };
     asked.frame.page(StatusCode::NOT_FOUND, Section::None, "Not found", text)
 }

@@ -15,15 +15,11 @@ use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
 const PAGE: u32 = 50;
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Jobs, "Jobs", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let after = match query.text("after") {
         "" => None,
@@ -121,15 +117,12 @@ impl JobAct {
 }
 
 /// `POST`, and changes nothing.
-pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn plan<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
 }
 
-async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+async fn sheet<S: OperatorStore>(
+    asked: &Asked<S>,
     form: &Fields,
     status: StatusCode,
     wrong: Option<&str>,
@@ -182,10 +175,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// `POST`: does it, if the job is as it was seen.
-pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let Asked { ops, frame, .. } = &asked;
     let form = Fields::read(&form);
     let (act, id) = match JobAct::read(&form) {

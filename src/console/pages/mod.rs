@@ -70,17 +70,17 @@ const LARGEST_FORM: usize = 4 << 20;
 /// anywhere else; nothing is inline. A form that another site sends is refused.
 ///
 /// `docs/console.md` walks through it with pictures.
-pub struct Console<S: OperatorStore, A = ()> {
-    shared: Arc<Shared<S, A>>,
+pub struct Console<S: OperatorStore> {
+    shared: Arc<Shared<S>>,
 }
 
-struct Shared<S: OperatorStore, A> {
-    engine: Engine<S, A>,
+struct Shared<S: OperatorStore> {
+    engine: Engine<S>,
     access: Access,
     time_limit: Duration,
 }
 
-impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
+impl<S: OperatorStore> Console<S> {
     /// A console of this engine, for whom `access` lets in.
     ///
     /// ```compile_fail,E0061
@@ -93,10 +93,11 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
     /// `access` sees the head of each request, its extensions included, and says who asks: from a session,
     /// from a header that a trusted proxy sets, from a client certificate. There is no default. `None` is
     /// answered with 404, as if there were no console.
-    pub fn new(
+    pub fn new<A: Send + Sync + 'static>(
         engine: Engine<S, A>,
         access: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static,
     ) -> Self {
+        let engine = engine.without_app();
         let shared = Shared { engine, access: Access::new(access), time_limit: TIME_LIMIT };
         Self { shared: Arc::new(shared) }
     }
@@ -126,42 +127,42 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Console<S, A> {
         let back = || get(guard::back);
         Router::new()
             .route("/", get(guard::entrance))
-            .route("/overview", get(overview::page::<S, A>))
-            .route("/waiting", get(waiting::page::<S, A>))
-            .route("/requests", get(requests::page::<S, A>))
-            .route("/requests/find", back().post(requests::find::<S, A>))
-            .route("/requests/{id}", get(request::page::<S, A>))
-            .route("/requests/{id}/plan", back().post(plan::page::<S, A>))
-            .route("/requests/{id}/act", back().post(acts::act::<S, A>))
-            .route("/requests/{id}/reveal", back().post(reveal::page::<S, A>))
-            .route("/jobs", get(jobs::page::<S, A>))
-            .route("/jobs/plan", back().post(jobs::plan::<S, A>))
-            .route("/jobs/act", back().post(jobs::act::<S, A>))
-            .route("/definitions", get(definitions::page::<S, A>))
-            .route("/pauses", get(pauses::page::<S, A>))
-            .route("/pauses/plan", back().post(pauses::plan::<S, A>))
-            .route("/pauses/act", back().post(pauses::act::<S, A>))
-            .route("/bulk", get(bulk::page::<S, A>))
-            .route("/bulk/plan", back().post(bulk_act::plan::<S, A>))
-            .route("/bulk/act", back().post(bulk_act::act::<S, A>))
-            .route("/bulk/{id}", get(bulk::one::<S, A>))
-            .route("/bulk/{id}/stop", back().post(bulk_act::stop::<S, A>))
-            .route("/audit", get(audit::page::<S, A>))
+            .route("/overview", get(overview::page::<S>))
+            .route("/waiting", get(waiting::page::<S>))
+            .route("/requests", get(requests::page::<S>))
+            .route("/requests/find", back().post(requests::find::<S>))
+            .route("/requests/{id}", get(request::page::<S>))
+            .route("/requests/{id}/plan", back().post(plan::page::<S>))
+            .route("/requests/{id}/act", back().post(acts::act::<S>))
+            .route("/requests/{id}/reveal", back().post(reveal::page::<S>))
+            .route("/jobs", get(jobs::page::<S>))
+            .route("/jobs/plan", back().post(jobs::plan::<S>))
+            .route("/jobs/act", back().post(jobs::act::<S>))
+            .route("/definitions", get(definitions::page::<S>))
+            .route("/pauses", get(pauses::page::<S>))
+            .route("/pauses/plan", back().post(pauses::plan::<S>))
+            .route("/pauses/act", back().post(pauses::act::<S>))
+            .route("/bulk", get(bulk::page::<S>))
+            .route("/bulk/plan", back().post(bulk_act::plan::<S>))
+            .route("/bulk/act", back().post(bulk_act::act::<S>))
+            .route("/bulk/{id}", get(bulk::one::<S>))
+            .route("/bulk/{id}/stop", back().post(bulk_act::stop::<S>))
+            .route("/audit", get(audit::page::<S>))
             .route("/assets/{version}/{file}", get(assets::file))
-            .fallback(guard::nowhere::<S, A>)
+            .fallback(guard::nowhere::<S>)
             .layer(DefaultBodyLimit::max(LARGEST_FORM))
-            .layer(from_fn_with_state(self.clone(), guard::guard::<S, A>))
+            .layer(from_fn_with_state(self.clone(), guard::guard::<S>))
             .with_state(self)
     }
 }
 
-impl<S: OperatorStore, A> Clone for Console<S, A> {
+impl<S: OperatorStore> Clone for Console<S> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
-impl<S: OperatorStore, A> std::fmt::Debug for Console<S, A> {
+impl<S: OperatorStore> std::fmt::Debug for Console<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Console")
             .field("time_limit", &self.shared.time_limit)

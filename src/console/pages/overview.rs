@@ -17,15 +17,11 @@ const NEWEST: u32 = 200;
 /// How many of those that wait the longest are shown.
 const LONGEST: u32 = 6;
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Overview, "Overview", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
     let counts = ops.counts().await?;
     let waiting = ops.list(Filter::waiting().page(LONGEST)).await?;

@@ -15,15 +15,11 @@ use super::trouble;
 use crate::engine::Resolved;
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions};
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Pauses, "Pauses", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let rows = rows(ops).await?;
     let notice = match query.text("said") {
@@ -57,9 +53,7 @@ struct Row {
 }
 
 /// The paused first.
-async fn rows<S: OperatorStore, A: Send + Sync + 'static>(
-    ops: &Ops<S, A>,
-) -> Result<Vec<Row>, OpsError> {
+async fn rows<S: OperatorStore>(ops: &Ops<S>) -> Result<Vec<Row>, OpsError> {
     let paused = ops.pauses().await?;
     let known = ops.foreign_phases()?;
     let is_unknown = |pause: &&PauseView| !known.iter().any(|phase| phase.is_paused_by(pause));
@@ -80,10 +74,7 @@ async fn rows<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// Whether the actor may pause a phase.
-fn may_set<S: OperatorStore, A: Send + Sync + 'static>(
-    ops: &Ops<S, A>,
-    frame: &Frame,
-) -> Result<(), OpsError> {
+fn may_set<S: OperatorStore>(ops: &Ops<S>, frame: &Frame) -> Result<(), OpsError> {
     match (frame.may(Permissions::PAUSE), ops.actor().sees_every_scope()) {
         (false, _) => Err(OpsError::NotAllowed { needs: Permissions::PAUSE }),
         (true, false) => Err(OpsError::NotEveryScope),
@@ -141,8 +132,8 @@ enum PauseAct {
 }
 
 /// What a form asks for, with the phase as it stands.
-async fn wanted<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+async fn wanted<S: OperatorStore>(
+    asked: &Asked<S>,
     form: &Fields,
 ) -> Result<(bool, Row), OpsError> {
     may_set(&asked.ops, &asked.frame)?;
@@ -172,15 +163,12 @@ impl PauseAct {
 }
 
 /// `POST`, and changes nothing.
-pub(super) async fn plan<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn plan<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     sheet(&asked, &Fields::read(&form), StatusCode::OK, None).await
 }
 
-async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+async fn sheet<S: OperatorStore>(
+    asked: &Asked<S>,
     form: &Fields,
     status: StatusCode,
     wrong: Option<&str>,
@@ -235,10 +223,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// `POST`: does it. Said twice, it is the same.
-pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let form = Fields::read(&form);
     let (ops, reason) = (asked.ops.clone(), form.text("reason").to_owned());
     let (definition, phase) = (form.raw("definition").to_owned(), form.raw("phase").to_owned());
@@ -265,11 +250,7 @@ pub(super) async fn act<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// The review once more, with what was given and what is wrong with it.
-async fn again<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-    form: &Fields,
-    error: &OpsError,
-) -> Response {
+async fn again<S: OperatorStore>(asked: &Asked<S>, form: &Fields, error: &OpsError) -> Response {
     let wrong = format!("Not done: {error}.");
     sheet(asked, form, trouble::status(error), Some(&wrong)).await
 }

@@ -18,9 +18,9 @@ use crate::ops::{Details, OperatorStore, OpsError, PhaseView, State};
 use crate::phase::Reply;
 
 /// `POST`, and changes nothing: what is said about a request does not belong in a URL.
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+pub(super) async fn page<S: OperatorStore>(
     Path(id): Path<String>,
-    asked: Asked<S, A>,
+    asked: Asked<S>,
     form: Bytes,
 ) -> Response {
     let form = Fields::read(&form);
@@ -35,8 +35,8 @@ pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// The same page, with what was wrong.
-pub(super) async fn again<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+pub(super) async fn again<S: OperatorStore>(
+    asked: &Asked<S>,
     id: Uuid,
     form: &Fields,
     status: StatusCode,
@@ -45,8 +45,8 @@ pub(super) async fn again<S: OperatorStore, A: Send + Sync + 'static>(
     sheet(asked, id, form, status, Some(wrong)).await
 }
 
-async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
+async fn sheet<S: OperatorStore>(
+    asked: &Asked<S>,
     id: Uuid,
     form: &Fields,
     status: StatusCode,
@@ -70,10 +70,7 @@ async fn sheet<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// The row is not as it was when the operator looked at it.
-pub(super) async fn moved_on<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-    id: Uuid,
-) -> Response {
+pub(super) async fn moved_on<S: OperatorStore>(asked: &Asked<S>, id: Uuid) -> Response {
     match asked.ops.show(id).await {
         Ok(details) => moved(&asked.frame, &details),
         Err(error) => trouble::page(&asked.frame, &error),

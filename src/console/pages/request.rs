@@ -21,10 +21,7 @@ pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
     Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
 }
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    Path(id): Path<String>,
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(Path(id): Path<String>, asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let details = match id_of(&id) {
         Ok(id) => ops.show(id).await,

@@ -16,9 +16,7 @@ use crate::ops::{Cursor, Filter, OperatorStore, OpsError, Page, State, Summary};
 /// What may be chosen; the last is of rows that this build cannot read.
 const CHOICES: &[State] = State::ALL.split_at(State::ALL.len() - 1).0;
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let listed = match filter(query) {
         Ok(filter) => ops.list(filter).await,
@@ -35,10 +33,7 @@ pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
 }
 
 /// `POST`: scope and key are what users gave, and a URL is in the logs of every proxy.
-pub(super) async fn find<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-    form: Bytes,
-) -> Response {
+pub(super) async fn find<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let Asked { ops, frame, query } = &asked;
     let form = Fields::read(&form);
     let told = match Scope::new(form.text("scope")) {

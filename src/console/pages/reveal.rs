@@ -18,9 +18,9 @@ use crate::ops::{OperatorStore, OpsError, Revealed, What};
 const LAID_OUT: usize = 256 << 10;
 
 /// `POST`: nothing that users gave is in a URL, and a look is an act.
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
+pub(super) async fn page<S: OperatorStore>(
     Path(id): Path<String>,
-    asked: Asked<S, A>,
+    asked: Asked<S>,
     form: Bytes,
 ) -> Response {
     let Asked { ops, frame, .. } = &asked;

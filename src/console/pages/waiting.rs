@@ -9,15 +9,11 @@ use super::list;
 use super::requests::{cursor, next_link};
 use crate::ops::{Filter, OperatorStore, OpsError, Permissions, State};
 
-pub(super) async fn page<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: Asked<S, A>,
-) -> Response {
+pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Waiting, "Waiting", body(&asked).await)
 }
 
-async fn body<S: OperatorStore, A: Send + Sync + 'static>(
-    asked: &Asked<S, A>,
-) -> Result<Markup, OpsError> {
+async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let only = [State::Unknown, State::DeadLetter]
         .into_iter()

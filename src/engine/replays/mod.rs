@@ -169,7 +169,7 @@ impl Replays {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Puts an answer that is durable into the cache, if there is one, on a task of its own. `sent`: a moment before its
     /// commit was sent.
     pub(super) fn remember(
@@ -214,7 +214,7 @@ impl<S: Store, A: Send + Sync + 'static> Core<S, A> {
     }
 }
 
-impl<S: Store, A> Core<S, A> {
+impl<S: Store> Core<S> {
     /// Erases under a tombstone. It is there before the row is erased, so that a crash between the two leaves
     /// nothing to be told, and afterwards for longer than any entry of an answer that was erased. A task of its own
     /// sees to it: whoever asked for the erasure may go away in between.

@@ -21,7 +21,7 @@ use crate::error::DbError;
 use crate::phase::PhaseFailure;
 use crate::store::{Store, TransactionId};
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// `None` where the row is another holder's. `transaction`: that of the body, if it has one that can end
     /// without it.
     pub(super) async fn attended<E: Into<BodyError<PhaseFailure>>>(

@@ -54,7 +54,7 @@ enum Arrival {
     Lost,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// Commits a transition, fenced (G3), with what the phase wrote and the jobs that it staged (G4).
     /// `writing: None`: in a transaction of its own, one guarded statement; of jobs, one notice at most.
     pub(super) async fn commit(

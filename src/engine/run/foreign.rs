@@ -77,7 +77,7 @@ enum Confirmed {
     TooSlow,
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     pub(super) async fn foreign(
         &mut self,
         index: usize,
@@ -192,7 +192,6 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
             let (call, state) = ForeignCall::new(key.clone(), self.permit(effect));
             let inputs = PhaseInputs {
-                app: &self.core.app,
                 context: &self.context,
                 outputs: &self.outputs,
                 derived_key: Some(key),

@@ -33,7 +33,7 @@ impl Undone {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// Runs a local phase, again where that may help.
     pub(super) async fn local(
         &mut self,
@@ -211,12 +211,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
             }
         }
         let mut staging = Staging::new(self.context.request_id, index);
-        let inputs = PhaseInputs {
-            app: &self.core.app,
-            context: &self.context,
-            outputs: &self.outputs,
-            derived_key: None,
-        };
+        let inputs =
+            PhaseInputs { context: &self.context, outputs: &self.outputs, derived_key: None };
         let began = Moment::now();
         let span = self.span_of(phase);
         let body = match writing {

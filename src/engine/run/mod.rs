@@ -23,10 +23,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::Core;
+use super::bound::Bound;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::quota::Admission;
-use crate::definition::{Definition, Phase, PhaseKind, Phases};
+use crate::definition::{Definition, Phase, PhaseKind};
 use crate::derived_key::Derivation;
 use crate::moment::Moment;
 use crate::observe::{self, Subject};
@@ -37,10 +38,10 @@ pub(super) use self::body::timed_out;
 pub(super) use self::transition::Transition;
 
 /// A request that this process holds the lease of.
-pub(super) struct Run<S: Store, A> {
-    pub(super) core: Arc<Core<S, A>>,
+pub(super) struct Run<S: Store> {
+    pub(super) core: Arc<Core<S>>,
     pub(super) definition: Definition,
-    pub(super) request: Box<dyn Phases<S, A>>,
+    pub(super) request: Box<dyn Bound<S>>,
     pub(super) holder: Holder,
     pub(super) fingerprint: String,
     /// How the keys for its calls are made.
@@ -110,7 +111,7 @@ pub(super) enum RoundEnd {
 /// Whether a phase goes on to the next, or ends the round.
 pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     fn span_of(&self, phase: &Phase) -> tracing::Span {
         let of = (self.holder.request_id, self.context.attempt);
         observe::spans::phase(phase, self.core.is_traced().then_some(of))

@@ -7,7 +7,7 @@ use super::writing::Writing;
 use crate::phase::{DerivedKey, Reply, StagedJob};
 use crate::store::{Claim, Commit, Store, Transaction};
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// The commit of a transaction, as these mutants make it; the writing itself where none is on.
     pub(super) async fn mutant_commit<'r>(
         &self,

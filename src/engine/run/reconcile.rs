@@ -26,7 +26,7 @@ const NOT_ITS_PHASE: &str = "the definition has no foreign phase next that could
 const ITS_FUNCTION: &str = " (its reconcile function";
 const RECONCILE_CAP: &str = "was not found out at the cap of reconciliations";
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// Settles the outcome of the phase that the row's intent names, if its reconcile function can tell.
     pub(in crate::engine) async fn reconcile(
         mut self,
@@ -123,12 +123,8 @@ impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
     /// within a lease.
     async fn found(&self, index: usize, phase: &'static Phase) -> Result<Reconciled<Step>, String> {
         let key = self.derived_key(phase);
-        let inputs = PhaseInputs {
-            app: &self.core.app,
-            context: &self.context,
-            outputs: &self.outputs,
-            derived_key: Some(&key),
-        };
+        let inputs =
+            PhaseInputs { context: &self.context, outputs: &self.outputs, derived_key: Some(&key) };
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));

@@ -29,7 +29,7 @@ pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str>
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// Stores the reply and finishes; of a first phase that rejected the request, by creating the row
     /// anew, finished.
     pub(super) async fn finish(

@@ -123,7 +123,7 @@ impl CommitKind {
     }
 }
 
-impl<S: Store, A: Send + Sync + 'static> Run<S, A> {
+impl<S: Store> Run<S> {
     /// At its start, where a request stands whose row is committed before its first phase.
     pub(super) fn at_start(&self) -> Transition {
         Transition::to(Status::InProgress, STARTED, Some(self.core.settings.lease))

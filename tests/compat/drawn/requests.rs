@@ -89,12 +89,13 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         index: usize,
         _: &'a mut Tx<'_, Memory>,
-        scene: &'a private::PhaseInputs<'a, World>,
+        world: &'a World,
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         Box::pin(async move {
-            match scene.app().stops(index, true) {
+            match world.stops(index, true) {
                 true => Err(PhaseError::retryable("asked for")),
-                false => Ok(scene.app().step(Self::PHASES, index, Self::LIST.phases[index].output)),
+                false => Ok(world.step(Self::PHASES, index, Self::LIST.phases[index].output)),
             }
         })
     }
@@ -103,7 +104,8 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         _: usize,
         _: &'a mut Batch<'_, Memory>,
-        _: &'a private::PhaseInputs<'a, World>,
+        _: &'a World,
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
         private::no_such_phase()
     }
@@ -112,10 +114,11 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
         &'a self,
         index: usize,
         call: ForeignCall,
-        scene: &'a private::PhaseInputs<'a, World>,
+        world: &'a World,
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
         Box::pin(async move {
-            let (world, phase) = (scene.app(), &Self::PHASES[index]);
+            let phase = &Self::PHASES[index];
             if world.stops(index, true) {
                 return Err(ForeignError::retryable("asked for"));
             }
@@ -134,11 +137,12 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
     fn reconcile<'a>(
         &'a self,
         index: usize,
-        scene: &'a private::PhaseInputs<'a, World>,
+        world: &'a World,
+        _: &'a private::PhaseInputs<'a>,
     ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
         Box::pin(async move {
             let output = Self::LIST.phases[index].output;
-            Ok(Reconciled::Executed(scene.app().step(Self::PHASES, index, output)))
+            Ok(Reconciled::Executed(world.step(Self::PHASES, index, output)))
         })
     }
 

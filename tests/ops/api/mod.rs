@@ -26,7 +26,7 @@ impl Caller {
     }
 }
 
-fn of<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Api<S, App> {
+fn of<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Api<S> {
     Api::new(engine.clone(), |head| {
         let Caller(may, scopes) = head.extensions.get::<Caller>()?.clone();
         Some(Actor::new("ada", may, scopes).unwrap())

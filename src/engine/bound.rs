@@ -1,0 +1,90 @@
+//! [`Bound`]: a request together with the state that its phases ask for.
+//!
+//! Behind it nothing of the engine names a type of the application. So the engine is compiled once for each store, in this
+//! crate, and not again for each application.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::definition::{PhaseFuture, Phases, Step};
+use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Tx};
+use crate::store::Store;
+
+/// As [`Phases`], with the application's state.
+pub(super) trait Bound<S: Store>: Send + Sync {
+    fn run_local<'a>(
+        &'a self,
+        index: usize,
+        tx: &'a mut Tx<'_, S>,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError>;
+
+    fn run_batch<'a>(
+        &'a self,
+        index: usize,
+        batch: &'a mut Batch<'_, S>,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError>;
+
+    fn run_foreign<'a>(
+        &'a self,
+        index: usize,
+        call: ForeignCall,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, ForeignError>;
+
+    fn reconcile<'a>(
+        &'a self,
+        index: usize,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
+
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool;
+}
+
+pub(super) struct WithApp<R, A> {
+    pub(super) request: R,
+    pub(super) app: Arc<A>,
+}
+
+impl<S: Store, A: Send + Sync + 'static, R: Phases<S, A>> Bound<S> for WithApp<R, A> {
+    fn run_local<'a>(
+        &'a self,
+        index: usize,
+        tx: &'a mut Tx<'_, S>,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        self.request.run_local(index, tx, &self.app, inputs)
+    }
+
+    fn run_batch<'a>(
+        &'a self,
+        index: usize,
+        batch: &'a mut Batch<'_, S>,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        self.request.run_batch(index, batch, &self.app, inputs)
+    }
+
+    fn run_foreign<'a>(
+        &'a self,
+        index: usize,
+        call: ForeignCall,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, ForeignError> {
+        self.request.run_foreign(index, call, &self.app, inputs)
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        index: usize,
+        inputs: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError> {
+        self.request.reconcile(index, &self.app, inputs)
+    }
+
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool {
+        self.request.reads(index, output, from)
+    }
+}
