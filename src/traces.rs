@@ -124,6 +124,7 @@ impl Traceparent {
     }
 
     /// The trace, as a view of traces is asked for it.
+    #[cfg(feature = "console")]
     pub(crate) fn trace_hex(&self) -> String {
         crate::key::hex(&self.trace_id)
     }

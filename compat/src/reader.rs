@@ -247,7 +247,8 @@ impl Reader<'_> {
                 Absent::LeftOut(None) if is_nothing(&value) => return Err(NotKnown),
                 _ => false,
             };
-            if !is_left_out && !(self.counts_only && field.unfingerprinted) {
+            let counts = !(self.counts_only && field.unfingerprinted);
+            if counts && !is_left_out {
                 read.insert(field.name.clone(), value);
             }
         }
