@@ -18,6 +18,8 @@ mod error;
 pub(crate) mod events;
 #[cfg(all(test, feature = "fault-injection"))]
 mod guards;
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+mod in_millis;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -34,8 +36,6 @@ mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-mod rows_in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod shares;
 #[cfg(feature = "sqlite")]

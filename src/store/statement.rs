@@ -15,6 +15,21 @@ pub(super) trait Bind<DB: Backend> {
     type Sql;
 }
 
+/// What stands in a statement where it names a field: a value that is bound, or a part that was declared on its own.
+pub(super) trait Part<DB: Backend> {
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>;
+}
+
+impl<T, DB> Part<DB> for T
+where
+    DB: Backend + HasSqlType<T::Sql>,
+    T: Bind<DB> + ToSql<T::Sql, DB>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_bind_param::<T::Sql, T>(self)
+    }
+}
+
 pub(super) fn push_bind<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, value: &'b T) -> QueryResult<()>
 where
     DB: Backend + HasSqlType<T::Sql>,
@@ -23,12 +38,55 @@ where
     out.push_bind_param::<T::Sql, T>(value)
 }
 
-/// Declares a statement for one backend: its binds, the SQL types of its rows, and its text, in which a field's
+/// Declares a statement for one backend, or, `in D`, for each whose times are [milliseconds](super::in_millis): its binds, the SQL types of its rows, and its text, in which a field's
 /// name stands where its value is bound, `[NAME]` where a text of that name stands, `(expression)` where one
 /// that is the same for the life of the process, and `{field}` where a part of a statement stands that was
-/// declared on its own. `for Pg as varying`: the text of such a part is not always the same, so the cache goes
+/// declared on its own (in one that is declared `in D`, as a value). `for Pg as varying`: the text of such a part is not always the same, so the cache goes
 /// by the text.
 macro_rules! statement {
+    (
+        $(#[$doc:meta])*
+        $name:ident in $db:ident, rows $row:ty,
+        { $($field:ident: $type:ty),* $(,)? },
+        $($part:tt),* $(,)?
+    ) => {
+        $(#[$doc])*
+        pub(in crate::store) struct $name { $(pub(in crate::store) $field: $type),* }
+
+        impl diesel::query_builder::QueryId for $name {
+            type QueryId = $name;
+            const HAS_STATIC_QUERY_ID: bool = true;
+        }
+
+        impl<$db> diesel::query_builder::QueryFragment<$db> for $name
+        where
+            $db: $crate::store::in_millis::InMillis,
+            $($type: $crate::store::statement::Part<$db>,)*
+        {
+            fn walk_ast<'b>(
+                &'b self,
+                mut out: diesel::query_builder::AstPass<'_, 'b, $db>,
+            ) -> diesel::QueryResult<()> {
+                $(statement!(@part out, self, $part);)*
+                Ok(())
+            }
+        }
+
+        impl<$db> $crate::store::statement::Part<$db> for $name
+        where
+            $db: $crate::store::in_millis::InMillis,
+            $($type: $crate::store::statement::Part<$db>,)*
+        {
+            fn push<'b>(
+                &'b self,
+                out: &mut diesel::query_builder::AstPass<'_, 'b, $db>,
+            ) -> diesel::QueryResult<()> {
+                diesel::query_builder::QueryFragment::walk_ast(self, out.reborrow())
+            }
+        }
+
+        statement!(@query $name, $row);
+    };
     (
         $(#[$doc:meta])*
         $name:ident $(<$life:lifetime>)? for $backend:ty $(as $varies:ident)?, rows $row:ty,
@@ -53,6 +111,9 @@ macro_rules! statement {
             }
         }
 
+        statement!(@query $name $(<$life>)?, $row);
+    };
+    (@query $name:ident $(<$life:lifetime>)?, $row:ty) => {
         impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
             type SqlType = $row;
         }
@@ -66,7 +127,7 @@ macro_rules! statement {
     (@static $name:ident $life:lifetime) => { $name<'static> };
     (@part $out:ident, $self:ident, $text:literal) => { $out.push_sql($text) };
     (@part $out:ident, $self:ident, $field:ident) => {
-        $crate::store::statement::push_bind(&mut $out, &$self.$field)?
+        $crate::store::statement::Part::push(&$self.$field, &mut $out)?
     };
     (@part $out:ident, $self:ident, [$text:ident]) => { $out.push_sql($text) };
     (@part $out:ident, $self:ident, ($text:expr)) => { $out.push_sql($text) };

@@ -11,7 +11,6 @@
 mod admin;
 mod batch;
 mod block;
-mod census;
 mod connection;
 mod erasure;
 mod error;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::mysql::Mysql as Db;
 use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::census as census_sql;
 use super::literal::Bound;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
@@ -23,6 +23,9 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::in_millis::Allowed;
+use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
@@ -32,7 +35,6 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat};
 use crate::store::row::{key_row, millis};
-use crate::store::rows_in_millis::{StoredNode, stored_node};
 
 /// How long one search may take.
 const SEARCH_WITHIN: Duration = Duration::from_secs(5);
@@ -167,7 +169,7 @@ impl OperatorStore for Mysql {
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = search!(self, "count unfinished requests", |conn| {
-            census_sql::Groups::of(limits, paused).load::<census_sql::Grouped>(conn)
+            census_sql::Groups::of::<Db>(limits, paused).load::<census_sql::Grouped>(conn)
         })?;
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
@@ -201,7 +203,7 @@ impl OperatorStore for Mysql {
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
-        let allowed = ops::Allowed::by(limits);
+        let allowed = Allowed::by::<Db>(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
         let rows = search!(self, "list dead jobs", |conn| rows.load::<ops::OperatedMy>(conn))?;
         let looked_to = looked_to!(self, rows, limit, end);
@@ -210,7 +212,7 @@ impl OperatorStore for Mysql {
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
-        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: ops::Allowed::by(limits) };
+        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
         let rows = search!(self, "find a dead job", |conn| job.load::<ops::OperatedMy>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }

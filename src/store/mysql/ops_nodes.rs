@@ -4,8 +4,8 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types;
 
 use super::statements::CLOCK;
+use crate::store::in_millis::NodeSql;
 use crate::store::nodes::NodeEntry;
-use crate::store::rows_in_millis::NodeSql;
 use crate::store::statement::statement;
 
 statement! {

@@ -1,6 +1,6 @@
 //! From what MySQL returns to the rows of all stores, beside what it has in common with SQLite.
 
-pub(super) use crate::store::rows_in_millis::*;
+pub(super) use crate::store::in_millis::*;
 use crate::store::{StoreError, due};
 
 pub(super) type ClaimedRow = (String, Vec<u8>, String, Vec<u8>, i64, i64, i64, Option<Vec<u8>>);

@@ -8,15 +8,16 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
+use diesel::sql_types::{self, BigInt};
 
 use uuid::Uuid;
 
 use super::rows::{KeySummarySql, RowSql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
+use crate::store::in_millis::InMillis;
 use crate::store::row::millis;
-use crate::store::statement::{Bind, push_bind, statement};
+use crate::store::statement::{push_bind, statement};
 use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
 
 pub(super) use super::erasure::*;
@@ -24,29 +25,22 @@ pub(super) use super::job_statements::*;
 pub(super) use super::rows::*;
 pub(super) use super::searches::*;
 
-macro_rules! bind {
-    ($($type:ty => $sql:ty),* $(,)?) => {
-        $(impl Bind<Db> for $type { type Sql = $sql; })*
-    };
+/// Means the same in any time zone of the session.
+impl InMillis for Db {
+    const NOW: &'static str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)";
+    const CLOCK: &'static str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
+    const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
+
+    /// No text has a comma in hex, and none is like another in some collation.
+    fn list(texts: &[String]) -> String {
+        let hex =
+            |text: &String| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
+        texts.iter().map(hex).collect::<Vec<_>>().join(",")
+    }
 }
 
-bind! {
-    String => Text,
-    Option<String> => Nullable<Text>,
-    bool => Bool,
-    i64 => BigInt,
-    Option<i64> => Nullable<BigInt>,
-    i32 => Integer,
-    Option<i16> => Nullable<SmallInt>,
-    Vec<u8> => Binary,
-    Option<Vec<u8>> => Nullable<Binary>,
-}
-
-/// Milliseconds since 1970, when the value is assigned. Means the same in any time zone of the session.
-pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)";
-
-/// The same, when the statement began: one value, by which an index can be searched.
-pub(super) const CLOCK: &str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
+pub(super) const NOW: &str = Db::NOW;
+pub(super) const CLOCK: &str = Db::CLOCK;
 
 /// When a job is due that waits for another one of its request: not before the end of that one makes it due.
 /// So a search never meets it, however many wait (G16). The last day of the year 9999.

@@ -100,7 +100,7 @@ const STATE: &str = "CASE status::text WHEN 'pending' THEN 'accepted' \
     WHEN 'in_progress' THEN CASE WHEN locked_until > clock_timestamp() THEN 'running' ELSE 'lease_ended' END \
     WHEN 'failed_retryable' THEN CASE WHEN run_after > clock_timestamp() THEN 'backing_off' ELSE 'due' END \
     WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
-    ELSE status::text END AS state";
+    WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state";
 
 type ListedSql = (
     (SqlUuid, Text, Text),

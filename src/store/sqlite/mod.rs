@@ -7,7 +7,6 @@
 //! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
 
 mod admin;
-mod census;
 mod group;
 mod ops;
 mod ops_bulk;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
+use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
-use super::census as census_sql;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
@@ -21,6 +21,9 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
+use crate::store::in_millis::Allowed;
+use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
@@ -30,7 +33,6 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
-use crate::store::rows_in_millis::{StoredNode, stored_node};
 
 /// Where operators' searches run: opened when the first of them comes.
 #[derive(Clone)]
@@ -202,7 +204,7 @@ impl OperatorStore for Sqlite {
         limits: &Limits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
-        let groups = census_sql::Groups::of(limits, paused);
+        let groups = census_sql::Groups::of::<Db>(limits, paused);
         let load = move |conn: &mut SqliteConnection| groups.load::<census_sql::Grouped>(conn);
         let groups = self.search("count unfinished requests", load).await?;
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
@@ -238,7 +240,7 @@ impl OperatorStore for Sqlite {
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
-        let allowed = ops::Allowed::by(limits);
+        let allowed = Allowed::by::<Db>(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
         let (rows, end) = self
             .search("list dead jobs", move |conn| {
@@ -251,7 +253,7 @@ impl OperatorStore for Sqlite {
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
-        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: ops::Allowed::by(limits) };
+        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
         let rows =
             self.search("find a dead job", move |conn| job.load::<ops::OperatedLite>(conn)).await?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())

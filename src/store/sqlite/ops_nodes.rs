@@ -4,8 +4,8 @@ use diesel::sql_types;
 use diesel::sqlite::Sqlite as Db;
 
 use super::sql::NOW;
+use crate::store::in_millis::NodeSql;
 use crate::store::nodes::NodeEntry;
-use crate::store::rows_in_millis::NodeSql;
 use crate::store::statement::statement;
 
 statement! {

@@ -9,31 +9,14 @@ use uuid::Uuid;
 
 use super::sql::{COLUMNS, NOW, RowSql};
 use crate::store::audit::{AuditEntry, AuditRow};
+use crate::store::in_millis::{Allowed, InMillis};
 use crate::store::operators::{Limits, ListRequests, ListedRow, OperatedRow, RequestAt, Walk};
 use crate::store::pauses::PauseRow;
 use crate::store::statement::{push_bind, statement};
 
-/// A list of texts as SQLite takes one: a JSON array, or NULL.
-fn texts(texts: Option<&Vec<String>>) -> Option<String> {
-    texts.and_then(|texts| serde_json::to_string(texts).ok())
-}
-
 statement! {
     /// The versions of the migrations that have run, the application's own among them.
     Applied for Db, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
-
-statement! {
-    /// Whether the operator may see the row's scope.
-    Allowed for Db, rows sql_types::Untyped, { only: Option<String>, prefix: String },
-    "(", only, " IS NULL OR scope IN (SELECT value FROM json_each(", only,
-    "))) AND substr(scope, 1, length(", prefix, ")) = ", prefix
-}
-
-impl Allowed {
-    pub(super) fn by(limits: &Limits) -> Self {
-        Self { only: texts(limits.only.as_ref()), prefix: limits.prefix.clone() }
-    }
 }
 
 /// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
@@ -99,7 +82,7 @@ const STATE: &str = "CASE status WHEN 'pending' THEN 'accepted' \
     WHEN 'failed_retryable' THEN CASE WHEN run_after > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) \
     THEN 'backing_off' ELSE 'due' END \
     WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
-    ELSE status END AS state";
+    WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state";
 
 type ListedSql = (
     (Binary, Text, Text),
@@ -159,8 +142,8 @@ impl List {
     pub(super) fn new(list: &ListRequests) -> Self {
         Self {
             walked: Walked::of(list),
-            allowed: Allowed::by(&list.limits),
-            states: texts(list.states.as_ref()),
+            allowed: Allowed::by::<Db>(&list.limits),
+            states: list.states.as_deref().map(Db::list),
             scope: list.scope.clone(),
             definition: list.definition.clone(),
             version: list.version.map(|version| version.cast_signed().into()),
@@ -234,7 +217,7 @@ impl Find {
                 At::Key(scope.as_str().to_owned(), key.as_str().to_owned())
             }
         };
-        Self { at, allowed: Allowed::by(limits) }
+        Self { at, allowed: Allowed::by::<Db>(limits) }
     }
 }
 
@@ -259,7 +242,7 @@ statement! {
 
 impl Count {
     pub(super) fn new(limits: &Limits) -> Self {
-        let allowed = || Allowed::by(limits);
+        let allowed = || Allowed::by::<Db>(limits);
         Self { waiting: allowed(), due: allowed(), jobs: allowed() }
     }
 }
@@ -486,7 +469,7 @@ impl Audit {
         limit: u32,
     ) -> Self {
         let request_id = request_id.map(|id| id.as_bytes().to_vec());
-        let only = texts(limits.only.as_ref());
+        let only = limits.only.as_deref().map(Db::list);
         let (prefix, limit) = (limits.prefix.clone(), limit.into());
         Self { from: AuditFrom { request_id, at, id }, only, prefix, limit }
     }

@@ -8,39 +8,33 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite as Db;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
+use crate::store::in_millis::InMillis;
+pub(super) use crate::store::in_millis::*;
 use crate::store::row::millis;
-pub(super) use crate::store::rows_in_millis::*;
-use crate::store::statement::{Bind, push_bind, statement};
+use crate::store::statement::{push_bind, statement};
 use crate::store::{
     Change, Claim, Guard, Hold, JobAt, JobRow, NewRow, Right, Seen, Status, StoreError,
     Undelivered, due,
 };
 
-macro_rules! bind {
-    ($($type:ty => $sql:ty),* $(,)?) => {
-        $(impl Bind<Db> for $type { type Sql = $sql; })*
-    };
-}
+impl InMillis for Db {
+    const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+    const CLOCK: &'static str = Self::NOW;
+    const AMONG: [&'static str; 3] = ["", " IN (SELECT value FROM json_each(", "))"];
 
-bind! {
-    String => Text,
-    Option<String> => Nullable<Text>,
-    bool => Bool,
-    i64 => BigInt,
-    Option<i64> => Nullable<BigInt>,
-    i32 => Integer,
-    Option<i16> => Nullable<SmallInt>,
-    Vec<u8> => Binary,
-    Option<Vec<u8>> => Nullable<Binary>,
+    /// A JSON array.
+    fn list(texts: &[String]) -> String {
+        serde_json::to_string(texts).unwrap_or_default()
+    }
 }
 
 /// Milliseconds since 1970.
-pub(super) const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+pub(super) const NOW: &str = Db::NOW;
 
 /// When a job is due that waits for another one of its request: not before the end of that one makes it due.
 /// So a search never meets it, however many wait (G16). The last day of the year 9999.

@@ -5,9 +5,9 @@ use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
-use super::nodes::NodeColumns;
-use super::row::Row;
-use super::{JobPlace, KeyPlace, KeySummary, StoreError, due};
+use crate::store::nodes::NodeColumns;
+use crate::store::row::{self, Row};
+use crate::store::{JobPlace, KeyPlace, KeySummary, StoreError, due};
 
 /// Every number as wide as it may be held: read as a smaller one, it would be cut off without a word.
 pub(crate) type RowSql = (
@@ -96,7 +96,7 @@ pub(crate) fn key_summary(row: StoredKeySummary) -> Result<KeySummary, StoreErro
     let run_after = run_after.map(|then| time(then, "run_after")).transpose()?;
     let response_status =
         response_status.map(|status| fitting(status, "response_status")).transpose()?;
-    super::row::key_summary((
+    row::key_summary((
         (uuid(&request_id, "request_id")?, definition, version, fingerprint),
         (
             status,

@@ -2,10 +2,8 @@
 
 use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Nullable, Text};
-use diesel::sqlite::Sqlite as Db;
 
-use super::ops_statements::Allowed;
-use super::sql::NOW;
+use super::{Allowed, InMillis};
 use crate::store::census::GroupColumns;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
 use crate::store::operators::Limits;
@@ -18,7 +16,7 @@ type GroupSql = (
     (BigInt, BigInt, BigInt, BigInt, BigInt),
 );
 
-pub(super) type Grouped = (
+pub(in crate::store) type Grouped = (
     (String, i64, String),
     (String, String, Option<String>, Option<String>),
     (i64, i64, i64, Option<i64>),
@@ -26,7 +24,7 @@ pub(super) type Grouped = (
 );
 
 /// A row with a value that no row of ours has was written by hand, and is passed over.
-pub(super) fn group(row: Grouped) -> Option<GroupColumns> {
+pub(in crate::store) fn group(row: Grouped) -> Option<GroupColumns> {
     let ((definition, version, phases), names, stands, found) = row;
     let (rows, waiting, oldest, advanced_at, created_at) = found;
     let time = DateTime::from_timestamp_millis;
@@ -46,29 +44,29 @@ const PAUSED: &str = ", 0) AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups for Db, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
-    [GROUPED], [ROW], [NOW], [HELD], [NOW], [DUE_NOW], paused, [PAUSED], {waiting}, [WAITING],
-    [ROW], [NOW], [HELD], [NOW], [DUE_NOW], again, [PAUSED], {due}, [DUE]
+    Groups in D, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
+    [GROUPED], [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], paused, [PAUSED], waiting, [WAITING],
+    [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], again, [PAUSED], due, [DUE]
 }
 
 impl Groups {
-    pub(super) fn of(limits: &Limits, paused: &str) -> Self {
+    pub(in crate::store) fn of<D: InMillis>(limits: &Limits, paused: &str) -> Self {
         let (paused, again) = (paused.to_owned(), paused.to_owned());
-        Self { paused, waiting: Allowed::by(limits), again, due: Allowed::by(limits) }
+        Self { paused, waiting: Allowed::by::<D>(limits), again, due: Allowed::by::<D>(limits) }
     }
 }
 
 statement! {
     /// Staged jobs, by `atomic_phases_staged_jobs_due` and `_dead`.
-    Jobs for Db, rows (BigInt, Nullable<BigInt>, BigInt), {},
-    [STAGED], [NOW], [DEAD]
+    Jobs in D, rows (BigInt, Nullable<BigInt>, BigInt), {},
+    [STAGED], (D::CLOCK), [DEAD]
 }
 
-pub(super) type JobsRow = (i64, Option<i64>, i64);
+pub(in crate::store) type JobsRow = (i64, Option<i64>, i64);
 
 statement! {
     /// The right to take it, where nobody else has it.
-    ClaimCensus for Db, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
-    "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = ", [NOW], " + ", lease_ms,
-    " WHERE name = 'census' AND (holder = ", again, " OR held_until <= ", [NOW], ")"
+    ClaimCensus in D, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
+    "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = ", (D::NOW), " + ", lease_ms,
+    " WHERE name = 'census' AND (holder = ", again, " OR held_until <= ", (D::NOW), ")"
 }

@@ -1,0 +1,58 @@
+//! What SQLite and MySQL have in common: times are milliseconds since 1970, and ids are bytes. Statements that are the
+//! same for both but for a word are here, once; the words are those of [`InMillis`].
+
+pub(super) mod census;
+mod rows;
+
+use diesel::backend::Backend;
+use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
+
+pub(super) use self::rows::*;
+use super::operators::Limits;
+use super::statement::{Bind, statement};
+
+/// A database whose times are milliseconds since 1970.
+pub(super) trait InMillis: Backend {
+    /// That time, when the value is assigned.
+    const NOW: &'static str;
+
+    /// The same, when the statement began: one value, by which an index can be searched.
+    const CLOCK: &'static str;
+
+    /// Whether a text is in a list: what stands before the text, between both, and behind the list.
+    const AMONG: [&'static str; 3];
+
+    /// A list of texts as one that is bound.
+    fn list(texts: &[String]) -> String;
+}
+
+macro_rules! bind {
+    ($($type:ty => $sql:ty),* $(,)?) => {
+        $(impl<D: InMillis> Bind<D> for $type { type Sql = $sql; })*
+    };
+}
+
+bind! {
+    String => Text,
+    Option<String> => Nullable<Text>,
+    bool => Bool,
+    i64 => BigInt,
+    Option<i64> => Nullable<BigInt>,
+    i32 => Integer,
+    Option<i16> => Nullable<SmallInt>,
+    Vec<u8> => Binary,
+    Option<Vec<u8>> => Nullable<Binary>,
+}
+
+statement! {
+    /// Whether the operator may see the row's scope.
+    Allowed in D, rows sql_types::Untyped, { only: Option<String>, prefix: String },
+    "(", only, " IS NULL OR ", (D::AMONG[0]), "scope", (D::AMONG[1]), only, (D::AMONG[2]),
+    ") AND substr(scope, 1, length(", prefix, ")) = ", prefix
+}
+
+impl Allowed {
+    pub(super) fn by<D: InMillis>(limits: &Limits) -> Self {
+        Self { only: limits.only.as_deref().map(D::list), prefix: limits.prefix.clone() }
+    }
+}
