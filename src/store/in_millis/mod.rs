@@ -1,6 +1,7 @@
 //! What SQLite and MySQL have in common: times are milliseconds since 1970, and ids are bytes. Statements that are the
 //! same for both but for a word are here, once; the words are those of [`InMillis`].
 
+pub(super) mod bulk;
 pub(super) mod census;
 mod rows;
 

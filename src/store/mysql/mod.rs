@@ -18,7 +18,6 @@ mod job_statements;
 mod killer;
 mod literal;
 mod ops;
-mod ops_bulk;
 mod ops_nodes;
 mod ops_statements;
 mod pool;

@@ -9,7 +9,6 @@ use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
 use super::literal::Bound;
-use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
@@ -24,6 +23,7 @@ use crate::store::bulk::{
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
+use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
@@ -290,7 +290,7 @@ impl OperatorStore for Mysql {
             bulk.items.iter().map(|(id, seen)| (id.simple().to_string(), &**seen)).collect();
         // Texts have a JSON form.
         let requests = serde_json::to_string(&pairs).unwrap_or_default();
-        let items = || Bound::of(&bulk_sql::AddItems { id: id(), requests: requests.clone() });
+        let items = || Bound::of(&ops::AddItems { id: id(), requests: requests.clone() });
         let audit = || Bound::of(&ops::InsertAudit::of(bulk.audit));
         self.together("start a bulk act", &start, &[&items, &audit]).await.map(drop)
     }
@@ -305,7 +305,7 @@ impl OperatorStore for Mysql {
         let by = by.map(str::to_owned);
         let rows = search!(self, "list bulk acts", |conn| {
             bulk_sql::Bulks { by, started_at, id, limit: limit.into() }
-                .load::<bulk_sql::BulkMy>(conn)
+                .load::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
@@ -313,7 +313,7 @@ impl OperatorStore for Mysql {
     async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let rows = search!(self, "find a bulk act", |conn| {
             bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() }
-                .load::<bulk_sql::BulkMy>(conn)
+                .load::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
     }
@@ -326,14 +326,14 @@ impl OperatorStore for Mysql {
     ) -> Result<Vec<BulkItem>, StoreError> {
         let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
-                .load::<bulk_sql::ItemMy>(conn)
+                .load::<bulk_sql::StoredItem>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
     }
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let rows = ask!(self.pool, "look for bulk acts", |conn| {
-            bulk_sql::OpenBulks { limit: limit.into() }.load::<bulk_sql::BulkMy>(conn)
+            bulk_sql::OpenBulks { limit: limit.into() }.load::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }

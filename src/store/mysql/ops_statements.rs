@@ -517,3 +517,12 @@ impl EndOfAudit {
         Self { from: AuditFrom { request_id, at, id } }
     }
 }
+
+statement! {
+    /// Its requests: a JSON array of pairs, id and version.
+    AddItems for Db, rows sql_types::Untyped, { id: Vec<u8>, requests: String },
+    "INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen) SELECT ", id,
+    ", item.position - 1, UNHEX(item.id), item.seen FROM JSON_TABLE(CONVERT(", requests,
+    " USING utf8mb4), '$[*]' COLUMNS (position FOR ORDINALITY, id VARCHAR(32) PATH '$[0]', \
+     seen VARCHAR(100) PATH '$[1]')) AS item"
+}

@@ -9,7 +9,6 @@
 mod admin;
 mod group;
 mod ops;
-mod ops_bulk;
 mod ops_nodes;
 mod ops_statements;
 mod reader;

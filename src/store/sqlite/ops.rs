@@ -9,7 +9,6 @@ use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
-use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
@@ -22,6 +21,7 @@ use crate::store::bulk::{
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
+use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
@@ -339,7 +339,7 @@ impl OperatorStore for Sqlite {
                 start.execute(conn)?;
                 for (position, (request_id, seen)) in (0..).zip(items) {
                     let (id, request_id) = (id.clone(), request_id.as_bytes().to_vec());
-                    bulk_sql::AddItem { id, position, request_id, seen }.execute(conn)?;
+                    ops::AddItem { id, position, request_id, seen }.execute(conn)?;
                 }
                 audit.execute(conn)
             })
@@ -356,14 +356,14 @@ impl OperatorStore for Sqlite {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let by = by.map(str::to_owned);
         let bulks = bulk_sql::Bulks { by, started_at, id, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| bulks.load::<bulk_sql::BulkLite>(conn);
+        let load = move |conn: &mut SqliteConnection| bulks.load::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("list bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
     async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let bulk = bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() };
-        let load = move |conn: &mut SqliteConnection| bulk.load::<bulk_sql::BulkLite>(conn);
+        let load = move |conn: &mut SqliteConnection| bulk.load::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("find a bulk act", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
     }
@@ -375,14 +375,14 @@ impl OperatorStore for Sqlite {
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
         let items = bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| items.load::<bulk_sql::ItemLite>(conn);
+        let load = move |conn: &mut SqliteConnection| items.load::<bulk_sql::StoredItem>(conn);
         let rows = self.search("read a bulk act", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
     }
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let open = bulk_sql::OpenBulks { limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| open.load::<bulk_sql::BulkLite>(conn);
+        let load = move |conn: &mut SqliteConnection| open.load::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("look for bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }

@@ -487,3 +487,11 @@ impl EndOfAudit {
         Self { from: AuditFrom { request_id, at, id } }
     }
 }
+
+statement! {
+    /// A request of it.
+    AddItem for Db, rows sql_types::Untyped,
+    { id: Vec<u8>, position: i64, request_id: Vec<u8>, seen: String },
+    "INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen) VALUES (", id, ", ", position,
+    ", ", request_id, ", ", seen, ")"
+}

@@ -2,10 +2,8 @@
 
 use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
-use diesel::sqlite::Sqlite as Db;
 use uuid::Uuid;
 
-use super::sql::NOW;
 use crate::store::bulk::{BulkColumns, ItemColumns};
 use crate::store::statement::statement;
 
@@ -15,14 +13,16 @@ type BulkSql = (
     (BigInt, Nullable<BigInt>, Nullable<Text>, BigInt),
 );
 
-pub(super) type BulkLite = (
+pub(in crate::store) type StoredBulk = (
     (Vec<u8>, String, String, String),
     (String, i64, i64, i64),
     (i64, Option<i64>, Option<String>, i64),
 );
 
 /// A row with a value that no row of ours has was written by hand, and is passed over.
-pub(super) fn bulk(((id, act, actor, reason), counts, times): BulkLite) -> Option<BulkColumns> {
+pub(in crate::store) fn bulk(
+    ((id, act, actor, reason), counts, times): StoredBulk,
+) -> Option<BulkColumns> {
     let (limits, items, settled, applied) = counts;
     let (started_at, ended_at, stopped_by, lease_token) = times;
     let time = DateTime::from_timestamp_millis;
@@ -33,9 +33,11 @@ pub(super) fn bulk(((id, act, actor, reason), counts, times): BulkLite) -> Optio
     ))
 }
 
-pub(super) type ItemLite = (i64, Vec<u8>, String, Option<String>, Option<String>);
+pub(in crate::store) type StoredItem = (i64, Vec<u8>, String, Option<String>, Option<String>);
 
-pub(super) fn item((position, id, seen, outcome, because): ItemLite) -> Option<ItemColumns> {
+pub(in crate::store) fn item(
+    (position, id, seen, outcome, because): StoredItem,
+) -> Option<ItemColumns> {
     let position = i32::try_from(position).ok()?;
     Some((position, Uuid::from_slice(&id).ok()?, seen, outcome, because))
 }
@@ -48,42 +50,34 @@ const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
 
 statement! {
     /// A bulk act.
-    StartBulk for Db, rows sql_types::Untyped,
+    StartBulk in D, rows sql_types::Untyped,
     { id: Vec<u8>, act: String, actor: String, reason: String, limits: String, items: i64 },
     "INSERT INTO atomic_phases_bulk (id, act, actor, reason, limits, items, started_at) VALUES (", id, ", ", act,
-    ", ", actor, ", ", reason, ", ", limits, ", ", items, ", ", [NOW], ")"
-}
-
-statement! {
-    /// A request of it.
-    AddItem for Db, rows sql_types::Untyped,
-    { id: Vec<u8>, position: i64, request_id: Vec<u8>, seen: String },
-    "INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen) VALUES (", id, ", ", position,
-    ", ", request_id, ", ", seen, ")"
+    ", ", actor, ", ", reason, ", ", limits, ", ", items, ", ", (D::NOW), ")"
 }
 
 statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`.
-    Bulks for Db, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
+    Bulks in D, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
     [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id,
     ") ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
 statement! {
     /// One of them.
-    Bulk for Db, rows BulkSql, { by: Option<String>, id: Vec<u8> },
+    Bulk in D, rows BulkSql, { by: Option<String>, id: Vec<u8> },
     [BULK], "coalesce(actor = ", by, ", true) AND id = ", id
 }
 
 statement! {
     /// Those that nobody is at, by `atomic_phases_bulk_open`.
-    OpenBulks for Db, rows BulkSql, { limit: i64 },
-    [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", [NOW], ", true) ORDER BY started_at LIMIT ", limit
+    OpenBulks in D, rows BulkSql, { limit: i64 },
+    [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
 }
 
 statement! {
     /// The requests of one, in order.
-    BulkItems for Db, rows (BigInt, Binary, Text, Nullable<Text>, Nullable<Text>),
+    BulkItems in D, rows (BigInt, Binary, Text, Nullable<Text>, Nullable<Text>),
     { id: Vec<u8>, all: bool, limit: i64 },
     "SELECT position, request_id, seen, outcome, because FROM atomic_phases_bulk_items WHERE bulk_id = ", id,
     " AND (", all, " OR outcome IS NULL) ORDER BY position LIMIT ", limit
@@ -91,14 +85,14 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk for Db, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
-    "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", [NOW], " + ", lease_ms,
+    ClaimBulk in D, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
+    "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", (D::NOW), " + ", lease_ms,
     " WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
 }
 
 statement! {
     /// What became of a request, if the token is still the holder's.
-    SettleItem for Db, rows sql_types::Untyped,
+    SettleItem in D, rows sql_types::Untyped,
     {
         outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,
     },
@@ -109,15 +103,15 @@ statement! {
 
 statement! {
     /// The end of a slice, and of the bulk act where no request is left.
-    LeaveBulk for Db, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
+    LeaveBulk in D, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN NOT EXISTS (SELECT 1 \
-     FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN ", [NOW],
+     FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN ", (D::NOW),
     " END WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
     /// No further slice.
-    StopBulk for Db, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
-    "UPDATE atomic_phases_bulk SET ended_at = ", [NOW], ", stopped_by = ", by, " WHERE id = ", id,
+    StopBulk in D, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
+    "UPDATE atomic_phases_bulk SET ended_at = ", (D::NOW), ", stopped_by = ", by, " WHERE id = ", id,
     " AND coalesce(actor = ", whose, ", true) AND ended_at IS NULL"
 }
