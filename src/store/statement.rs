@@ -46,7 +46,7 @@ where
 macro_rules! statement {
     (
         $(#[$doc:meta])*
-        $name:ident in $db:ident, rows $row:ty,
+        $name:ident in $db:ident $(as $varies:ident)?, rows $row:ty,
         { $($field:ident: $type:ty),* $(,)? },
         $($part:tt),* $(,)?
     ) => {
@@ -55,7 +55,7 @@ macro_rules! statement {
 
         impl diesel::query_builder::QueryId for $name {
             type QueryId = $name;
-            const HAS_STATIC_QUERY_ID: bool = true;
+            const HAS_STATIC_QUERY_ID: bool = statement!(@is_static $($varies)?);
         }
 
         impl<$db> diesel::query_builder::QueryFragment<$db> for $name

@@ -1,8 +1,12 @@
 //! What SQLite and MySQL have in common: times are milliseconds since 1970, and ids are bytes. Statements that are the
 //! same for both but for a word are here, once; the words are those of [`InMillis`].
 
+pub(super) mod audit;
 pub(super) mod bulk;
 pub(super) mod census;
+pub(super) mod jobs;
+pub(super) mod pauses;
+pub(super) mod requests;
 mod rows;
 
 use diesel::backend::Backend;

@@ -90,7 +90,7 @@ impl OperatorStore for Mysql {
         list: &ListRequests,
     ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
         let rows = search!(self, "list requests", |conn| {
-            ops::List::new(list).load::<ops::ListedMy>(conn)
+            ops::List::new(list).load::<ops::StoredListed>(conn)
         })?;
         let end = looked_to!(self, rows, list.limit, ops::EndOfLook::new(list));
         let place = |(time, request_id)| ListPlace { time, request_id };
@@ -132,7 +132,7 @@ impl OperatorStore for Mysql {
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
         let rows = search!(self, "count what waits", |conn| {
-            ops::Count::new(limits).load::<Counted>(conn)
+            ops::Count::new::<Db>(limits).load::<Counted>(conn)
         })?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
@@ -191,7 +191,7 @@ impl OperatorStore for Mysql {
             request_id: request_id.as_bytes().to_vec(),
         };
         let rows =
-            search!(self, "list a request's jobs", |conn| jobs.load::<ops::OperatedMy>(conn))?;
+            search!(self, "list a request's jobs", |conn| jobs.load::<ops::StoredJob>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
@@ -205,7 +205,7 @@ impl OperatorStore for Mysql {
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
         let allowed = Allowed::by::<Db>(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
-        let rows = search!(self, "list dead jobs", |conn| rows.load::<ops::OperatedMy>(conn))?;
+        let rows = search!(self, "list dead jobs", |conn| rows.load::<ops::StoredJob>(conn))?;
         let looked_to = looked_to!(self, rows, limit, end);
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(Found { rows, looked_to })
@@ -213,7 +213,7 @@ impl OperatorStore for Mysql {
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
-        let rows = search!(self, "find a dead job", |conn| job.load::<ops::OperatedMy>(conn))?;
+        let rows = search!(self, "find a dead job", |conn| job.load::<ops::StoredJob>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -401,9 +401,9 @@ impl OperatorStore for Mysql {
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = ops::Audit::new(request_id, place_of.clone(), limits, limit);
+        let rows = ops::Audit::new::<Db>(request_id, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(request_id, place_of);
-        let rows = search!(self, "read the audit", |conn| rows.load::<ops::AuditMy>(conn))?;
+        let rows = search!(self, "read the audit", |conn| rows.load::<ops::StoredAudit>(conn))?;
         let looked_to = looked_to!(self, rows, limit, end);
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
         Ok(Found { rows, looked_to })

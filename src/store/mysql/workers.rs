@@ -174,7 +174,7 @@ impl WorkerStore for Mysql {
 
     async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
-            ops_statements::Pauses {}.load::<ops_statements::PauseMy>(conn)
+            ops_statements::Pauses {}.load::<ops_statements::StoredPause>(conn)
         })?;
         Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
     }

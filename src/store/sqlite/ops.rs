@@ -81,7 +81,7 @@ fn open(path: &str) -> QueryResult<SqliteConnection> {
 
 impl Sqlite {
     pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let read = |conn: &mut SqliteConnection| ops::Pauses {}.load::<ops::PauseLite>(conn);
+        let read = |conn: &mut SqliteConnection| ops::Pauses {}.load::<ops::StoredPause>(conn);
         let rows = self.search("read the pauses", read).await?;
         Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
     }
@@ -127,7 +127,7 @@ impl OperatorStore for Sqlite {
         let (rows, end, limit) = (ops::List::new(list), ops::EndOfLook::new(list), list.limit);
         let (rows, end) = self
             .search("list requests", move |conn| {
-                let found = rows.load::<ops::ListedLite>(conn)?;
+                let found = rows.load::<ops::StoredListed>(conn)?;
                 looked(found, limit, || end.load(conn))
             })
             .await?;
@@ -171,7 +171,7 @@ impl OperatorStore for Sqlite {
 
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
-        let count = ops::Count::new(limits);
+        let count = ops::Count::new::<Db>(limits);
         let rows = self.search("count what waits", move |conn| count.load::<Counted>(conn)).await?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
@@ -227,7 +227,7 @@ impl OperatorStore for Sqlite {
             request_id: request_id.as_bytes().to_vec(),
         };
         let rows = self
-            .search("list a request's jobs", move |conn| jobs.load::<ops::OperatedLite>(conn))
+            .search("list a request's jobs", move |conn| jobs.load::<ops::StoredJob>(conn))
             .await?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
@@ -244,7 +244,7 @@ impl OperatorStore for Sqlite {
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
         let (rows, end) = self
             .search("list dead jobs", move |conn| {
-                let found = rows.load::<ops::OperatedLite>(conn)?;
+                let found = rows.load::<ops::StoredJob>(conn)?;
                 looked(found, limit, || end.load(conn))
             })
             .await?;
@@ -255,7 +255,7 @@ impl OperatorStore for Sqlite {
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
         let rows =
-            self.search("find a dead job", move |conn| job.load::<ops::OperatedLite>(conn)).await?;
+            self.search("find a dead job", move |conn| job.load::<ops::StoredJob>(conn)).await?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -457,11 +457,11 @@ impl OperatorStore for Sqlite {
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = ops::Audit::new(request_id, place_of.clone(), limits, limit);
+        let rows = ops::Audit::new::<Db>(request_id, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(request_id, place_of);
         let (rows, end) = self
             .search("read the audit", move |conn| {
-                let found = rows.load::<ops::AuditLite>(conn)?;
+                let found = rows.load::<ops::StoredAudit>(conn)?;
                 looked(found, limit, || end.load(conn))
             })
             .await?;

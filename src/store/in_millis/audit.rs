@@ -1,0 +1,149 @@
+//! The statements of the audit: those of `store::postgres::ops_statements`, with owned values.
+
+use chrono::DateTime;
+use diesel::QueryResult;
+use diesel::query_builder::AstPass;
+use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
+use uuid::Uuid;
+
+use super::InMillis;
+use crate::store::audit::{AuditEntry, AuditRow};
+use crate::store::operators::Limits;
+use crate::store::statement::{Part, statement};
+
+statement! {
+    /// An audit row.
+    InsertAudit in D, rows sql_types::Untyped,
+    {
+        id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
+        reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
+        job_id: Option<Vec<u8>>, bulk_id: Option<Vec<u8>>, definition: Option<String>,
+        version: Option<i64>,
+        phase: Option<String>, before: Option<String>, after: Option<String>,
+    },
+    "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, refused_because, reason, scope, \
+     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after) VALUES (", (D::NOW), ", ", id,
+    ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
+    request_id, ", ", job_id, ", ", bulk_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
+    after, ")"
+}
+
+impl InsertAudit {
+    pub(in crate::store) fn of(entry: &AuditEntry) -> Self {
+        let bytes = |id: Option<Uuid>| id.map(|id| id.as_bytes().to_vec());
+        Self {
+            id: entry.id.as_bytes().to_vec(),
+            actor: entry.actor.clone(),
+            act: entry.act.to_owned(),
+            outcome: entry.outcome.to_owned(),
+            refused_because: entry.refused_because.clone(),
+            reason: entry.reason.clone(),
+            scope: entry.scope.clone(),
+            request_id: bytes(entry.request_id),
+            job_id: bytes(entry.job_id),
+            bulk_id: bytes(entry.bulk_id),
+            definition: entry.definition.clone(),
+            version: entry.version.map(|version| version.cast_signed().into()),
+            phase: entry.phase.clone(),
+            before: entry.before.clone(),
+            after: entry.after.clone(),
+        }
+    }
+}
+
+type AuditSql = (
+    (BigInt, Binary, Text, Text),
+    (Text, Nullable<Text>, Text),
+    (Nullable<Text>, Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
+    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
+);
+
+pub(in crate::store) type StoredAudit = (
+    (i64, Vec<u8>, String, String),
+    (String, Option<String>, String),
+    (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
+    (Option<String>, Option<i64>, Option<String>, Option<String>, Option<String>),
+);
+
+pub(in crate::store) fn audit(row: StoredAudit) -> Option<AuditRow> {
+    let ((at, id, actor, act), said, (scope, request_id, job_id, bulk_id), what) = row;
+    let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
+    let (definition, version, phase, before, after) = what;
+    let version = version.and_then(|version| i32::try_from(version).ok());
+    Some((
+        (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
+        said,
+        (scope, uuid(request_id), uuid(job_id), uuid(bulk_id)),
+        (definition, version, phase, before, after),
+    ))
+}
+
+/// The audit rows from one place on, of one request or of all.
+#[derive(Clone)]
+pub(in crate::store) struct AuditFrom {
+    request_id: Option<Vec<u8>>,
+    at: i64,
+    id: Vec<u8>,
+}
+
+impl<D: InMillis> Part<D> for AuditFrom
+where
+    i64: Part<D>,
+    Vec<u8>: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        out.push_sql(" FROM atomic_phases_audit WHERE ");
+        if let Some(request_id) = &self.request_id {
+            out.push_sql("request_id = ");
+            request_id.push(out)?;
+            out.push_sql(" AND ");
+        }
+        out.push_sql("at <= ");
+        self.at.push(out)?;
+        out.push_sql(" AND (at, id) < (");
+        self.at.push(out)?;
+        out.push_sql(", ");
+        self.id.push(out)?;
+        out.push_sql(") ORDER BY at DESC, id DESC");
+        Ok(())
+    }
+}
+
+statement! {
+    /// What was done, the newest first. What has no scope is for those who may see all.
+    Audit in D as varying, rows AuditSql,
+    { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
+    "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, bulk_id, \
+     definition, definition_version, phase, status_before, status_after FROM (SELECT *", from,
+    " LIMIT 10000) AS looked WHERE (", only,
+    " IS NULL OR ", (D::AMONG[0]), "coalesce(scope, '')", (D::AMONG[1]), only, (D::AMONG[2]),
+    ") AND substr(coalesce(scope, ''), 1, length(", prefix, ")) = ", prefix,
+    " ORDER BY at DESC, id DESC LIMIT ", limit
+}
+
+impl Audit {
+    pub(in crate::store) fn new<D: InMillis>(
+        request_id: Option<Uuid>,
+        (at, id): (i64, Vec<u8>),
+        limits: &Limits,
+        limit: u32,
+    ) -> Self {
+        let request_id = request_id.map(|id| id.as_bytes().to_vec());
+        let only = limits.only.as_deref().map(D::list);
+        let (prefix, limit) = (limits.prefix.clone(), limit.into());
+        Self { from: AuditFrom { request_id, at, id }, only, prefix, limit }
+    }
+}
+
+statement! {
+    /// How far it looked.
+    EndOfAudit in D as varying, rows (BigInt, Binary), { from: AuditFrom },
+    "SELECT at, id", from, " LIMIT 1 OFFSET 9999"
+}
+
+impl EndOfAudit {
+    pub(in crate::store) fn new(request_id: Option<Uuid>, (at, id): (i64, Vec<u8>)) -> Self {
+        let request_id = request_id.map(|id| id.as_bytes().to_vec());
+        Self { from: AuditFrom { request_id, at, id } }
+    }
+}
