@@ -4,10 +4,14 @@
 pub(super) mod audit;
 pub(super) mod bulk;
 pub(super) mod census;
+pub(super) mod deliveries;
+pub(super) mod erasure;
 pub(super) mod jobs;
 pub(super) mod pauses;
 pub(super) mod requests;
 mod rows;
+pub(super) mod searches;
+pub(super) mod statements;
 
 use diesel::backend::Backend;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
@@ -23,6 +27,13 @@ pub(super) trait InMillis: Backend {
 
     /// The same, when the statement began: one value, by which an index can be searched.
     const CLOCK: &'static str;
+
+    /// The greatest, and the least, of several values.
+    const GREATEST: &'static str;
+    const LEAST: &'static str;
+
+    /// The end of a text that is put together: what stands before its parts, between them, and behind them.
+    const LAST_4000: [&'static str; 3];
 
     /// Whether a text is in a list: what stands before the text, between both, and behind the list.
     const AMONG: [&'static str; 3];

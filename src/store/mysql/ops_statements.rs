@@ -199,7 +199,7 @@ impl QueryFragment<Db> for At {
 statement! {
     /// One request, by `atomic_phases_keys_request` or by its primary key.
     Find for Db as varying, rows (Text, Text, RowSql), { at: At, allowed: Allowed },
-    "SELECT scope, idempotency_key, ", [COLUMNS], " FROM atomic_phases_keys WHERE ", {at}, " AND ",
+    "SELECT scope, idempotency_key, ", (COLUMNS[0]), [CLOCK], (COLUMNS[1]), " FROM atomic_phases_keys WHERE ", {at}, " AND ",
     {allowed}, " LIMIT 1"
 }
 

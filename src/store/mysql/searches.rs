@@ -3,84 +3,11 @@
 //! InnoDB has no partial index. `run_after` and `waiting_since` are NULL in most rows; those stand together at
 //! one end of a plain index, and no search comes there.
 
-use std::time::Duration;
-
 use diesel::mysql::Mysql as Db;
-use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Text};
 
 use super::statements::CLOCK;
-use crate::store::row::millis;
 use crate::store::statement::statement;
-
-/// Where a row stands, and what a process must know to go on with it.
-const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
-    recovery_point, open_intent, reason";
-
-type SurveySql =
-    (Integer, (Text, Text), (Text, Integer, Text), (Text, Text, Nullable<Text>, Nullable<Text>));
-
-statement! {
-    /// Unfinished rows, bounded: those that a worker or an operator is to look at, and, of the rows that were
-    /// created last, those that are in progress and that no worker would find yet.
-    ///
-    /// The last part is there where the youngest rows are more than were looked at.
-    Survey for Db, rows SurveySql,
-    { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
-    "SELECT * FROM (SELECT 0 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
-     WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit, ") AS due \
-     UNION ALL SELECT * FROM (SELECT 1 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
-     WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
-     UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT run_after, ", [PLACE], " FROM atomic_phases_keys \
-     ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
-     WHERE status = 'in_progress' AND run_after IS NULL \
-     UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT created_at, ", [PLACE], " FROM atomic_phases_keys \
-     ORDER BY expires_at DESC LIMIT 1 OFFSET ", behind, ") AS oldest WHERE created_at > ", [CLOCK], " - ",
-    youth_ms
-}
-
-impl Survey {
-    pub(super) fn of(limit: u32, youth: Duration) -> Self {
-        let (limit, youth_ms) = (i64::from(limit), millis(youth));
-        Self { limit, again: limit, once_more: limit, behind: limit - 1, youth_ms }
-    }
-}
-
-statement! {
-    /// The outputs alone, for a word about a request that may be finished.
-    Outputs for Db, rows Nullable<Binary>,
-    { scope: String, key: String },
-    "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
-}
-
-statement! {
-    /// The parameters alone, where the fingerprints of two requests differ.
-    ParamsAndContext for Db, rows (Binary, Nullable<Binary>),
-    { scope: String, key: String, request_id: Vec<u8> },
-    "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
-    " AND request_id = ", request_id
-}
-
-statement! {
-    /// The scope's keys that are not past their retention, counted up to a cap (G16): before and behind the
-    /// reserved keys of requests that had none.
-    CountKeys for Db, rows BigInt,
-    { scope: String, most: i64, cap: i64 },
-    "SELECT count(*) FROM (SELECT 1 FROM (SELECT * FROM (SELECT expires_at FROM atomic_phases_keys \
-     WHERE scope = ", scope, " AND idempotency_key < '~keyless:' ORDER BY idempotency_key LIMIT ", most,
-    ") AS front UNION ALL SELECT * FROM (SELECT expires_at FROM atomic_phases_keys \
-     WHERE scope = ", scope, " AND idempotency_key >= '~keyless;' ORDER BY idempotency_key LIMIT ", most,
-    ") AS back) AS looked WHERE expires_at > ", [CLOCK], " LIMIT ", cap, ") AS counted"
-}
-
-statement! {
-    /// A bounded part of the index of due rows, from one place on.
-    DueKeys for Db, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool, Binary),
-    { grace_ms: i64, run_after: i64, scope: String, key: String, limit: i64 },
-    "SELECT run_after, scope, idempotency_key, status, lease_token, definition, definition_version, \
-     run_after <= ", [CLOCK], " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", [CLOCK],
-    " AND run_after >= ", run_after, " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
-    ") ORDER BY run_after, scope, idempotency_key LIMIT ", limit
-}
 
 statement! {
     /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
@@ -99,15 +26,6 @@ statement! {
      UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0 AS lease, \
      1 AS is_the_last FROM looked WHERE (SELECT count(*) FROM looked) = ", again,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1) AS ends"
-}
-
-statement! {
-    /// Enters such a row in the index of due rows, unless somebody has it by now.
-    Enrol for Db, rows sql_types::Untyped,
-    { scope: String, key: String, request_id: Vec<u8>, token: i64 },
-    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
-    " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", [CLOCK]
 }
 
 statement! {

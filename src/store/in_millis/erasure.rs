@@ -1,0 +1,59 @@
+//! The statements of erasure that both have, with owned values.
+
+use diesel::sql_types::{self, BigInt};
+
+use crate::store::Seen;
+use crate::store::statement::statement;
+
+statement! {
+    /// Whether the row is as an operator saw it, if one did.
+    AsSeen in D, rows sql_types::Untyped,
+    { request_id: Option<Vec<u8>>, token: Option<i64>, status: Option<String> },
+    "coalesce(k.request_id = ", request_id, ", true) AND coalesce(k.lease_token = ", token,
+    ", true) AND coalesce(k.status = ", status, ", true)"
+}
+
+impl AsSeen {
+    pub(in crate::store) fn by(seen: Option<&Seen>) -> Self {
+        Self {
+            request_id: seen.map(|seen| seen.request_id.as_bytes().to_vec()),
+            token: seen.map(|seen| seen.lease_token),
+            status: seen.map(|seen| seen.status.as_str().to_owned()),
+        }
+    }
+}
+
+statement! {
+    /// Requests whose key was reaped before their jobs were delivered.
+    CountOrphans in D, rows BigInt,
+    { scope: String, is_any: bool, key: String },
+    "SELECT count(DISTINCT j.request_id) FROM atomic_phases_staged_jobs AS j \
+     WHERE j.run_after IS NOT NULL AND j.scope = ", scope,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.request_id = j.request_id)"
+}
+
+statement! {
+    /// What a scope's erasure has left.
+    CountUnerased in D, rows BigInt,
+    { scope: String },
+    "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
+}
+
+statement! {
+    /// The jobs that are dead letters.
+    DeadJobs in D, rows BigInt, {},
+    "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime in D, rows sql_types::Untyped,
+    { scope: String, key: String },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}
