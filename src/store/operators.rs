@@ -67,41 +67,54 @@ pub struct ListPlace {
 }
 
 /// What a [`Walk`] is in SQL.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(crate) struct WalkSql {
     /// The column of the index that the walk goes by.
     pub(crate) column: &'static str,
     /// Of which rows.
     pub(crate) rows: &'static str,
+    /// From a time on, which follows.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(crate) from: &'static str,
     /// Behind a place, whose two binds follow.
     pub(crate) behind: &'static str,
     pub(crate) order: &'static str,
 }
 
 impl Walk {
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(crate) fn sql(self) -> WalkSql {
-        let (column, rows, behind, order) = match self {
+        let (column, rows, from, behind, order) = match self {
             Self::Waiting => (
                 "waiting_since",
-                " FROM atomic_phases_keys WHERE waiting_since IS NOT NULL AND ",
+                " WHERE waiting_since IS NOT NULL AND ",
+                "waiting_since >= ",
                 "(waiting_since, request_id) > (",
                 " ORDER BY waiting_since, request_id",
             ),
             Self::Due => (
                 "run_after",
-                " FROM atomic_phases_keys WHERE run_after IS NOT NULL AND ",
+                " WHERE run_after IS NOT NULL AND ",
+                "run_after >= ",
                 "(run_after, request_id) > (",
                 " ORDER BY run_after, request_id",
             ),
             Self::Newest => (
                 "expires_at",
-                " FROM atomic_phases_keys WHERE ",
+                " WHERE ",
+                "expires_at <= ",
                 "(expires_at, request_id) < (",
                 " ORDER BY expires_at DESC, request_id DESC",
             ),
         };
-        WalkSql { column, rows, behind, order }
+        WalkSql {
+            column,
+            rows,
+            #[cfg(any(feature = "sqlite", feature = "mysql"))]
+            from,
+            behind,
+            order,
+        }
     }
 
     /// The place in front of the first.

@@ -17,7 +17,7 @@ use diesel::backend::Backend;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 
 pub(super) use self::rows::*;
-use super::operators::Limits;
+use super::operators::{Limits, Walk};
 use super::statement::{Bind, statement};
 
 /// A database whose times are milliseconds since 1970.
@@ -37,6 +37,9 @@ pub(super) trait InMillis: Backend {
 
     /// Whether a text is in a list: what stands before the text, between both, and behind the list.
     const AMONG: [&'static str; 3];
+
+    /// Behind the table's name, what makes the server go by the walk's index.
+    fn by_index(walk: Walk) -> &'static str;
 
     /// A list of texts as one that is bound.
     fn list(texts: &[String]) -> String;

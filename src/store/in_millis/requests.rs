@@ -1,12 +1,15 @@
 //! The statements of operators about requests: those of `store::postgres::ops_statements`, with owned values.
 
 use chrono::DateTime;
+use diesel::QueryResult;
+use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
-use super::{Allowed, InMillis};
-use crate::store::operators::{Limits, ListedRow};
-use crate::store::statement::statement;
+use super::statements::COLUMNS;
+use super::{Allowed, InMillis, RowSql};
+use crate::store::operators::{Limits, ListRequests, ListedRow, RequestAt, Walk};
+use crate::store::statement::{Part, statement};
 
 pub(in crate::store) type ListedSql = (
     (Binary, Text, Text),
@@ -38,6 +41,198 @@ pub(in crate::store) fn listed(row: StoredListed) -> Option<ListedRow> {
         (due.0.and_then(time), due.1.and_then(time), due.2.and_then(time)),
         (time(times.0)?, time(times.1)?),
     ))
+}
+
+/// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
+#[derive(Clone)]
+pub(in crate::store) struct Walked {
+    walk: Walk,
+    time: i64,
+    request_id: Vec<u8>,
+}
+
+impl Walked {
+    fn of(list: &ListRequests) -> Self {
+        Self {
+            walk: list.walk,
+            time: list.after.time.timestamp_millis(),
+            request_id: list.after.request_id.as_bytes().to_vec(),
+        }
+    }
+
+    /// `columns`: one behind the other.
+    fn select<'b, D: InMillis>(
+        &'b self,
+        out: &mut AstPass<'_, 'b, D>,
+        columns: &[&'static str],
+    ) -> QueryResult<()>
+    where
+        i64: Part<D>,
+        Vec<u8>: Part<D>,
+    {
+        let sql = self.walk.sql();
+        out.push_sql("SELECT ");
+        columns.iter().for_each(|part| out.push_sql(part));
+        out.push_sql(" FROM atomic_phases_keys");
+        out.push_sql(D::by_index(self.walk));
+        out.push_sql(sql.rows);
+        // This bounds MySQL's index; a comparison of rows does not.
+        out.push_sql(sql.from);
+        self.time.push(out)?;
+        out.push_sql(" AND ");
+        out.push_sql(sql.behind);
+        self.time.push(out)?;
+        out.push_sql(", ");
+        self.request_id.push(out)?;
+        out.push_sql(")");
+        out.push_sql(sql.order);
+        Ok(())
+    }
+}
+
+impl<D: InMillis> Part<D> for Walked
+where
+    i64: Part<D>,
+    Vec<u8>: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        self.select(out, &["*"])?;
+        // `MOST_LOOKED_AT`.
+        out.push_sql(" LIMIT 10000");
+        Ok(())
+    }
+}
+
+/// The order of the rows that were found: that of the walk.
+pub(in crate::store) struct InOrder(Walk);
+
+impl<D: InMillis> Part<D> for InOrder {
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        out.push_sql(self.0.sql().order);
+        Ok(())
+    }
+}
+
+/// The last place that a search looked at, where it looked at as many rows as it may.
+pub(in crate::store) struct LastLookedAt(Walked);
+
+impl<D: InMillis> Part<D> for LastLookedAt
+where
+    i64: Part<D>,
+    Vec<u8>: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        self.0.select(out, &[self.0.walk.sql().column, ", request_id"])?;
+        out.push_sql(" LIMIT 1 OFFSET 9999");
+        Ok(())
+    }
+}
+
+/// See `store::operators::state_name`. Around the time of the database.
+const STATE: [&str; 3] = [
+    "CASE status WHEN 'pending' THEN 'accepted' WHEN 'in_progress' THEN CASE WHEN locked_until > ",
+    " THEN 'running' ELSE 'lease_ended' END WHEN 'failed_retryable' THEN CASE WHEN run_after > ",
+    " THEN 'backing_off' ELSE 'due' END \
+     WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
+     WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state",
+];
+
+statement! {
+    /// A page of requests: of the rows that are looked at, those that are asked for.
+    List in D as varying, rows ListedSql,
+    {
+        walked: Walked, allowed: Allowed, states: Option<String>, scope: Option<String>,
+        definition: Option<String>, version: Option<i64>, phase: Option<String>,
+        reason: Option<String>, older_ms: Option<i64>, waiting_ms: Option<i64>,
+        order: InOrder, limit: i64,
+    },
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
+     status, recovery_point, open_intent, reason, lease_token, attempts, resolution, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM (SELECT looked.*, ", (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]), " FROM (", walked,
+    ") AS looked) AS k WHERE ", allowed, " AND (", states,
+    " IS NULL OR ", (D::AMONG[0]), "state", (D::AMONG[1]), states, (D::AMONG[2]), ") AND coalesce(scope = ", scope,
+    ", true) AND coalesce(definition = ", definition, ", true) AND coalesce(definition_version = ",
+    version, ", true) AND coalesce(", phase,
+    " IN (recovery_point, coalesce(open_intent, recovery_point)), true) AND (", reason,
+    " IS NULL OR instr(coalesce(reason, ''), ", reason, ") > 0) AND coalesce(created_at <= ", (D::CLOCK), " - ",
+    older_ms, ", true) AND (", waiting_ms, " IS NULL OR coalesce(waiting_since <= ", (D::CLOCK), " - ",
+    waiting_ms, ", false))", order, " LIMIT ", limit
+}
+
+impl List {
+    pub(in crate::store) fn new<D: InMillis>(list: &ListRequests) -> Self {
+        Self {
+            walked: Walked::of(list),
+            allowed: Allowed::by::<D>(&list.limits),
+            states: list.states.as_deref().map(D::list),
+            scope: list.scope.clone(),
+            definition: list.definition.clone(),
+            version: list.version.map(|version| version.cast_signed().into()),
+            phase: list.phase.clone(),
+            reason: list.reason.clone(),
+            older_ms: list.older_ms,
+            waiting_ms: list.waiting_ms,
+            order: InOrder(list.walk),
+            limit: list.limit.into(),
+        }
+    }
+}
+
+statement! {
+    /// How far a search looked.
+    EndOfLook in D as varying, rows (BigInt, Binary), { last: LastLookedAt }, last
+}
+
+impl EndOfLook {
+    pub(in crate::store) fn new(list: &ListRequests) -> Self {
+        Self { last: LastLookedAt(Walked::of(list)) }
+    }
+}
+
+/// By its id, or by its key.
+pub(in crate::store) enum At {
+    Id(Vec<u8>),
+    Key(String, String),
+}
+
+impl<D: InMillis> Part<D> for At
+where
+    String: Part<D>,
+    Vec<u8>: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        match self {
+            Self::Id(id) => {
+                out.push_sql("request_id = ");
+                id.push(out)
+            }
+            Self::Key(scope, key) => {
+                out.push_sql("scope = ");
+                scope.push(out)?;
+                out.push_sql(" AND idempotency_key = ");
+                key.push(out)
+            }
+        }
+    }
+}
+
+statement! {
+    /// One request, by `atomic_phases_keys_request` or by its primary key.
+    Find in D as varying, rows (Text, Text, RowSql), { at: At, allowed: Allowed },
+    "SELECT scope, idempotency_key, ", (COLUMNS[0]), (D::CLOCK), (COLUMNS[1]), " FROM atomic_phases_keys WHERE ", at, " AND ",
+    allowed, " LIMIT 1"
+}
+
+impl Find {
+    pub(in crate::store) fn new<D: InMillis>(at: RequestAt<'_>, limits: &Limits) -> Self {
+        let at = match at {
+            RequestAt::Id(id) => At::Id(id.as_bytes().to_vec()),
+            RequestAt::Key(scope, key) => {
+                At::Key(scope.as_str().to_owned(), key.as_str().to_owned())
+            }
+        };
+        Self { at, allowed: Allowed::by::<D>(limits) }
+    }
 }
 
 /// One more than is counted, which tells that there are more.

@@ -90,7 +90,7 @@ impl OperatorStore for Mysql {
         list: &ListRequests,
     ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
         let rows = search!(self, "list requests", |conn| {
-            ops::List::new(list).load::<ops::StoredListed>(conn)
+            ops::List::new::<Db>(list).load::<ops::StoredListed>(conn)
         })?;
         let end = looked_to!(self, rows, list.limit, ops::EndOfLook::new(list));
         let place = |(time, request_id)| ListPlace { time, request_id };
@@ -104,7 +104,7 @@ impl OperatorStore for Mysql {
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let rows = search!(self, "find a request", |conn| {
-            ops::Find::new(at, limits).load::<(String, String, sql::StoredRow)>(conn)
+            ops::Find::new::<Db>(at, limits).load::<(String, String, sql::StoredRow)>(conn)
         })?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
         let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;

@@ -10,6 +10,7 @@ use diesel::sql_types::{self, BigInt};
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::in_millis::InMillis;
+use crate::store::operators::Walk;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 use crate::store::{Change, Guard, NewRow};
@@ -31,6 +32,15 @@ impl InMillis for Db {
     const LEAST: &'static str = "LEAST";
     const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];
     const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
+
+    /// For half of a small table the server would rather read all of it and sort.
+    fn by_index(walk: Walk) -> &'static str {
+        match walk {
+            Walk::Waiting => " FORCE INDEX (atomic_phases_keys_waiting)",
+            Walk::Due => " FORCE INDEX (atomic_phases_keys_due_listed)",
+            Walk::Newest => " FORCE INDEX (atomic_phases_keys_newest)",
+        }
+    }
 
     /// No text has a comma in hex, and none is like another in some collation.
     fn list(texts: &[String]) -> String {

@@ -65,6 +65,7 @@ impl Walked {
         let sql = self.walk.sql();
         out.push_sql("SELECT ");
         columns.iter().for_each(|part| out.push_sql(part));
+        out.push_sql(" FROM atomic_phases_keys");
         out.push_sql(sql.rows);
         out.push_sql(sql.behind);
         push_bind(out, &self.after.time)?;

@@ -124,7 +124,8 @@ impl OperatorStore for Sqlite {
         &self,
         list: &ListRequests,
     ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
-        let (rows, end, limit) = (ops::List::new(list), ops::EndOfLook::new(list), list.limit);
+        let (rows, end, limit) =
+            (ops::List::new::<Db>(list), ops::EndOfLook::new(list), list.limit);
         let (rows, end) = self
             .search("list requests", move |conn| {
                 let found = rows.load::<ops::StoredListed>(conn)?;
@@ -141,7 +142,7 @@ impl OperatorStore for Sqlite {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        let find = ops::Find::new(at, limits);
+        let find = ops::Find::new::<Db>(at, limits);
         let rows = self
             .search("find a request", move |conn| {
                 find.load::<(String, String, sql::StoredRow)>(conn)

@@ -15,6 +15,7 @@ pub(super) use crate::store::in_millis::erasure::*;
 pub(super) use crate::store::in_millis::searches::*;
 pub(super) use crate::store::in_millis::statements::*;
 pub(super) use crate::store::in_millis::*;
+use crate::store::operators::Walk;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 use crate::store::{Change, JobAt, JobRow, NewRow, StoreError, due};
@@ -26,6 +27,10 @@ impl InMillis for Db {
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
     const AMONG: [&'static str; 3] = ["", " IN (SELECT value FROM json_each(", "))"];
+
+    fn by_index(_: Walk) -> &'static str {
+        ""
+    }
 
     /// A JSON array.
     fn list(texts: &[String]) -> String {
