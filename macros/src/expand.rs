@@ -100,7 +100,6 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
             .map(|(index, (phase, arguments))| arm(index, phase, arguments, &moved))
             .collect::<Vec<_>>()
     };
-    let (local, batch, foreign) = (arms(Kind::Local), arms(Kind::Batch), arms(Kind::Foreign));
     let reconciles =
         request.reconciles.iter().zip(&checked.reconciles).map(|(function, (index, arguments))| {
             reconcile_arm(*index, function, arguments, &request.phases[*index], &moved)
@@ -120,6 +119,49 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
 
     let library = library(request.options.library.as_ref());
 
+    // One function for each kind of body: what it takes beside the request, and what comes of it.
+    let run = |name: &str, with: TokenStream, found: TokenStream, arms: Vec<TokenStream>| {
+        let name = format_ident!("{name}");
+        quote! {
+            fn #name<'a>(
+                &'a self,
+                __index: ::std::primitive::usize,
+                #with
+                __app: &'a #app,
+                __inputs: &'a __private::PhaseInputs<'a>,
+            ) -> __private::PhaseFuture<'a, #found> {
+                match __index {
+                    #(#arms)*
+                    _ => __private::no_such_phase(),
+                }
+            }
+        }
+    };
+    let run_local = run(
+        "run_local",
+        quote!(__tx: &'a mut __private::Tx<'_, #store>,),
+        quote!(__private::Step, __private::PhaseError),
+        arms(Kind::Local),
+    );
+    let run_batch = run(
+        "run_batch",
+        quote!(__batch: &'a mut __private::Batch<'_, #store>,),
+        quote!(__private::Step, __private::PhaseError),
+        arms(Kind::Batch),
+    );
+    let run_foreign = run(
+        "run_foreign",
+        quote!(__call: __private::ForeignCall,),
+        quote!(__private::Step, __private::ForeignError),
+        arms(Kind::Foreign),
+    );
+    let reconcile = run(
+        "reconcile",
+        TokenStream::new(),
+        quote!(__private::Reconciled<__private::Step>, __private::PhaseError),
+        reconciles.collect(),
+    );
+
     quote! {
         #block
 
@@ -129,72 +171,10 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
             #[automatically_derived]
             #[allow(deprecated)]
             impl<#(#impl_generics),*> __private::Phases<#store, #app> for #self_ty #where_clause {
-                fn run_local<'a>(
-                    &'a self,
-                    __index: ::std::primitive::usize,
-                    __tx: &'a mut __private::Tx<'_, #store>,
-                    __app: &'a #app,
-                    __inputs: &'a __private::PhaseInputs<'a>,
-                ) -> __private::PhaseFuture<
-                    'a,
-                    __private::Step,
-                    __private::PhaseError,
-                > {
-                    match __index {
-                        #(#local)*
-                        _ => __private::no_such_phase(),
-                    }
-                }
-
-                fn run_batch<'a>(
-                    &'a self,
-                    __index: ::std::primitive::usize,
-                    __batch: &'a mut __private::Batch<'_, #store>,
-                    __app: &'a #app,
-                    __inputs: &'a __private::PhaseInputs<'a>,
-                ) -> __private::PhaseFuture<
-                    'a,
-                    __private::Step,
-                    __private::PhaseError,
-                > {
-                    match __index {
-                        #(#batch)*
-                        _ => __private::no_such_phase(),
-                    }
-                }
-
-                fn run_foreign<'a>(
-                    &'a self,
-                    __index: ::std::primitive::usize,
-                    __call: __private::ForeignCall,
-                    __app: &'a #app,
-                    __inputs: &'a __private::PhaseInputs<'a>,
-                ) -> __private::PhaseFuture<
-                    'a,
-                    __private::Step,
-                    __private::ForeignError,
-                > {
-                    match __index {
-                        #(#foreign)*
-                        _ => __private::no_such_phase(),
-                    }
-                }
-
-                fn reconcile<'a>(
-                    &'a self,
-                    __index: ::std::primitive::usize,
-                    __app: &'a #app,
-                    __inputs: &'a __private::PhaseInputs<'a>,
-                ) -> __private::PhaseFuture<
-                    'a,
-                    __private::Reconciled<__private::Step>,
-                    __private::PhaseError,
-                > {
-                    match __index {
-                        #(#reconciles)*
-                        _ => __private::no_such_phase(),
-                    }
-                }
+                #run_local
+                #run_batch
+                #run_foreign
+                #reconcile
 
                 fn reads(
                     &self,
