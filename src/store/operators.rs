@@ -73,9 +73,6 @@ pub(crate) struct WalkSql {
     pub(crate) column: &'static str,
     /// Of which rows.
     pub(crate) rows: &'static str,
-    /// From a time on, which follows.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(crate) from: &'static str,
     /// Behind a place, whose two binds follow.
     pub(crate) behind: &'static str,
     pub(crate) order: &'static str,
@@ -84,36 +81,36 @@ pub(crate) struct WalkSql {
 impl Walk {
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(crate) fn sql(self) -> WalkSql {
-        let (column, rows, from, behind, order) = match self {
+        let (column, rows, behind, order) = match self {
             Self::Waiting => (
                 "waiting_since",
                 " WHERE waiting_since IS NOT NULL AND ",
-                "waiting_since >= ",
                 "(waiting_since, request_id) > (",
                 " ORDER BY waiting_since, request_id",
             ),
             Self::Due => (
                 "run_after",
                 " WHERE run_after IS NOT NULL AND ",
-                "run_after >= ",
                 "(run_after, request_id) > (",
                 " ORDER BY run_after, request_id",
             ),
             Self::Newest => (
                 "expires_at",
                 " WHERE ",
-                "expires_at <= ",
                 "(expires_at, request_id) < (",
                 " ORDER BY expires_at DESC, request_id DESC",
             ),
         };
-        WalkSql {
-            column,
-            rows,
-            #[cfg(any(feature = "sqlite", feature = "mysql"))]
-            from,
-            behind,
-            order,
+        WalkSql { column, rows, behind, order }
+    }
+
+    /// From a time on, which follows.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(crate) fn from(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting_since >= ",
+            Self::Due => "run_after >= ",
+            Self::Newest => "expires_at <= ",
         }
     }
 

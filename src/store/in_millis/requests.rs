@@ -77,7 +77,7 @@ impl Walked {
         out.push_sql(D::by_index(self.walk));
         out.push_sql(sql.rows);
         // This bounds MySQL's index; a comparison of rows does not.
-        out.push_sql(sql.from);
+        out.push_sql(self.walk.from());
         self.time.push(out)?;
         out.push_sql(" AND ");
         out.push_sql(sql.behind);
