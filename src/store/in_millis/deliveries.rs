@@ -12,21 +12,23 @@ use crate::store::{JobAt, Undelivered};
 /// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
 /// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
 /// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
-/// there may be many, are not read. Behind it follow the time, and the end.
-pub(in crate::store) const IS_NEXT: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
+/// there may be many, are not read. Between both stands the time.
+pub(in crate::store) const IS_NEXT: [&str; 2] = [
+    "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
     AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904) \
     AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
-    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > ";
-pub(in crate::store) const IS_NEXT_ENDS: &str = "))";
+    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > ",
+    "))",
+];
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
     /// job's turn.
     DueJobs in D, rows (BigInt, Text, Binary, BigInt, BigInt, Text, Bool),
     { run_after: i64, scope: String, request_id: Vec<u8>, position: i64, limit: i64 },
-    "SELECT run_after, scope, request_id, position, attempts, name, ", [IS_NEXT], (D::CLOCK), [IS_NEXT_ENDS],
+    "SELECT run_after, scope, request_id, position, attempts, name, ", (IS_NEXT[0]), (D::CLOCK), (IS_NEXT[1]),
     " FROM atomic_phases_staged_jobs AS j WHERE run_after <= ", (D::CLOCK), " AND run_after >= ", run_after,
     " AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
     ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit

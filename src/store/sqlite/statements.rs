@@ -174,7 +174,7 @@ statement! {
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = attempts + 1, reason = NULL, run_after = ", [NOW],
     " + ", lease_ms, " WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position = ", position, " AND attempts = ", attempts, " AND run_after <= ", [NOW],
-    " AND ", [IS_NEXT], [NOW], [IS_NEXT_ENDS], " RETURNING idempotency_key, job_id, name, args, attempts, \
+    " AND ", (IS_NEXT[0]), [NOW], (IS_NEXT[1]), " RETURNING idempotency_key, job_id, name, args, attempts, \
      forgiven_attempts, ", [NOW], " - staged_at, trace"
 }
 
