@@ -28,7 +28,7 @@ mod migrations;
 pub(crate) mod mysql;
 pub(crate) mod nodes;
 pub(crate) mod operators;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "simulation"))]
 mod patience;
 pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

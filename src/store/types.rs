@@ -475,6 +475,20 @@ pub enum Commit<T = ()> {
     Unknown(StoreError),
 }
 
+impl Commit {
+    /// What became of a guarded write that committed by itself. `false`: the row is not as the guard says.
+    #[cfg(any(feature = "postgres", feature = "simulation"))]
+    pub(super) fn of(written: Result<bool, StoreError>) -> Self {
+        match written {
+            Ok(true) => Self::Done(()),
+            Ok(false) => Self::Fenced,
+            Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => Self::Failed(error),
+            Err(error) if error.is_from_server() => Self::Failed(error),
+            Err(error) => Self::Unknown(error),
+        }
+    }
+}
+
 impl<T> Commit<T> {
     /// The same, with what is known of a durable one replaced.
     pub(crate) fn map<U>(self, done: impl FnOnce(T) -> U) -> Commit<U> {

@@ -10,18 +10,18 @@ use uuid::Uuid;
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
 use super::session::Session;
 use super::statements::{AsSeen, Lives, after};
-use super::{LOCKED_WAIT, Memory, Pauses, audited, read_jobs, read_keys};
+use super::{Memory, audited, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{JobListRow, listed_jobs};
+use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, Status, StoreError, SurveyedJob, SurveyedRow};
 
 impl AdminStore for Memory {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let (limit, retention) = (erase.limit, erase.retention);
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
+        patiently(|| async {
             let scope = erase.scope.as_str().to_owned();
             let key = erase.key.map(|key| key.as_str().to_owned());
             let act = erase.act.map(|act| (AsSeen::of(act.seen), AuditRecord::of(act.audit)));
@@ -29,11 +29,11 @@ impl AdminStore for Memory {
                 erase_keys(session, scope, key, act, (limit, retention)).boxed()
             });
             match erased.await? {
-                Erased::Locked if pauses.pause().await => {}
-                Erased::Locked => return Err(StoreError::Locked),
-                Erased::Rows(erased) => return Ok(erased),
+                Erased::Locked => Err(StoreError::Locked),
+                Erased::Rows(erased) => Ok(erased),
             }
-        }
+        })
+        .await
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

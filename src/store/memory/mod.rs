@@ -36,7 +36,6 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 pub use self::backend::MemoryBackend;
@@ -49,6 +48,7 @@ use self::session::Session;
 use self::statements::{Birth, Guarded, NextState, Pinned, TakeOver, Wait, refusal, staged};
 pub use self::write::Write;
 use super::audit::AuditEntry;
+use super::patience::{Patience, patiently};
 use super::row::{key_row, key_summary};
 use super::{
     Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, Reserved,
@@ -61,29 +61,6 @@ use crate::phase::StagedJob;
 /// How long a statement waits for a key's row while it holds a connection, as in the other store; the rest
 /// of the time is waited for without one.
 const ROW_LOCK_WAIT: Duration = Duration::from_millis(20);
-
-/// How long a write waits for a row whose lock another transaction holds, without a connection.
-const LOCKED_WAIT: Duration = Duration::from_secs(1);
-
-/// The pauses between two looks at what another transaction does.
-struct Pauses {
-    until: Instant,
-    pause: Duration,
-}
-
-impl Pauses {
-    fn within(bound: Duration) -> Self {
-        Self { until: Instant::now() + bound, pause: Duration::from_millis(5) }
-    }
-
-    /// Pauses, each time for longer; `false` where the bound has passed.
-    async fn pause(&mut self) -> bool {
-        let left = self.until.saturating_duration_since(Instant::now());
-        tokio::time::sleep(self.pause.min(left)).await;
-        self.pause = (self.pause * 2).min(Duration::from_millis(200));
-        !left.is_zero()
-    }
-}
 
 /// A client of a [`Database`] in memory: a store with the semantics of PostgreSQL.
 #[derive(Clone)]
@@ -423,7 +400,7 @@ impl Store for Memory {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MemoryTransaction>, StoreError> {
-        let mut pauses = Pauses::within(row.lock_wait);
+        let mut patience = Patience::new(row.lock_wait);
         loop {
             let reserved = match self.try_reserve(row).await {
                 Err(error) if error.is_of_the_connection() => {
@@ -434,7 +411,7 @@ impl Store for Memory {
             };
             match reserved {
                 Ok(Reserved::Busy)
-                    if row.caller.unless_gone(pauses.pause()).await == Some(true) => {}
+                    if row.caller.unless_gone(patience.pause()).await == Some(true) => {}
                 reserved => return reserved,
             }
         }
@@ -451,12 +428,12 @@ impl Store for Memory {
             Ok(written) => written,
             Err(error) => return Commit::Failed(StoreError::database("create the key", error)),
         };
-        let mut pauses = Pauses::within(row.lock_wait);
+        let mut patience = Patience::new(row.lock_wait);
         loop {
             let birth = Birth::of(row).changed(created_at, change);
             match self.try_create(birth, written.clone()).await {
                 Ok(Commit::Failed(StoreError::Locked))
-                    if row.caller.unless_gone(pauses.pause()).await == Some(true) => {}
+                    if row.caller.unless_gone(patience.pause()).await == Some(true) => {}
                 created => return created.unwrap_or_else(Commit::Failed),
             }
         }
@@ -502,30 +479,20 @@ impl Store for Memory {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<MemoryTransaction>, StoreError> {
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
-            let begun = match self.try_begin(isolation, guard).await {
+        patiently(|| async move {
+            match self.try_begin(isolation, guard).await {
                 Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_begin(isolation, guard).await
                 }
                 begun => begun,
-            };
-            match begun {
-                Err(StoreError::Locked) if pauses.pause().await => {}
-                begun => return begun,
             }
-        }
+        })
+        .await
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
-            match self.try_take_over(claim, hold).await {
-                Err(StoreError::Locked) if pauses.pause().await => {}
-                taken => return taken,
-            }
-        }
+        patiently(|| self.try_take_over(claim, hold)).await
     }
 
     async fn write(
@@ -534,13 +501,7 @@ impl Store for Memory {
         change: &Change<'_>,
         notice: Option<&StagedJob>,
     ) -> Commit {
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
-            match self.try_write(guard, change, notice).await {
-                Err(StoreError::Locked) if pauses.pause().await => {}
-                written => return commit_of(written),
-            }
-        }
+        Commit::of(patiently(|| self.try_write(guard, change, notice)).await)
     }
 
     async fn settle(
@@ -550,23 +511,11 @@ impl Store for Memory {
         change: &Change<'_>,
         audit: Option<&AuditEntry>,
     ) -> Commit {
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
-            match self.try_settle(claim, hold, change, audit).await {
-                Err(StoreError::Locked) if pauses.pause().await => {}
-                settled => return commit_of(settled),
-            }
-        }
+        Commit::of(patiently(|| self.try_settle(claim, hold, change, audit)).await)
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let mut pauses = Pauses::within(LOCKED_WAIT);
-        loop {
-            match self.try_renew(guard, hold).await {
-                Err(StoreError::Locked) if pauses.pause().await => {}
-                renewed => return renewed,
-            }
-        }
+        patiently(|| self.try_renew(guard, hold)).await
     }
 
     async fn outputs(
@@ -723,17 +672,6 @@ async fn settle_key(
         Err(error) => Err(error),
     };
     session.conclude(settled).await
-}
-
-/// What became of a guarded statement that commits by itself. `false`: the row is not as the guard says.
-fn commit_of(written: Result<bool, StoreError>) -> Commit {
-    match written {
-        Ok(true) => Commit::Done(()),
-        Ok(false) => Commit::Fenced,
-        Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => Commit::Failed(error),
-        Err(error) if error.is_from_server() => Commit::Failed(error),
-        Err(error) => Commit::Unknown(error),
-    }
 }
 
 /// Writes the audit row, if there is one, in the open transaction.

@@ -72,10 +72,6 @@ const ONE_AT_A_TIME: &str = "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA1(DATA
 /// closed, its session is ended, and a commit's outcome counts as unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long a statement waits for a row that another transaction has locked: its holder in a commit, or one
-/// that is gone without a trace. Waited for in memory, without a connection, on MySQL between tries of a second.
-const LOCKED_WAIT: Duration = Duration::from_secs(1);
-
 /// The right to create a key, of one request in this process at a time.
 type KeyTurn = Turn<(Scope, IdempotencyKey)>;
 

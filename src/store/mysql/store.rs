@@ -22,15 +22,14 @@ use super::pool::Lent;
 use super::session::LockWait;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
-    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
-    statements as sql,
+    ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
 };
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::StagedJob;
 use crate::store::audit::AuditEntry;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
-use crate::store::patience::Patience;
+use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
 use crate::store::row::{MOST_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
@@ -90,20 +89,6 @@ pub(super) use ask_again;
 
 fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, StoreError> {
     Bound::of(query).map_err(|error| StoreError::database(doing, error))
-}
-
-/// Asks until it is not locked by another transaction any more, and waits for that without a connection.
-pub(super) async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
-where
-    F: Future<Output = Result<R, StoreError>>,
-{
-    let mut patience = Patience::new(LOCKED_WAIT);
-    loop {
-        match ask().await {
-            Err(StoreError::Locked) if patience.pause().await => {}
-            answer => return answer,
-        }
-    }
 }
 
 impl Mysql {

@@ -8,10 +8,11 @@ use mysql_async::{Row, from_row_opt};
 
 use super::literal::Bound;
 use super::pool::Lent;
-use super::store::{answered, as_u32, ask, ask_again, patiently};
+use super::store::{answered, as_u32, ask, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, job, page};
+use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{

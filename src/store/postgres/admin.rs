@@ -5,10 +5,10 @@ use std::time::Duration;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::twin::Patience;
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{JobListRow, listed_jobs};
+use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 
@@ -23,13 +23,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
             });
             return Ok(count(rows?));
         };
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.try_erase(erase, key).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                rows => return Ok(count(rows?)),
-            }
-        }
+        Ok(count(patiently(|| self.try_erase(erase, key)).await?))
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

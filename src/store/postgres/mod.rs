@@ -57,10 +57,11 @@ pub use self::pool::{DeadpoolPool, Pool};
 use self::session::{Known, KnownRow};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
-use self::twin::{KeyTurn, Patience, ROW_LOCK_WAIT, Twin, Waits};
+use self::twin::{KeyTurn, ROW_LOCK_WAIT, Twin, Waits};
 use super::audit::AuditEntry;
 use super::due::ExpiredRow;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::patience::{LOCKED_WAIT, patiently};
 use super::row::{KeySummaryRow, MOST_EXPIRED, Row, count, key_row, key_summary, millis};
 use super::shares::{Place, Shares};
 use super::{
@@ -99,10 +100,6 @@ const ROLLBACK_WITHIN: Duration = Duration::from_millis(500);
 
 /// The largest number of connections that a setting takes.
 const MOST_CONNECTIONS: u64 = 100_000;
-
-/// How long a write waits for a row whose lock another transaction holds: a holder in its own commit, or
-/// one that lost its network, until the server notices (H13). Waited for in memory, without a connection.
-const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// Rows in PostgreSQL 14 or newer, reached through a connection pool.
 ///
@@ -657,20 +654,16 @@ impl<P: Pool> Store for Postgres<P> {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            let begun = match self.try_begin(isolation, guard).await {
+        patiently(|| async move {
+            match self.try_begin(isolation, guard).await {
                 Err(error) if error.is_of_the_connection() => {
                     self.pool.forget_idle();
                     self.try_begin(isolation, guard).await
                 }
                 begun => begun,
-            };
-            match begun {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                begun => return begun,
             }
-        }
+        })
+        .await
     }
 
     async fn create(
@@ -738,13 +731,7 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.take_over_in_group(claim, hold).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                taken => return taken?.map(key_row).transpose(),
-            }
-        }
+        patiently(|| self.take_over_in_group(claim, hold)).await?.map(key_row).transpose()
     }
 
     async fn write(
@@ -753,13 +740,7 @@ impl<P: Pool> Store for Postgres<P> {
         change: &Change<'_>,
         notice: Option<&StagedJob>,
     ) -> Commit {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.try_write(guard, change, notice).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                written => return commit_of(written),
-            }
-        }
+        Commit::of(patiently(|| self.try_write(guard, change, notice)).await)
     }
 
     async fn settle(
@@ -769,23 +750,11 @@ impl<P: Pool> Store for Postgres<P> {
         change: &Change<'_>,
         audit: Option<&AuditEntry>,
     ) -> Commit {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.try_settle(claim, hold, change, audit).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                settled => return commit_of(settled),
-            }
-        }
+        Commit::of(patiently(|| self.try_settle(claim, hold, change, audit)).await)
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            match self.try_renew(guard, hold).await {
-                Err(StoreError::Locked) if patience.pause().await => {}
-                renewed => return renewed,
-            }
-        }
+        patiently(|| self.try_renew(guard, hold)).await
     }
 
     async fn outputs(
@@ -1026,17 +995,6 @@ impl<P: Pool> PgTransaction<P> {
             }
             Err(error) => Commit::Unknown(StoreError::database("commit", error)),
         }
-    }
-}
-
-/// What became of a guarded write. `false`: the row is not as the guard says.
-fn commit_of(written: Result<bool, StoreError>) -> Commit {
-    match written {
-        Ok(true) => Commit::Done(()),
-        Ok(false) => Commit::Fenced,
-        Err(error @ (StoreError::NoConnection(_) | StoreError::Locked)) => Commit::Failed(error),
-        Err(error) if error.is_from_server() => Commit::Failed(error),
-        Err(error) => Commit::Unknown(error),
     }
 }
 

@@ -279,11 +279,7 @@ impl Store for Sqlite {
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<SqliteTransaction>, StoreError> {
         let insert = sql::Insert::new(row);
-        let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
-            scope: row.scope.as_str().to_owned(),
-            key: row.key.as_str().to_owned(),
-            request_id: request_id.as_bytes().to_vec(),
-        });
+        let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let look = sql::Look::at(row.scope, row.key);
         let (tx, (times, row)) = self
             .begin_with("reserve the key", |conn| {
@@ -321,11 +317,7 @@ impl Store for Sqlite {
             return Commit::Refused(refusal);
         }
         let create = sql::Create::new(row, created_at, change);
-        let make_room = row.replaces.map(|request_id| sql::DeleteExpired {
-            scope: row.scope.as_str().to_owned(),
-            key: row.key.as_str().to_owned(),
-            request_id: request_id.as_bytes().to_vec(),
-        });
+        let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
             make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
