@@ -9,17 +9,28 @@ mod job_names;
 pub(crate) mod metrics;
 mod scopes;
 pub(crate) mod spans;
+mod unharmed;
 
 use std::time::{Duration, Instant};
 
-use tracing::{debug, info, warn};
-
 pub(crate) use self::scopes::Scopes;
+pub(crate) use self::unharmed::{Span, asked as asked_unharmed};
 
 use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::repeats::Repeats;
+
+/// Events as `tracing` has them, said by way of [`unharmed`].
+macro_rules! debug {
+    ($($event:tt)*) => { unharmed::told(|| tracing::debug!($($event)*)) };
+}
+macro_rules! info {
+    ($($event:tt)*) => { unharmed::told(|| tracing::info!($($event)*)) };
+}
+macro_rules! warn {
+    ($($event:tt)*) => { unharmed::told(|| tracing::warn!($($event)*)) };
+}
 
 /// That of this module's own events, too.
 const TARGET: &str = "atomic_phases::observe";
@@ -455,6 +466,34 @@ pub(crate) fn trace_context_panicked() {
     if let Some(suppressed) = REPEATS.admits("trace context", ONE_MINUTE) {
         warn!(suppressed, "a TraceContext panicked; what it was asked of goes on without it");
     }
+}
+
+/// Tells the application's recorder of metrics. That it panicked is said once a minute.
+#[cfg(feature = "metrics")]
+fn recorded(record: impl FnOnce()) {
+    if asked_unharmed(record).is_none()
+        && let Some(suppressed) = REPEATS.admits("recorder", ONE_MINUTE)
+    {
+        warn!(suppressed, "a metrics recorder panicked; what it was told is not counted");
+    }
+}
+
+/// The engine is at a crash point.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn crash_point(phase: &str, place: &str) {
+    unharmed::told(|| tracing::trace!(phase, place, "crash point"));
+}
+
+/// A reply of a phase cannot be sent as it is.
+#[cfg(feature = "http")]
+pub(crate) fn header_not_sent() {
+    warn!("a phase's reply has a header line that HTTP cannot carry");
+}
+
+/// What a pooler in front of PostgreSQL does not do, and how it can be made to.
+#[cfg(feature = "postgres")]
+pub(crate) fn pooler_shares_sessions(advice: &str) {
+    warn!("{advice}");
 }
 
 /// A worker met a row of a definition that is not registered here. Once for each definition.

@@ -36,6 +36,9 @@ on_every_store! {
     an_erased_request_has_no_trace,
     a_call_that_runs_nothing_names_no_attempt_and_the_request_that_there_is,
     a_trace_context_that_panics_harms_no_request,
+    a_subscriber_that_panics_harms_no_request_and_no_job,
+    a_recorder_that_panics_ends_no_worker,
+    a_delivery_that_cannot_be_written_down_says_so,
 }
 
 /// A span as it was seen.
@@ -82,6 +85,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let metadata = attributes.metadata();
+        let key = fields.0.get("atomic_phases.key_hash").cloned().unwrap_or_default();
+        panic_at(Place::New, &key);
         spans(|spans| {
             let parent = above.and_then(|id| spans.open.get(&id).copied());
             let number = spans.seen.len();
@@ -101,6 +106,115 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
             let number = spans.open[&id.into_u64()];
             spans.seen[number].fields.append(&mut fields.0);
         });
+        panic_at(Place::Record, &key_of(id));
+    }
+
+    fn on_enter(&self, id: &Id, _: Context<'_, S>) {
+        panic_at(Place::Enter, &key_of(id));
+    }
+
+    fn on_exit(&self, id: &Id, _: Context<'_, S>) {
+        panic_at(Place::Exit, &key_of(id));
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        panic_at(Place::Close, &key_of(&id));
+    }
+
+    fn on_event(&self, _: &tracing::Event<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.lookup_current() {
+            panic_at(Place::Event, &key_of(&span.id()));
+        }
+    }
+}
+
+/// Where a subscriber is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    New,
+    Record,
+    Enter,
+    Exit,
+    Close,
+    Event,
+}
+
+/// Of which key's spans the subscriber panics, and where; and how often it did.
+static PANICS: Mutex<Vec<(String, Place, u32)>> = Mutex::new(Vec::new());
+
+/// What the hook of panics leaves unsaid.
+const OF_A_WATCHER: &str = "as asked for, of a watcher";
+
+fn panic_at(place: Place, key: &str) {
+    let mut panics = PANICS.lock().unwrap();
+    let meant = panics.iter_mut().find(|(hash, at, _)| hash == key && *at == place);
+    if let Some((_, _, times)) = meant {
+        *times += 1;
+        drop(panics);
+        panic!("{OF_A_WATCHER}");
+    }
+}
+
+/// The key's hash of the span, or of the request that it is in.
+fn key_of(id: &Id) -> String {
+    spans(|spans| {
+        let mut at = spans.open.get(&id.into_u64()).copied();
+        while let Some(number) = at {
+            let seen = &spans.seen[number];
+            if let Some(hash) = seen.fields.get("atomic_phases.key_hash") {
+                return hash.clone();
+            }
+            at = seen.parent;
+        }
+        String::new()
+    })
+}
+
+/// Panics at all that it is told: what becomes of a request is the same, in each test of this program.
+#[cfg(feature = "metrics")]
+struct PanickingRecorder;
+
+#[cfg(feature = "metrics")]
+mod recorder {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    };
+
+    use super::{OF_A_WATCHER, PanickingRecorder};
+
+    pub static PANICKED: AtomicU32 = AtomicU32::new(0);
+
+    fn panics() -> ! {
+        PANICKED.fetch_add(1, Ordering::SeqCst);
+        panic!("{OF_A_WATCHER}")
+    }
+
+    impl Recorder for PanickingRecorder {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panics()
+        }
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panics()
+        }
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panics()
+        }
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            panics()
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            panics()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            panics()
+        }
     }
 }
 
@@ -137,8 +251,17 @@ impl TraceContext for Numbers {
 fn recording() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let said = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let text = panic.payload_as_str();
+            if text != Some(OF_A_WATCHER) {
+                said(panic);
+            }
+        }));
         let subscriber = tracing_subscriber::registry().with(Recorder);
         tracing::subscriber::set_global_default(subscriber).unwrap();
+        #[cfg(feature = "metrics")]
+        metrics::set_global_recorder(PanickingRecorder).unwrap();
     });
 }
 
@@ -164,12 +287,17 @@ fn name() -> String {
 /// Of a span that works on the request, with its number.
 type Numbered = (usize, Seen);
 
-/// The spans of attempts and calls for the key, in their order.
-fn of_key(name: &str) -> Vec<Numbered> {
-    let hash = Sha256::digest(name.as_bytes())[..4].iter().fold(String::new(), |mut hex, byte| {
+/// As spans tell it.
+fn hash(name: &str) -> String {
+    Sha256::digest(name.as_bytes())[..4].iter().fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
         hex
-    });
+    })
+}
+
+/// The spans of attempts and calls for the key, in their order.
+fn of_key(name: &str) -> Vec<Numbered> {
+    let hash = hash(name);
     let is_ours = |seen: &Seen| seen.fields.get("atomic_phases.key_hash") == Some(&hash);
     all().into_iter().filter(|(_, seen)| is_ours(seen)).collect()
 }
@@ -594,6 +722,102 @@ async fn a_trace_context_that_panics_harms_no_request<S: TestDb>(db: S) {
         enqueuer.run_once().await.unwrap();
     }
     assert_eq!(inbox.take().len(), 4, "of two requests");
+}
+
+/// A layer of the application panics at a span of the request: as it is made, entered, left, closed, learns something, or
+/// at an event in it. The answer, its replay, a retry and a delivery are what they are without it, and no row stays held.
+async fn a_subscriber_that_panics_harms_no_request_and_no_job<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = traced_as(&db, &app, |builder| {
+        builder.back_off(std::time::Duration::from_millis(1), std::time::Duration::from_millis(1))
+    });
+    let places = [Place::New, Place::Record, Place::Enter, Place::Exit, Place::Close, Place::Event];
+    for place in places {
+        let name = name();
+        PANICS.lock().unwrap().push((hash(&name), place, 0));
+        app.forget_bodies();
+        let request = || troubled(Trouble::RetryForeignOnce);
+        let call = || engine.call(&scope(), &key(&name), request());
+        // Its failure is an event, and its retry has something to be linked to.
+        failed(call().await);
+        db.let_time_pass().await;
+        assert_eq!(completed(&engine).await.finished, 1, "{place:?}");
+        assert!(finished(call().await).replayed, "{place:?}");
+        finished(
+            engine.call(&scope(), &key(&format!("{name}-2")), book(20)).__call_in_place().await,
+        );
+        let inbox = Inbox::default();
+        let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+        for _ in 0..4 {
+            enqueuer.run_once().await.unwrap();
+        }
+        let left = "SELECT count(*) FROM atomic_phases_staged_jobs";
+        assert_eq!(db.number(left).await, 0, "{place:?}");
+        assert_eq!(inbox.take().len(), 4, "each job once, {place:?}");
+        let held = "SELECT count(*) FROM atomic_phases_keys WHERE status <> 'completed'";
+        assert_eq!(db.number(held).await, 0, "{place:?}");
+        let panics = PANICS.lock().unwrap().clone();
+        let (_, _, times) = panics.iter().find(|(of, _, _)| *of == hash(&name)).unwrap();
+        assert!(*times > 0, "it never panicked: {place:?}");
+    }
+}
+
+/// Its worst case is a worker: what it counts first is that it begins.
+async fn a_recorder_that_panics_ends_no_worker<S: TestDb>(db: S) {
+    let (app, name) = (App::default(), name());
+    let engine = traced(&db, &app);
+    engine.call(&scope(), &key(&name), book(20)).accept().await.unwrap();
+    let often = config().census_every(std::time::Duration::from_millis(20));
+    let inbox = Inbox::default();
+    let workers = engine.spawn_workers(often.sink(inbox.sink())).unwrap();
+    until(async || inbox.0.lock().unwrap().len() == 2).await;
+    workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
+    assert!(finished(engine.call(&scope(), &key(&name), book(20)).await).replayed);
+    #[cfg(feature = "metrics")]
+    assert!(recorder::PANICKED.load(std::sync::atomic::Ordering::SeqCst) > 50);
+}
+
+/// The job was handed over, and its end is not known: the store is away, or another node has the job by now.
+async fn a_delivery_that_cannot_be_written_down_says_so<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = traced(&db, &app);
+    let (gone, back) = match is_mysql::<S>() {
+        true => (
+            "RENAME TABLE atomic_phases_staged_jobs TO elsewhere",
+            "RENAME TABLE elsewhere TO atomic_phases_staged_jobs",
+        ),
+        false => (
+            "ALTER TABLE atomic_phases_staged_jobs RENAME TO elsewhere",
+            "ALTER TABLE elsewhere RENAME TO atomic_phases_staged_jobs",
+        ),
+    };
+    let others = "DELETE FROM atomic_phases_staged_jobs";
+    for (during, outcome) in [(gone, "unavailable"), (others, "lost")] {
+        // The store in memory has no statement that takes it away.
+        if is_memory::<S>() && during == gone {
+            continue;
+        }
+        let name = name();
+        finished(engine.call(&scope(), &key(&name), book(20)).await);
+        let store = db.clone();
+        let sink = atomic_phases::worker::Handlers::new().on("receipt", move |_: String, _| {
+            let store = store.clone();
+            async move {
+                store.sql(during).await;
+                Ok::<_, DeliveryError>(())
+            }
+        });
+        let short = config().delivery(std::time::Duration::from_secs(2));
+        let mut enqueuer = Enqueuer::new(&engine, sink, short);
+        assert_eq!(enqueuer.run_once().await.unwrap().lost, 1, "{outcome}");
+        if during == gone {
+            db.sql(back).await;
+        }
+        let seen = of_key(&name);
+        let [_, delivery] = seen.as_slice() else { panic!("{seen:?}") };
+        assert_eq!((delivery.1.status(), delivery.1.outcome()), (("", ""), outcome));
+        db.sql(others).await;
+    }
 }
 
 /// A call whose commit got no answer goes on with its own row.

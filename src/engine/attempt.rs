@@ -1,6 +1,7 @@
 //! One call on its way: looks at the key's row, decides, and creates it or takes it over, until there is
 //! an answer.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::definition::{Definition, STARTED};
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::observe::{self, Subject};
+use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
 
@@ -108,7 +109,7 @@ impl<S: Store> Attempt<S> {
             let told = self.told_at_once(&mut row).await?;
             Ok::<_, CallError>((row, told))
         };
-        let row = match tracing::Instrument::instrument(looked, span.clone()).await {
+        let row = match span.clone().around(pin!(looked)).await {
             Ok((row, None)) => row,
             Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
             Err(error) => return span.in_scope(|| self.answered(Err(error))),
@@ -121,18 +122,18 @@ impl<S: Store> Attempt<S> {
             task.has_ended = true;
             settled
         };
-        let settling = tracing::Instrument::instrument(settling, span);
         // Boxed, because tokio moves a task's future about several times, and this one is large.
-        task::spawn(carried!(Box::pin(settling))).await.unwrap_or(Err(CallError::TaskLost))
+        let settling = span.around(Box::pin(settling));
+        task::spawn(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
     }
 
     /// On the caller's own task.
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
-        let span = if self.core.is_traced() { self.span() } else { tracing::Span::none() };
-        tracing::Instrument::instrument(self.unspanned(), span).await
+        let span = if self.core.is_traced() { self.span() } else { Span::none() };
+        span.around(Box::pin(self.unspanned())).await
     }
 
-    fn span(&self) -> tracing::Span {
+    fn span(&self) -> Span {
         let is_traced = self.core.is_traced();
         observe::spans::request(&self.definition, &self.scope, &self.key, is_traced)
     }

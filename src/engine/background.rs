@@ -53,7 +53,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             task.has_ended = true;
             driven
         };
-        let task = crate::task::spawn(carried!(tracing::Instrument::instrument(driving, span)));
+        let task = crate::task::spawn(carried!(span.around(Box::pin(driving))));
         task.await.unwrap_or(Driven::Failed)
     }
 

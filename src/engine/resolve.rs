@@ -18,7 +18,7 @@ use super::{Core, Engine};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{self, Span};
 use crate::phase::{Outputs, Reply};
 use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
@@ -336,7 +336,8 @@ impl<S: Store> Core<S> {
             let _entered = core.running.enter();
             core.write_word(&scope, &key, &row, &word, prepared, audit.as_ref()).await
         };
-        let task = crate::task::spawn(carried!(tracing::Instrument::in_current_span(settling)));
+        let settling = Span::current().around(Box::pin(settling));
+        let task = crate::task::spawn(carried!(settling));
         task.await.unwrap_or(Err(ResolveError::TaskLost))
     }
 

@@ -1,16 +1,14 @@
 //! What an engine with [`traces`](crate::engine::EngineBuilder::traces) says of a request to the span that works on
 //! it. Without it, nothing here does anything.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tracing::Span;
 use uuid::Uuid;
 
 use super::Core;
 use super::background::Driven;
 use super::outcome::{CallError, Outcome};
-use crate::observe::{self, spans};
+use crate::observe::{self, Span, spans};
 use crate::store::{KeyRow, Right, Store};
 use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
 
@@ -19,7 +17,7 @@ pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
 /// What the application's code is asked: where it panics, the request goes on without an answer.
 fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|_| {
+    observe::asked_unharmed(asked).unwrap_or_else(|| {
         observe::trace_context_panicked();
         T::default()
     })
@@ -47,7 +45,7 @@ impl<S: Store> Core<S> {
         let own = self.trace_of(span);
         let is_other = |link: &Link| own.is_none_or(|own| !link.to.is_of_the_span_of(&own));
         let others: Vec<Link> = to.iter().copied().filter(is_other).collect();
-        if !others.is_empty() {
+        if let Some(span) = span.of_tracing().filter(|_| !others.is_empty()) {
             unharmed(|| traces.link(span, &others));
         }
     }
@@ -79,7 +77,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let span = Span::current();
-        span.record(spans::REQUEST_ID, tracing::field::display(request_id));
+        span.record_text(spans::REQUEST_ID, &request_id);
         if attempt > 0 {
             span.record(spans::ATTEMPT, attempt);
             span.record(spans::RECOVERY_POINT, recovery_point);
@@ -95,7 +93,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let span = Span::current();
-        span.record(spans::REQUEST_ID, tracing::field::display(request_id));
+        span.record_text(spans::REQUEST_ID, &request_id);
         if let Some(to) = trace.and_then(|trace| trace.creation) {
             self.link(&span, &[Link { to, kind: LinkKind::Creation }]);
         }

@@ -231,7 +231,7 @@ pub(crate) fn request_id() -> Option<Uuid> {
 
 /// The engine is here. Returns what the caller itself has to bring about.
 pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
-    tracing::trace!(phase, place = place.as_str(), "crash point");
+    crate::observe::crash_point(phase, place.as_str());
     #[cfg(feature = "simulation")]
     if crate::simulation::is_simulated() {
         crate::simulation::pass(&format!("point: {}", place.as_str()));

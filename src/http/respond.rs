@@ -167,7 +167,7 @@ fn replied(reply: &Reply) -> Response<Bytes> {
             (Ok(name), Ok(value)) => {
                 response.headers_mut().append(name, value);
             }
-            _ => tracing::warn!("a phase's reply has a header line that HTTP cannot carry"),
+            _ => crate::observe::header_not_sent(),
         }
     }
     response

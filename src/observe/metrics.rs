@@ -36,7 +36,7 @@ macro_rules! table {
         pub(crate) fn describe() {
             #[cfg(feature = "metrics")]
             {
-                $(describe!($kind, concat!("atomic_phases.", $name), $unit, $says);)*
+                $(super::recorded(|| describe!($kind, concat!("atomic_phases.", $name), $unit, $says));)*
             }
         }
     };
@@ -223,8 +223,10 @@ mod keys {
     ) {
         let words = words.map(Into::into);
         let record = |(key, other): &Keys| {
-            record(key);
-            other.iter().for_each(&record);
+            super::super::recorded(|| {
+                record(key);
+                other.iter().for_each(&record);
+            });
         };
         let Some(place) = place(metric, &words) else { return record(&keys(metric, words)) };
         // A recorder that comes back here, and a thread that ends, make theirs anew.

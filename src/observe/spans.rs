@@ -5,13 +5,20 @@
 //! key, a parameter or an output (G19).
 
 use tracing::field::Empty;
-use tracing::{Span, debug_span, info_span};
 use uuid::Uuid;
 
-use super::JobSeen;
+use super::{JobSeen, Span};
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::store::DueKey;
+
+/// Spans as `tracing` has them, made by way of [`Span`].
+macro_rules! debug_span {
+    ($($span:tt)*) => { Span::made(|| tracing::debug_span!($($span)*)) };
+}
+macro_rules! info_span {
+    ($($span:tt)*) => { Span::made(|| tracing::info_span!($($span)*)) };
+}
 
 /// What a span learns later.
 pub(crate) const REQUEST_ID: &str = "atomic_phases.request_id";

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
-use tracing::{Instrument, Span};
 
 use super::by_chance;
 use super::claims::{Claimed, NotClaimed, Won};
@@ -20,7 +19,7 @@ use super::settlements::{Deleted, Settlements};
 use super::slots::LONG;
 use crate::engine::Engine;
 use crate::moment::Moment;
-use crate::observe::{self, JobSeen, spans};
+use crate::observe::{self, JobSeen, Span, spans};
 use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
 
 /// The longest back-off, also where a sink asks for more.
@@ -58,10 +57,33 @@ pub(super) enum Ended {
     Dead,
     /// Another node has it, or may have it by now.
     Lost,
+    /// Given back: its turn here did not come in time.
+    NoTurn,
     /// Left to other nodes.
     Left(Why, DueJob),
     /// The store failed.
     Failed,
+}
+
+impl Ended {
+    /// What the span of the delivery says of it. An end that is final has a status, too.
+    fn tell(&self, span: &Span) {
+        let (outcome, status) = match self {
+            Self::Delivered => ("delivered", Some("OK")),
+            Self::PutBack => ("failed", None),
+            Self::Dead => ("dead_letter", Some("ERROR")),
+            Self::Lost => ("lost", None),
+            Self::Left(..) | Self::NoTurn => ("left", None),
+            Self::Failed => ("unavailable", None),
+        };
+        span.record(spans::OUTCOME, outcome);
+        if let Some(status) = status {
+            span.record(spans::STATUS, status);
+        }
+        if matches!(self, Self::Dead) {
+            span.record(spans::ERROR_TYPE, outcome);
+        }
+    }
 }
 
 /// Why a job is left to other nodes.
@@ -112,9 +134,9 @@ impl<S: Store> Delivery<S> {
         match row {
             Ok(None) => Ended::Lost,
             Ok(Some(Won { row, counted })) => {
-                let delivered = self.deliver_claimed(found, sent, row, way).await;
+                let ended = self.deliver_claimed(found, sent, row, way).await;
                 drop(counted);
-                delivered.unwrap_or(Ended::Failed)
+                ended
             }
             Err(NotClaimed(kind)) => {
                 let JobAt { scope, request_id, .. } = &found.at;
@@ -124,27 +146,37 @@ impl<S: Store> Delivery<S> {
         }
     }
 
-    async fn deliver_claimed(
+    async fn deliver_claimed(&self, found: DueJob, sent: Moment, row: JobRow, way: Way) -> Ended {
+        let seen = JobSeen {
+            id: row.id,
+            name: row.name.clone(),
+            request_id: row.at.request_id,
+            scope: row.at.scope.clone(),
+            key: row.key.clone(),
+            attempt: row.at.attempts,
+        };
+        let span = spans::job(&seen, self.engine.core.is_traced());
+        self.engine.core.link_staging(&span, row.trace);
+        let ended = self.deliver_within(&span, &seen, found, sent, row, way).await;
+        let ended = ended.unwrap_or(Ended::Failed);
+        ended.tell(&span);
+        ended
+    }
+
+    /// An error: what came of it could not be written down.
+    async fn deliver_within(
         &self,
+        span: &Span,
+        seen: &JobSeen,
         found: DueJob,
         sent: Moment,
         row: JobRow,
         way: Way,
     ) -> Result<Ended, Arc<StoreError>> {
         let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
-        let seen = JobSeen {
-            id: row.id,
-            name: row.name.clone(),
-            request_id: at.request_id,
-            scope: at.scope.clone(),
-            key: row.key.clone(),
-            attempt: at.attempts,
-        };
-        let span = observe::spans::job(&seen, self.engine.core.is_traced());
-        self.engine.core.link_staging(&span, row.trace);
         let (store, settlements) = (self.engine.store(), &self.settlements);
         let ends = sent.after(self.lease);
-        let claim = Claim { store, settlements, at: &at, seen: &seen, ends };
+        let claim = Claim { store, settlements, at: &at, seen, ends };
         let tries = at.attempts.saturating_sub(forgiven);
         let delivered = if tries > self.max_deliveries {
             // Its last delivery ended with its process, which left no word of that.
@@ -157,9 +189,10 @@ impl<S: Store> Delivery<S> {
             if Moment::now() >= ends {
                 return Ok(Ended::Lost);
             }
-            match (self.job(row, &span), self.turn(&way, sent).await) {
+            match (self.job(row, span), self.turn(&way, sent).await) {
                 (Ok(job), Ok(turn)) => {
-                    self.hand_over(&job, ends, turn).instrument(span.clone()).await
+                    let handing_over = pin!(self.hand_over(&job, ends, turn));
+                    span.clone().around(handing_over).await
                 }
                 (Err(why), _) => Err(Failure::Left(why)),
                 (_, Err(failure)) => Err(failure),
@@ -170,13 +203,10 @@ impl<S: Store> Delivery<S> {
                 if !claim.settle(Word::Delivered).await? {
                     return Ok(Ended::Lost);
                 }
-                observe::job_delivered(&seen, lag);
-                span.record(spans::OUTCOME, "delivered");
-                span.record(spans::STATUS, "OK");
+                observe::job_delivered(seen, lag);
                 return Ok(Ended::Delivered);
             }
             Err(Failure::Left(why)) => {
-                span.record(spans::OUTCOME, "left");
                 return Ok(
                     match claim.settle(Word::Not(Undelivered::Left, why.reason())).await? {
                         true => Ended::Left(why, found),
@@ -185,9 +215,8 @@ impl<S: Store> Delivery<S> {
                 );
             }
             Err(Failure::NoTurn) => {
-                span.record(spans::OUTCOME, "left");
                 claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await?;
-                return Ok(Ended::Lost);
+                return Ok(Ended::NoTurn);
             }
             Err(Failure::Delivery(error)) => error,
         };
@@ -198,15 +227,11 @@ impl<S: Store> Delivery<S> {
         }
         Ok(match back_off {
             Some(back_off) => {
-                observe::job_failed(&seen, error.reason, back_off);
-                span.record(spans::OUTCOME, "failed");
+                observe::job_failed(seen, error.reason, back_off);
                 Ended::PutBack
             }
             None => {
-                observe::job_dead(&seen, error.reason);
-                span.record(spans::OUTCOME, "dead_letter");
-                span.record(spans::STATUS, "ERROR");
-                span.record(spans::ERROR_TYPE, "dead_letter");
+                observe::job_dead(seen, error.reason);
                 Ended::Dead
             }
         })

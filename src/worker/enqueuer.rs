@@ -242,7 +242,7 @@ impl<S: Store> Source for DueJobs<S> {
             Ended::Delivered => (&mut self.sum.delivered, Settled::MoreBehind),
             Ended::Dead => (&mut self.sum.dead_letters, Settled::MoreBehind),
             Ended::PutBack => (&mut self.sum.put_back, Settled::Progress),
-            Ended::Lost => (&mut self.sum.lost, Settled::Lost),
+            Ended::Lost | Ended::NoTurn => (&mut self.sum.lost, Settled::Lost),
             Ended::Failed => (&mut self.sum.lost, Settled::Failed),
         };
         *count += 1;

@@ -9,15 +9,16 @@
 
 use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
-use tracing::{Instrument, Span};
 
 use super::Run;
 use super::body::{Body, BodyError};
 use crate::definition::{Phase, Step};
 use crate::error::DbError;
+use crate::observe::Span;
 use crate::phase::PhaseFailure;
 use crate::store::{Store, TransactionId};
 
@@ -31,8 +32,8 @@ impl<S: Store> Run<S> {
         transaction: Option<TransactionId>,
         body: impl Future<Output = Result<Step, E>>,
     ) -> Option<Body<PhaseFailure>> {
-        let body = AssertUnwindSafe(body).catch_unwind();
-        let body = body.instrument(span);
+        let body = pin!(AssertUnwindSafe(body).catch_unwind());
+        let body = span.around(body);
         tokio::select! {
             biased;
             ended = body => Some(Body::of(ended)),

@@ -14,7 +14,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tracing::Instrument;
 
 use super::body::{Body, database_failed, timed_out};
 use super::{PhaseEnd, RoundEnd, Run};
@@ -197,8 +196,8 @@ impl<S: Store> Run<S> {
                 derived_key: Some(key),
             };
             let running = inside!(phase.name, self.request.run_foreign(index, call, &inputs));
-            let running = AssertUnwindSafe(running).catch_unwind();
-            let running = running.instrument(self.span_of(phase));
+            let running = pin!(AssertUnwindSafe(running).catch_unwind());
+            let running = self.span_of(phase).around(running);
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
             faults! { let _open = self.transaction_over_call().await; }

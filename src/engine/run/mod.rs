@@ -30,7 +30,7 @@ use super::quota::Admission;
 use crate::definition::{Definition, Phase, PhaseKind};
 use crate::derived_key::Derivation;
 use crate::moment::Moment;
-use crate::observe::{self, Subject};
+use crate::observe::{self, Span, Subject};
 use crate::phase::{DerivedKey, Outputs, RequestContext};
 use crate::store::{Guard, KeySummary, NewRow, Store, StoreError};
 
@@ -112,7 +112,7 @@ pub(super) enum RoundEnd {
 pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
 impl<S: Store> Run<S> {
-    fn span_of(&self, phase: &Phase) -> tracing::Span {
+    fn span_of(&self, phase: &Phase) -> Span {
         let of = (self.holder.request_id, self.context.attempt);
         observe::spans::phase(phase, self.core.is_traced().then_some(of))
     }

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 
 use futures_util::FutureExt;
-use tracing::Instrument;
 
 use super::release::{ATTEMPT_CAP, at_cap};
 use super::{RoundEnd, Run, Transition};
@@ -128,8 +128,8 @@ impl<S: Store> Run<S> {
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
-        let asked = AssertUnwindSafe(asking).catch_unwind();
-        match tokio::time::timeout(bound, asked.instrument(self.span_of(phase))).await {
+        let asked = pin!(AssertUnwindSafe(asking).catch_unwind());
+        match tokio::time::timeout(bound, self.span_of(phase).around(asked)).await {
             Ok(Ok(Ok(found))) => Ok(found),
             failed => {
                 let (how, why) = match failed {
