@@ -128,6 +128,19 @@ impl DbError {
             )
     }
 
+    /// Whether a write was refused because there is none.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(crate) fn is_of_reading_only(&self) -> bool {
+        match &self.0 {
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
+            // SQLite's, of which diesel has no kind.
+            Error::DatabaseError(DatabaseErrorKind::Unknown, about) => {
+                about.message() == "attempt to write a readonly database"
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(

@@ -31,7 +31,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// | route | 200 | 503 |
 /// |---|---|---|
 /// | `/live` | the process answers | never: restarting the process repairs no database |
-/// | `/ready` | the database answers within two seconds, no migration is missing, and the engine accepts requests | otherwise |
+/// | `/ready` | the database answers within two seconds and can be written to, no migration is missing, and the engine accepts requests | otherwise |
 /// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
 ///
 /// The checks use the operators' connections, and at most once a second, whatever the number of probes: a service whose
@@ -150,7 +150,11 @@ impl<S: OperatorStore> Asked<S> {
             }
             Err(_) => return Err(AWAY.to_owned()),
         }
-        Ok("ready".to_owned())
+        match store.is_read_only().await {
+            Ok(false) => Ok("ready".to_owned()),
+            Ok(true) => Err("the database can only be read".to_owned()),
+            Err(_) => Err(AWAY.to_owned()),
+        }
     }
 
     /// The shortest of the operators' searches: by indexes, for what is not there.

@@ -338,6 +338,11 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn unapplied_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
+    /// Whether the database is there to be read alone, as a standby is: it serves replays, and refuses each request
+    /// that is new. Waits for no other writer; where that cannot be told in time, it is `false`.
+    #[doc(hidden)]
+    fn is_read_only(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
     /// A page of requests.
     #[doc(hidden)]
     fn list_requests(

@@ -17,6 +17,7 @@ use crate::support::*;
 on_every_store! {
     what_waits_for_an_operator_is_told_to_a_prober,
     g17_an_engine_that_is_shut_down_is_not_ready_and_lives,
+    g12_a_service_whose_database_can_only_be_read_is_not_ready,
 }
 
 fn routes<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Router {
@@ -65,6 +66,85 @@ async fn g17_an_engine_that_is_shut_down_is_not_ready_and_lives<S: TestDb + Oper
     engine.shutdown(Duration::from_secs(30)).await.unwrap();
     assert_eq!(asked(&routes, "ready").await, (503, "shutting down\n".to_owned()), "at once");
     assert_eq!(asked(&routes, "live").await.0, 200);
+}
+
+const ONLY_READ: &str = "the database can only be read\n";
+
+async fn g12_a_service_whose_database_can_only_be_read_is_not_ready<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    // MariaDB is read only as a whole server: see below.
+    if is_memory::<S>() || is_mysql::<S>() {
+        return;
+    }
+    let set = |on: &str| match is_postgres::<S>() {
+        true => format!(
+            "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || \
+             ' SET default_transaction_read_only = {on}'; END $$"
+        ),
+        false => format!("PRAGMA query_only = {on}"),
+    };
+    db.sql(&set("ON")).await;
+    // A session's default, for PostgreSQL; this one connection's, for SQLite.
+    let sees = if is_postgres::<S>() { db.another().await } else { db.clone() };
+    let routes = routes(&engine(&sees, &App::default()));
+    assert_eq!(asked(&routes, "ready").await, (503, ONLY_READ.to_owned()));
+    assert_eq!(asked(&routes, "live").await.0, 200);
+    if !is_postgres::<S>() {
+        db.sql(&set("OFF")).await;
+        becomes(&routes, "ready", 200).await;
+    }
+}
+
+/// It was given the address of a standby, or its primary was demoted: it is ready once that is promoted.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_service_on_a_standby_is_ready_once_that_is_promoted() {
+    use crate::support::cluster::{Cluster, psql};
+    let (primary, url) = tokio::task::block_in_place(|| {
+        let primary = Cluster::start();
+        let url = primary.new_database();
+        (primary, url)
+    });
+    open_pg(&url, 2).await.migrate().await.unwrap();
+    let standby = tokio::task::block_in_place(|| primary.standby());
+    let there = url.replace(&format!(":{}/", primary.port()), &format!(":{}/", standby.port()));
+    until(async || tokio::task::block_in_place(|| psql(&there, "SELECT 1")) == "1").await;
+    let routes = routes(&engine(&open_pg(&there, 2).await, &App::default()));
+    assert_eq!(asked(&routes, "ready").await, (503, ONLY_READ.to_owned()));
+    tokio::task::block_in_place(|| standby.promote());
+    becomes(&routes, "ready", 200).await;
+}
+
+/// The same of MariaDB. Who may write there all the same is served.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
+    use crate::support::db::open_my;
+    use crate::support::mariadb::Server;
+    let server = Server::start(&[]);
+    let (url, server) =
+        tokio::task::spawn_blocking(move || (server.new_database(), server)).await.unwrap();
+    server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+    let store = open_my(&url.replace("root@", "app@"), 2).await;
+    store.migrate().await.unwrap();
+    let routes_of = routes(&engine(&store, &App::default()));
+    assert_eq!(asked(&routes_of, "ready").await.0, 200);
+    server.ask("SET GLOBAL read_only = 1");
+    assert_eq!(becomes(&routes_of, "ready", 503).await, ONLY_READ);
+    let administrators = routes(&engine(&open_my(&url, 2).await, &App::default()));
+    assert_eq!(asked(&administrators, "ready").await.0, 200);
+    server.ask("SET GLOBAL read_only = 0");
+    becomes(&routes_of, "ready", 200).await;
+}
+
+/// A phase has the one connection of SQLite that writes: that is no sign that there can be no writer.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_whose_writer_is_in_use_is_ready() {
+    let db = <Sqlite as TestDb>::fresh().await;
+    let routes = routes(&engine(&db, &App::default()));
+    let taken = db.connection().await.unwrap();
+    assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
+    drop(taken);
 }
 
 #[tokio::test(flavor = "multi_thread")]

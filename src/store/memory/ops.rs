@@ -225,6 +225,10 @@ impl OperatorStore for Memory {
         crate::store::Store::missing_migrations(self).await
     }
 
+    async fn is_read_only(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -85,6 +85,16 @@ impl OperatorStore for Mysql {
         not_among::<diesel::mysql::Mysql>(&MIGRATIONS, &applied)
     }
 
+    async fn is_read_only(&self) -> Result<bool, StoreError> {
+        match search!(self, "tell whether it can be written to", |conn| {
+            ops::WriteNothing {}.execute(conn)
+        }) {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_of_reading_only() => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -16,6 +16,12 @@ statement! {
 }
 
 statement! {
+    /// Writes nothing, and is refused where nothing can be written by this user: a server that is read only is not
+    /// so for each.
+    WriteNothing for Db, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
+}
+
+statement! {
     /// The events of a request, by the primary key. Bytes: the first line may be cut within a character.
     Events for Db, rows (Nullable<Binary>, Nullable<Integer>),
     { scope: String, key: String, request_id: Vec<u8> },

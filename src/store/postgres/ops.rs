@@ -171,6 +171,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         not_among::<diesel::pg::Pg>(&MIGRATIONS, &applied)
     }
 
+    async fn is_read_only(&self) -> Result<bool, StoreError> {
+        let is = search!(self, "tell whether it can be written to", |conn| {
+            ops::IsReadOnly {}.load::<bool>(&mut conn)
+        })?;
+        Ok(is.contains(&true))
+    }
+
     async fn list_requests(
         &self,
         list: &ListRequests,

@@ -5,7 +5,9 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{
+    self, BigInt, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid,
+};
 use uuid::Uuid;
 
 use super::commit_statements::Write;
@@ -18,6 +20,13 @@ use crate::store::statement::{push_bind, statement};
 statement! {
     /// The versions of the migrations that have run, the application's own among them.
     Applied for Pg, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
+
+statement! {
+    /// Whether sessions of this user can only read: those of a standby, or by what is set for them. Asked in a
+    /// transaction that reads only itself.
+    IsReadOnly for Pg, rows Bool, {},
+    "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
 }
 
 statement! {

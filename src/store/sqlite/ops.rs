@@ -2,6 +2,7 @@
 //! reader of requests. A database in memory has one connection, which they then share.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
@@ -33,6 +34,9 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
+
+/// How long to wait for the writer to be told whether there can be one. One who has it writes.
+const ASKS_FOR: Duration = Duration::from_millis(200);
 
 /// Where operators' searches run: opened when the first of them comes.
 #[derive(Clone)]
@@ -118,6 +122,17 @@ impl OperatorStore for Sqlite {
         let read = |conn: &mut _| ops::Applied {}.load::<String>(conn);
         let applied = self.search("read which migrations have run", read).await?;
         not_among::<diesel::sqlite::Sqlite>(&MIGRATIONS, &applied)
+    }
+
+    /// On the one connection that writes, which may be in use for as long as a phase takes.
+    async fn is_read_only(&self) -> Result<bool, StoreError> {
+        let write = |conn: &mut SqliteConnection| ops::WriteNothing {}.execute(conn);
+        let writing = self.run("tell whether it can be written to", write);
+        match tokio::time::timeout(ASKS_FOR, writing).await {
+            Ok(Err(error)) if error.is_of_reading_only() => Ok(true),
+            Ok(Ok(_)) | Err(_) => Ok(false),
+            Ok(Err(error)) => Err(error),
+        }
     }
 
     async fn list_requests(

@@ -16,6 +16,11 @@ statement! {
 }
 
 statement! {
+    /// Writes nothing, and is refused where nothing can be written.
+    WriteNothing for Db, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
+}
+
+statement! {
     /// The events of a request, by the primary key.
     Events for Db, rows (Nullable<Text>, Nullable<Integer>),
     { scope: String, key: String, request_id: Vec<u8> },
