@@ -126,6 +126,15 @@ struct Serve {
     /// Seconds between two looks of the workers
     #[arg(long, default_value_t = 1.0)]
     poll: f64,
+    /// Times that a ride is tried before it waits for an operator
+    #[arg(long, default_value_t = 20)]
+    attempts: u32,
+    /// Seconds between two looks for keys that have expired
+    #[arg(long, default_value_t = 60.0)]
+    reap: f64,
+    /// Seconds between two counts of what waits, for the metrics
+    #[arg(long, default_value_t = 15.0)]
+    census: f64,
     /// Seconds that connections have to end when the server is asked to stop
     #[arg(long, default_value_t = 10.0)]
     drain: f64,
@@ -219,6 +228,7 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         })
         .definitions(definitions())
         .lease(Duration::from_secs_f64(options.lease))
+        .max_attempts(options.attempts)
         .reconcile_after(Duration::from_secs_f64(options.reconcile_after));
     let told = options.waiting_webhook.zip(options.waiting_secret);
     let engine = if told.is_some() { engine.tell_of_waiting() } else { engine };
@@ -233,6 +243,8 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
     let config = WorkerConfig::default()
         .node(format!("rocket_rides on {address}"), env!("CARGO_PKG_VERSION"))
         .poll(Duration::from_secs_f64(options.poll))
+        .reap_every(Duration::from_secs_f64(options.reap))
+        .census_every(Duration::from_secs_f64(options.census))
         .delivery(Duration::from_secs_f64(options.delivery));
     let config = match told {
         Some((url, secret)) => config.sink(Webhook::new(&url, &secret)?.beside(mail())),
