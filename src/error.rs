@@ -133,9 +133,8 @@ impl DbError {
     pub(crate) fn is_of_reading_only(&self) -> bool {
         match &self.0 {
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
-            // SQLite's, of which diesel has no kind.
             Error::DatabaseError(DatabaseErrorKind::Unknown, about) => {
-                about.message() == "attempt to write a readonly database"
+                about.message() == ONLY_READ_BY_SQLITE
             }
             _ => false,
         }
@@ -170,7 +169,7 @@ impl fmt::Debug for DbError {
 
 /// What servers that speak English say of errors that diesel has no kind for. The whole message, so
 /// that it holds no value.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 12] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -188,10 +187,14 @@ const KNOWN: [(&str, &str); 11] = [
         "cached plan must not change result type",
         "a migration changed the columns of a prepared statement: behind a pooler, let it RECONNECT",
     ),
+    (ONLY_READ_BY_SQLITE, "read-only transaction"),
     ("1205: Lock wait timeout exceeded; try restarting transaction", "lock timeout"),
     ("1317: Query execution was interrupted", "the statement was cancelled"),
     ("1969: Query execution was interrupted (max_statement_time exceeded)", "statement timeout"),
 ];
+
+/// Of which diesel has no kind.
+const ONLY_READ_BY_SQLITE: &str = "attempt to write a readonly database";
 
 /// What a client must not send to MySQL: the server would close the connection without a word.
 pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";

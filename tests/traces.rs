@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Debug, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
 
 use atomic_phases::Outcome;
@@ -841,5 +842,39 @@ async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
     assert!(all.iter().any(|(_, seen)| !seen.links.is_empty()));
     for one in &all {
         assert!(one.1.links.iter().all(|(_, to)| *to != at(one)), "{one:?}");
+    }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
+
+/// Of what the crate says, nothing is said past `observe`, which keeps what panics there from a request: neither to
+/// `tracing` nor to a recorder. There, each of the two is asked by way of `unharmed`.
+#[test]
+fn the_subscriber_and_the_recorder_are_asked_in_one_place_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    // With how many lines that name them: `traces` has the type that applications are given.
+    let allowed = [
+        ("observe.rs", 5),
+        ("observe/metrics.rs", 3),
+        ("observe/spans.rs", 3),
+        ("observe/unharmed.rs", 7),
+        ("traces.rs", 1),
+    ];
+    let all = sources(&root);
+    assert!(all.len() > 200, "{all:?}");
+    for path in all {
+        let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = ["tracing::", "with_recorder(", "register_counter"];
+        let says = |line: &&str| words.iter().any(|word| line.contains(word));
+        let past: Vec<&str> = code.filter(says).collect();
+        let most =
+            allowed.iter().find(|(allowed, _)| *allowed == name).map_or(0, |(_, most)| *most);
+        assert!(past.len() <= most, "{name}: {past:#?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What the application watches by is its own code: a recorder of metrics, a subscriber of `tracing`, a
 //! [`TraceContext`](crate::traces::TraceContext). It is asked in the middle of a request, and it may panic. So it is
-//! asked by this module, and nowhere else (a test reads the sources for that): what it panics at goes on as if it were
+//! asked by this module, and nowhere else (`tests/traces.rs` reads the sources for that): what it panics at goes on as if it were
 //! not there. No request loses its answer or its lease by it, and no worker ends.
 
 use std::fmt::Display;
@@ -130,43 +130,5 @@ impl<F> Drop for Within<F> {
         let Self { span, future } = self;
         let _inside = span.enter();
         drop(future.take());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::{Path, PathBuf};
-
-    fn sources(folder: &Path) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-        files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
-    }
-
-    /// Of what the crate says, nothing is said past this module: neither to `tracing` nor to a recorder.
-    #[test]
-    fn the_subscriber_and_the_recorder_are_asked_here_alone() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        // Their own words, in the one place for each.
-        let allowed = [
-            "observe.rs",
-            "observe/metrics.rs",
-            "observe/spans.rs",
-            "observe/unharmed.rs",
-            // The type that applications are given.
-            "traces.rs",
-        ];
-        let all = sources(&root);
-        assert!(all.len() > 200, "{all:?}");
-        for path in all {
-            let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-            let says = |line: &&str| {
-                ["tracing::", "metrics::with", "register_"].iter().any(|word| line.contains(word))
-            };
-            let past: Vec<&str> = code.filter(says).collect();
-            assert!(past.is_empty() || allowed.contains(&name), "{name}: {past:#?}");
-        }
     }
 }
