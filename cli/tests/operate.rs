@@ -510,12 +510,26 @@ async fn a_service_is_asked_with_a_token() {
         );
         let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "the line is mended"];
         let (code, out, said) = run.with("", &bulk);
-        assert_eq!((code, out.as_str()), (0, ""), "{said}");
-        assert!(said.contains("retry: 1 requests, of which 1 stand") && said.contains("--yes"));
+        assert_eq!((code, out.lines().count()), (0, 1), "{said}");
+        assert!(said.contains("retry: 1 requests, of which 1 stand") && said.contains("--plan"));
         assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 1, "a plan starts nothing");
-        let (code, started) = run.told(&[&bulk[..], &["--yes"]].concat());
-        assert_eq!(code, 0, "{started}");
+        // What was looked at is started, once, and nothing else is.
+        let planned = [&bulk[..], &["--plan", out.trim()]].concat();
+        let other = [&planned[..], &["--older-than", "0s", "--definition", "pilots.call"]].concat();
+        let other: Vec<&str> =
+            other.iter().map(|word| if *word == "retry" { "erase" } else { word }).collect();
+        assert_eq!(run.told(&other).0, 5, "another act");
+        let (code, started, said) = run.with("", &planned);
+        assert_eq!((code, said.as_str()), (0, ""), "{started}");
+        assert_eq!(run.told(&planned), (0, started.clone()), "sent again");
+        let none = [&bulk[..], &["--plan", "none"]].concat();
+        assert_eq!(run.told(&none).0, 5);
+        assert_eq!(run.told(&[&planned[..], &["--yes"]].concat()).0, 2, "one of both");
         let started = started.trim();
+        assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 2, "one bulk act");
+        let (code, anew, said) = run.with("", &[&bulk[..], &["--yes"]].concat());
+        assert!(code == 0 && anew.trim() != started && said.contains("as planned now"), "{said}");
+        assert_eq!(run.told(&["bulk", "stop", anew.trim(), "--reason", "r"]).0, 0);
         let (_, told) = run.told(&["bulk", "list"]);
         assert!(told.contains(started) && told.contains("under way, 0 of 1"), "{told}");
         let stop = ["bulk", "stop", started, "--reason", "a slip"];

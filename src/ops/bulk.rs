@@ -7,11 +7,12 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::act::Done;
 use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary};
 use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
-use crate::observe;
+use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
 use crate::store::operators::{OperatorStore, Walk};
 
@@ -90,8 +91,8 @@ pub enum Selection {
 pub struct BulkPlan {
     /// How many requests.
     pub count: u32,
-    /// Which requests, and how those stand where the act is taken: [`Ops::start_bulk`] is told it, and starts nothing
-    /// else.
+    /// Which requests, how those stand where the act is taken, and which plan it is: [`Ops::start_bulk`] is told it, starts
+    /// nothing else, and starts it once. Each plan has another one.
     pub version: RowVersion,
     /// How many of them stand where the act is taken. The others would be refused, each with its reason.
     pub fitting: u32,
@@ -102,10 +103,23 @@ pub struct BulkPlan {
 /// What was planned, as a start says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// So many requests. Others that are as many are not told apart: of ids, or in a test, say.
+    /// So many requests. Others that are as many are not told apart: of ids, or in a test, say. Said twice, it is
+    /// started twice.
     Count(u32),
-    /// These requests, those of them as they stood where the act is taken: [`BulkPlan::version`].
+    /// These requests, those of them as they stood where the act is taken: [`BulkPlan::version`]. Said twice, it is
+    /// started once.
     Version(RowVersion),
+}
+
+/// Stands in a plan's version between its id and what it saw.
+const BETWEEN: char = '-';
+
+impl Planned {
+    /// The plan's id, which the bulk act gets: so the plan is started once. An earlier build's plan has none.
+    fn id(&self) -> Option<Uuid> {
+        let Self::Version(RowVersion(version)) = self else { return None };
+        Uuid::parse_str(version.split_once(BETWEEN)?.0).ok()
+    }
 }
 
 impl From<u32> for Planned {
@@ -133,7 +147,7 @@ impl Selected {
     /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was looked at,
     /// or that has only now come to where it would be erased, is another than was planned. What the others do is the
     /// usual way of requests, and they are left alone.
-    fn version(&self, act: BulkAct) -> RowVersion {
+    fn seen(&self, act: BulkAct) -> String {
         let seen = |(id, row): &(Uuid, Option<Summary>)| match row.as_ref() {
             Some(row) if act.fits(row) => format!("{id} {}", row.version.as_str()),
             _ => id.to_string(),
@@ -141,13 +155,20 @@ impl Selected {
         let mut seen: Vec<String> = self.0.iter().map(seen).collect();
         // In whatever order a list tells them.
         seen.sort_unstable();
-        RowVersion(hex(&Sha256::digest(seen.join("\n").as_bytes())[..16]))
+        seen.push(act.as_str().to_owned());
+        hex(&Sha256::digest(seen.join("\n").as_bytes())[..16])
+    }
+
+    fn version(&self, act: BulkAct) -> RowVersion {
+        RowVersion(format!("{}{BETWEEN}{}", chance::uuid().simple(), self.seen(act)))
     }
 
     fn is(&self, planned: &Planned, act: BulkAct) -> bool {
         match planned {
             Planned::Count(count) => self.0.len() == *count as usize,
-            Planned::Version(version) => self.version(act) == *version,
+            Planned::Version(RowVersion(version)) => {
+                version.rsplit(BETWEEN).next() == Some(&*self.seen(act))
+            }
         }
     }
 }
@@ -217,6 +238,19 @@ pub struct BulkDetails {
     pub refusals: Vec<BulkRefusal>,
 }
 
+/// What became of a start.
+enum Started {
+    Now,
+    /// It was started before, by the same plan.
+    Before,
+}
+
+impl Done for Started {
+    fn is_already(&self) -> bool {
+        matches!(self, Self::Before)
+    }
+}
+
 impl<S: OperatorStore> Ops<S> {
     /// What a bulk act would be about. Needs [`Permissions::READ`].
     ///
@@ -241,8 +275,9 @@ impl<S: OperatorStore> Ops<S> {
 
     /// Starts a bulk act on what was [planned](Self::plan_bulk): the workers of every node do it, one request at a
     /// time, each in a transaction of its own with its audit row, and go on with it behind a process that died.
-    /// A request that has moved on since now is left alone, and so is one outside of the actor's scopes. Needs
-    /// [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
+    /// A request that has moved on since now is left alone, and so is one outside of the actor's scopes. A plan is
+    /// started once: of a start that is sent twice, at the same time or much later, both are told the id of the one bulk
+    /// act. Needs [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] where the selection is not what was `planned` any more: plan again. Otherwise as
@@ -256,21 +291,51 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Uuid, OpsError> {
         let planned = planned.into();
         let mut entry = self.begin(act.needs(), "bulk.start", None, reason).await?;
-        let id = chance::uuid();
+        let id = planned.id().unwrap_or_else(chance::uuid);
         entry.bulk_id = Some(id);
-        let selected = match self.selected(selection).await {
-            Ok(selected) if selected.is(&planned, act) => selected.0,
-            Ok(_) => return Err(self.refused(entry, OpsError::MovedOn).await),
-            Err(refused) => return Err(self.refused(entry, refused).await),
+        let started = self.try_start(act, selection, &planned, &entry, id).await;
+        self.settle(entry, started).await.map(|_| id)
+    }
+
+    async fn try_start(
+        &self,
+        act: BulkAct,
+        selection: &Selection,
+        planned: &Planned,
+        entry: &AuditEntry,
+        id: Uuid,
+    ) -> Result<Started, OpsError> {
+        // Its requests have moved since then, if it was started: that is asked first.
+        if planned.id().is_some() && self.was_started(id, act).await? {
+            return Ok(Started::Before);
+        }
+        let selected = match self.selected(selection).await? {
+            selected if selected.is(planned, act) => selected.0,
+            _ => return Err(OpsError::MovedOn),
         };
         // What is not there, or not the actor's to see, is refused when its turn comes.
         let version = |row: Option<Summary>| row.map_or_else(String::new, |row| row.version.0);
         let items: Vec<_> = selected.into_iter().map(|(id, row)| (id, version(row))).collect();
         let limits = self.actor.limits();
-        let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: &entry };
-        self.core.store.start_bulk(&bulk).await?;
-        observe::operated(entry.act, entry.outcome);
-        Ok(id)
+        let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: entry };
+        match self.core.store.start_bulk(&bulk).await {
+            Ok(()) => Ok(Started::Now),
+            // The same was sent twice at a time, or the answer to this one was lost.
+            Err(_) if self.was_started(id, act).await? => Ok(Started::Before),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the plan of this id was started.
+    ///
+    /// # Errors
+    /// [`OpsError::MovedOn`]: as another bulk act than this one.
+    async fn was_started(&self, id: Uuid, act: BulkAct) -> Result<bool, OpsError> {
+        match self.core.store.bulk(None, id).await? {
+            None => Ok(false),
+            Some(bulk) if bulk.act == act.as_str() && self.may_see(&bulk) => Ok(true),
+            Some(_) => Err(OpsError::MovedOn),
+        }
     }
 
     /// Bulk acts, the newest first, `rows` of them, a hundred at most: all, for who sees every scope; otherwise the
@@ -331,6 +396,10 @@ impl<S: OperatorStore> Ops<S> {
         self.settle(entry, resolved).await
     }
 
+    fn may_see(&self, bulk: &BulkRow) -> bool {
+        self.whose().is_none_or(|actor| actor == bulk.actor)
+    }
+
     /// Whose bulk acts the actor sees: those of requests that may be outside of the actor's scopes are not for the
     /// actor to see.
     fn whose(&self) -> Option<&str> {
@@ -352,7 +421,8 @@ impl<S: OperatorStore> Ops<S> {
                 for id in ids.iter().filter(|id| known.insert(**id)) {
                     let row = match self.found(*id).await {
                         Ok(found) => Some(self.summary(&found)),
-                        Err(OpsError::NoSuchRequest) => None,
+                        // What this build cannot read it leaves as it is, when its turn comes.
+                        Err(OpsError::NoSuchRequest | OpsError::Unreadable { .. }) => None,
                         Err(error) => return Err(error),
                     };
                     selected.push((*id, row));

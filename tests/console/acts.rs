@@ -308,6 +308,8 @@ async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + Operator
     told.has("or stand otherwise").has("Review: retry 4 requests");
     let form = told.form("/bulk/act").with("because", "the provider is back");
     let started = desk.submit(&form).await;
+    // A double click, or a browser that sends it again.
+    assert_eq!(desk.submit(&form).await.location(), started.location());
     desk.follow(&started).await.is(200).has("Started.").has("0 of 4").has("the provider is back");
     // One of them moves on before its turn.
     let row = admin(&engine).find(&scope(), &key("two")).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use atomic_phases::Scope;
 use atomic_phases::engine::Resolved;
 use atomic_phases::ops::{
-    Actor, BulkAct, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, State,
+    Actor, BulkAct, Filter, OperatorStore, Ops, OpsError, Permissions, Scopes, Selection, State,
 };
 use atomic_phases::worker::BulkRunner;
 use uuid::Uuid;
@@ -21,6 +21,7 @@ on_every_store! {
     a_bulk_act_is_planned_and_done_and_each_refusal_is_listed,
     a_selection_has_a_condition_and_a_thousand_requests_at_most,
     g3_what_is_started_is_what_was_planned,
+    g3_a_start_that_is_sent_twice_is_one_bulk_act,
     g3_a_request_that_moved_in_between_is_left_as_it_is,
     g16_a_bulk_act_reaches_no_request_outside_of_the_scopes,
     g3_two_workers_on_one_bulk_act_act_on_each_request_once,
@@ -166,7 +167,7 @@ async fn g3_what_is_started_is_what_was_planned<S: TestDb + OperatorStore>(db: S
     };
     let plan = async || ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
     let planned = plan().await;
-    assert_eq!(plan().await.version, planned.version, "looked at twice");
+    assert_ne!(plan().await.version, planned.version, "another plan");
     // One goes on and another gives up: as many, and not the same.
     by_hand("k-0").await;
     dead_letter(&engine, "z").await;
@@ -187,6 +188,54 @@ async fn g3_what_is_started_is_what_was_planned<S: TestDb + OperatorStore>(db: S
     let id = ops.start_bulk(BulkAct::Retry, &of_books, &planned, "reason").await.unwrap();
     ran_out(&engine).await;
     assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 3);
+}
+
+async fn g3_a_start_that_is_sent_twice_is_one_bulk_act<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let (here, there) = (engine(&db, &app), engine(&db.another().await, &app));
+    let ops = admin(&here);
+    let ids = dead(&here, &names("k", 3)).await;
+    let plan = ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
+    let start = async |ops: Ops<S>, act| {
+        ops.start_bulk(act, &dead_letters(), &plan, "the provider is back").await
+    };
+    // One act is planned, and no other.
+    let other = start(ops.clone(), BulkAct::Erase).await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    // Sent at the same time to two nodes, again, and once more behind its end.
+    let both = [start(ops.clone(), BulkAct::Retry), start(admin(&there), BulkAct::Retry)];
+    let both = futures_util::future::join_all(both).await;
+    let id = *both[0].as_ref().unwrap();
+    assert_eq!(both[1].as_ref().ok(), Some(&id), "{both:?}");
+    assert_eq!(start(ops.clone(), BulkAct::Retry).await.unwrap(), id);
+    ran_out(&here).await;
+    assert_eq!(start(ops.clone(), BulkAct::Retry).await.unwrap(), id);
+    ran_out(&here).await;
+    let told = ops.bulk(id).await.unwrap();
+    assert_eq!((told.bulk.applied, told.refusals.len()), (3, 0), "{told:?}");
+    assert_eq!(ops.bulks(None, 10).await.unwrap().rows, [told.bulk]);
+    for id in ids {
+        assert_eq!(applied(&here, id).await, 1);
+    }
+    // It is another act's by now, or nothing for this actor to know.
+    let other = start(ops.clone(), BulkAct::Erase).await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
+    let other = start(here.ops(bob), BulkAct::Retry).await;
+    assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
+    let acts = ops.audit(None, None, 100).await.unwrap().rows;
+    let starts = acts.iter().filter(|act| act.act == "bulk.start" && act.bulk_id == Some(id));
+    let mut outcomes: Vec<_> = starts.map(|act| act.outcome.as_str()).collect();
+    outcomes.sort_unstable();
+    let (again, refused) = (["already"; 3], ["refused"; 3]);
+    assert_eq!(outcomes, [&again[..], &["applied"], &refused].concat(), "each is in the audit");
+    // The same requests once more are another plan.
+    for name in names("k", 3) {
+        dead_letter(&here, &name).await;
+    }
+    let plan = ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
+    let next = ops.start_bulk(BulkAct::Retry, &dead_letters(), &plan, "again").await.unwrap();
+    assert_ne!(next, id);
 }
 
 async fn g3_a_request_that_moved_in_between_is_left_as_it_is<S: TestDb + OperatorStore>(db: S) {

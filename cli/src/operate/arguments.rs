@@ -341,7 +341,8 @@ pub(crate) enum Bulk {
     },
 }
 
-/// Which requests, and why. Without --yes it only says how many they are.
+/// Which requests, and why. Without --plan and --yes it only says how many they are, and, on the standard output, the
+/// plan's version.
 #[derive(Args)]
 pub(crate) struct BulkOf {
     /// Ids instead of a filter, or `-`: they are read from the standard input, one a line
@@ -351,7 +352,10 @@ pub(crate) struct BulkOf {
     /// Why; it is kept in the audit. 1 to 500 characters
     #[arg(long, value_name = "TEXT")]
     pub(crate) because: String,
-    /// Start it
+    /// Start what was planned: the version that the same command has told without this. Said twice, it is started once
+    #[arg(long, value_name = "VERSION", conflicts_with = "yes")]
+    pub(crate) plan: Option<String>,
+    /// Start it as it is planned at that moment, whatever was looked at before
     #[arg(long)]
     pub(crate) yes: bool,
 }

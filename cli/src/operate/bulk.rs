@@ -78,7 +78,7 @@ async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
     Ok(if refusals.is_empty() { End::Fine } else { End::Partly })
 }
 
-/// Plans it; and starts it, as it was planned, where that is said.
+/// Plans it, and tells the plan's version; or starts it, as that version says or as it is planned now.
 async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
     let filter = conditions(api, &of.filter)?;
     let mut body = json!({ "act": act });
@@ -88,14 +88,23 @@ async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
         (true, true) => return Err(Failure::usage("say which requests: a condition, or ids")),
         (false, false) => return Err(Failure::usage("a condition or ids: not both")),
     }
-    let plan = api.post("/bulk/plan", &body.to_string(), None).await?.with("version")?;
-    let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
-    eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
-    if !of.yes {
-        eprintln!("nothing was done: say --yes to start it");
-        return Ok(End::Fine);
-    }
-    body["planned"] = plan["version"].clone();
+    body["planned"] = match &of.plan {
+        Some(version) => version.as_str().into(),
+        None => {
+            let plan = api.post("/bulk/plan", &body.to_string(), None).await?.with("version")?;
+            let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
+            eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
+            if !of.yes {
+                eprintln!(
+                    "nothing was done: --plan and this version start it, if it is as it was, and once"
+                );
+                println!("{}", text(&plan["version"]));
+                return Ok(End::Fine);
+            }
+            eprintln!("started as planned now, and not as anybody has looked at it before");
+            plan["version"].clone()
+        }
+    };
     body["reason"] = of.because.clone().into();
     let told = api.post("/bulk/start", &body.to_string(), None).await?.with("id")?;
     println!("{}", text(&told["id"]));

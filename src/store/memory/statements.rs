@@ -415,7 +415,12 @@ impl Session {
         self.statement()?;
         let bulk = BulkRecord { started_at: Time(whole_millis(self.now())), ..bulk };
         let place = bulk.place();
-        self.locked(&place).await?.write(place, Some(Record::Bulk(bulk)));
+        let locked = self.locked(&place).await?;
+        if locked.newest(&place).is_some() {
+            let message = "duplicate key value violates unique constraint";
+            return Err(error(DatabaseErrorKind::UniqueViolation, message));
+        }
+        locked.write(place, Some(Record::Bulk(bulk)));
         Ok(())
     }
 

@@ -231,10 +231,13 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
     let acts = get(&routes, "/audit").await.ok();
     fits("Acts", &acts);
     assert_eq!(acts["rows"][1]["bulk"], started["id"]);
+    // Sent again, by a client that heard no answer.
+    assert_eq!(post(&routes, "/bulk/start", None, start.clone()).await.ok(), started);
+    assert_eq!(get(&routes, "/bulk").await.ok()["rows"].as_array().unwrap().len(), 1);
     for (change, status, code) in [
-        // As it was planned, but one of them was retried since then.
+        // Of another plan, whose request was retried since then; and of the one that was started, as another act.
         (json!({}), 412, "moved_on"),
-        (json!({ "planned": plan["version"] }), 412, "moved_on"),
+        (json!({ "planned": planned, "act": "erase" }), 412, "moved_on"),
         (json!({ "planned": 3 }), 412, "moved_on"),
         (json!({ "planned": -1 }), 400, "malformed"),
         (json!({ "planned": null }), 422, "invalid"),
@@ -248,6 +251,7 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
         (json!({ "requests": null, "filter": { "state": ["due"], "limit": 5 } }), 422, "invalid"),
     ] {
         let mut body = start.clone();
+        body["planned"] = plan["version"].clone();
         for (name, value) in change.as_object().unwrap() {
             body[name] = value.clone();
         }
