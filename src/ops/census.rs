@@ -9,7 +9,7 @@ use super::why::HeldBy;
 use crate::definition::{Definition, PhaseKind, STARTED};
 use crate::engine::{Core, Stands, StrandedBecause, left_of_window};
 use crate::moment::wall_clock;
-use crate::store::census::{Census, CensusGroup, JobCensus};
+use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
 use crate::store::{Status, Store};
 
 /// The definition of rows that no definition of this process has the name of: what stands in a row may be any text.
@@ -39,8 +39,10 @@ fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<Hel
         ("dead_letter", None) => HeldBy::DeadLetter,
         ("dead_letter", Some(_)) => HeldBy::DeadLetterUnknown,
         ("in_progress", _) if group.is_held => return None,
+        (LOOKED_INTO, _) if group.is_held => HeldBy::UnknownAsked,
         _ if stranded.is_some() => HeldBy::Stranded(stranded?),
         ("unknown", Some(_)) if group.is_due.is_some() => HeldBy::UnknownAsked,
+        (LOOKED_INTO, _) => HeldBy::UnknownAsked,
         ("unknown", _) => HeldBy::UnknownUnasked,
         ("in_progress", _) => HeldBy::EndedLease,
         ("failed_retryable", _) if group.is_paused => HeldBy::Paused,
@@ -69,6 +71,10 @@ impl<S: Store> Core<S> {
 
     /// Why this process goes on with none of the group's requests, as far as it is seen without their values.
     pub(crate) fn strands(&self, group: &CensusGroup) -> Option<StrandedBecause> {
+        if Status::parse(&group.status).is_none() && group.status != LOOKED_INTO {
+            // A status of a later build.
+            return Some(StrandedBecause::NewerForm);
+        }
         let stands = Stands {
             recovery_point: &group.recovery_point,
             phases: &group.phases,
@@ -88,7 +94,7 @@ impl<S: Store> Core<S> {
         definition: &Definition,
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
-        let is_settled = matches!(group.status.as_str(), "unknown" | "dead_letter");
+        let is_settled = matches!(group.status.as_str(), "unknown" | LOOKED_INTO | "dead_letter");
         if is_settled || group.open_intent.is_some() {
             return None;
         }

@@ -39,7 +39,7 @@ pub enum State {
     BackingOff,
     /// Released, and its back-off is over: the next retry or a worker resumes it.
     Due,
-    /// Whether a call was executed is not known.
+    /// Whether a call was executed is not known. While its reconcile function is asked, that is still so.
     Unknown,
     /// Gave up; only an operator goes on with it.
     DeadLetter,

@@ -126,6 +126,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
     let FoundRequest { scope, key, now, row } = found;
     let status = row.status.as_str();
     let ends = |left: std::time::Duration| Some(*now + left).filter(|_| !left.is_zero());
+    let waits = row.waiting_since.is_some();
     let (leased, backs_off) = (!row.lease_left.is_zero(), !row.back_off_left.is_zero());
     ListedRequest {
         request_id: row.request_id,
@@ -134,7 +135,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
         definition: row.definition.clone(),
         version: row.version,
         phases: row.phases.clone(),
-        state: state_name(status, row.fingerprint == ERASED, leased, backs_off).to_owned(),
+        state: state_name(status, waits, row.fingerprint == ERASED, leased, backs_off).to_owned(),
         status: status.to_owned(),
         recovery_point: row.recovery_point.clone(),
         open_intent: row.open_intent.clone(),

@@ -203,10 +203,16 @@ pub(super) fn why(facts: &Facts<'_>) -> Why {
     match row.status {
         Status::Completed => over(facts),
         Status::DeadLetter => gave_up(facts),
-        Status::InProgress if !row.lease_left.is_zero() => runs(facts),
+        Status::InProgress if !row.lease_left.is_zero() => match row.waiting_since {
+            Some(_) => looked_into(facts),
+            None => runs(facts),
+        },
         _ if facts.stranded.is_some() => stranded(facts),
         Status::Unknown => unknown(facts),
-        Status::InProgress => lease_ended(facts),
+        Status::InProgress => match row.waiting_since {
+            Some(_) => looked_into(facts),
+            None => lease_ended(facts),
+        },
         Status::FailedRetryable => match facts.pause {
             Some(pause) => paused(facts, pause),
             None => released(facts),
@@ -319,6 +325,20 @@ fn unknown(facts: &Facts<'_>) -> Why {
          operator says executed or not executed, or finishes it."
     );
     Why { held_by: HeldBy::UnknownUnasked, ended_by: EndedBy::Operator, until: None, sentence }
+}
+
+/// While somebody looks into it, or has died there.
+fn looked_into(facts: &Facts<'_>) -> Why {
+    let until = facts.after(facts.row.lease_left);
+    let then = match facts.row.lease_left.is_zero() {
+        true => "whoever looked into it crashed or is cut off, and a worker makes it unknown again"
+            .to_owned(),
+        false => format!("it is being looked into, under a lease that ends at {}", facts.at(until)),
+    };
+    let sentence =
+        format!("Whether {} was executed is unknown{}; {then}.", facts.call(), facts.because());
+    let (held_by, ended_by) = (HeldBy::UnknownAsked, EndedBy::Reconciler);
+    Why { held_by, ended_by, until: Some(until), sentence }
 }
 
 fn lease_ended(facts: &Facts<'_>) -> Why {

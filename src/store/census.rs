@@ -16,6 +16,10 @@ pub struct CensusLease {
     pub(crate) length: Duration,
 }
 
+/// The status, as a census tells it, of a row whose outcome is unknown while a reconcile function is asked, or has died
+/// while it was: the row itself is in progress.
+pub(crate) const LOOKED_INTO: &str = "looked_into";
+
 /// Unfinished requests that stand alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CensusGroup {
@@ -23,6 +27,7 @@ pub struct CensusGroup {
     pub(crate) version: u32,
     /// The phases that they were last run under.
     pub(crate) phases: String,
+    /// That of the rows, or [`LOOKED_INTO`].
     pub(crate) status: String,
     pub(crate) recovery_point: String,
     pub(crate) open_intent: Option<String>,

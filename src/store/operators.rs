@@ -310,14 +310,18 @@ pub struct JobAct<'a> {
 
 /// The name of a state, as the statements of the stores tell it too: one of [`STATES`], or a status that
 /// this build does not know.
+///
+/// `waits`: for a reconcile function or an operator. While one is asked, or has died while it was, that is still so.
 pub(crate) fn state_name(
     status: &str,
+    waits: bool,
     is_erased: bool,
     is_leased: bool,
     backs_off: bool,
 ) -> &'static str {
     match status {
         "pending" => "accepted",
+        "in_progress" if waits => "unknown",
         "in_progress" if is_leased => "running",
         "in_progress" => "lease_ended",
         "failed_retryable" if backs_off => "backing_off",

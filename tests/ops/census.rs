@@ -65,6 +65,13 @@ async fn a_bad_day<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     unknown(engine, "unknown-1").await;
     unknown(engine, "unknown-2").await;
+    // Two are looked into, by a reconciler that lives and by one that died.
+    for (name, lease) in [("looked-into", "expires_at"), ("its-reconciler-died", "created_at")] {
+        unknown(engine, name).await;
+        let columns =
+            format!("status = 'in_progress', locked_until = {lease}, run_after = {lease}");
+        set(engine, name, &columns).await;
+    }
     unknown_unasked(engine, "unasked").await;
     dead_letter(engine, "dead").await;
     dead_letter(engine, "dead-unknown").await;

@@ -151,7 +151,8 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
             &["`charged` was executed is unknown"],
         );
         // Another build runs it.
-        set(&engine, &name, "status = 'in_progress', locked_until = expires_at").await;
+        let columns = "status = 'in_progress', waiting_since = NULL, locked_until = expires_at";
+        set(&engine, &name, columns).await;
         let why = ops.why(found.request_id).await.unwrap();
         assert_eq!(why.held_by, HeldBy::Lease, "{why:?}");
     }

@@ -1,5 +1,6 @@
 //! Requests as rows of a table.
 
+use chrono::Utc;
 use maud::{Markup, html};
 
 use super::frame::Frame;
@@ -48,9 +49,10 @@ pub(super) fn inbox(frame: &Frame, rows: &[Summary], may_act: bool) -> Markup {
     let cells = rows.iter().map(|row| {
         let to = frame.to(format_args!("requests/{}#settle", row.request_id));
         let since = row.waiting_since.unwrap_or(row.created_at);
-        let next = match (row.state, row.next_at) {
-            (State::DeadLetter, _) | (_, None) => html! { span.quiet { "an operator" } },
-            (_, Some(at)) => html! { "asked " (relative(at)) },
+        let next = match (row.state, row.leased_until, row.next_at) {
+            (State::DeadLetter, ..) | (_, _, None) => html! { span.quiet { "an operator" } },
+            (_, Some(lease), _) if lease > Utc::now() => html! { "is looked into" },
+            (_, _, Some(at)) => html! { "asked " (relative(at)) },
         };
         let answer = html! {
             a.button href=(to) {

@@ -35,7 +35,9 @@ pub(in crate::store) fn group(row: Grouped) -> Option<GroupColumns> {
 
 /// Of a row: behind it follows the time, and then what it is paused for. By these columns it is told whether a
 /// build could go on with it; which attempt was the last matters only behind a word about it.
-const ROW: &str = "definition, definition_version, phases, status, recovery_point, open_intent, resolution, \
+const ROW: &str = "definition, definition_version, phases, \
+    CASE WHEN status = 'in_progress' AND waiting_since IS NOT NULL THEN 'looked_into' ELSE status END AS status, \
+    recovery_point, open_intent, resolution, \
     CASE WHEN resolution IS NULL AND attempts > 1 THEN 1 ELSE attempts END AS attempts, advanced_at, created_at, \
     coalesce(locked_until > ";
 const HELD: &str = ", 0) AS is_held, run_after <= ";

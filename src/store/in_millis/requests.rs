@@ -130,7 +130,8 @@ where
 
 /// See `store::operators::state_name`. Around the time of the database.
 const STATE: [&str; 3] = [
-    "CASE status WHEN 'pending' THEN 'accepted' WHEN 'in_progress' THEN CASE WHEN locked_until > ",
+    "CASE status WHEN 'pending' THEN 'accepted' WHEN 'in_progress' THEN \
+     CASE WHEN waiting_since IS NOT NULL THEN 'unknown' WHEN locked_until > ",
     " THEN 'running' ELSE 'lease_ended' END WHEN 'failed_retryable' THEN CASE WHEN run_after > ",
     " THEN 'backing_off' ELSE 'due' END \
      WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
@@ -240,11 +241,13 @@ const BOUNDED: &str = " LIMIT 10001) AS looked";
 const OF_THOSE: &str = "COUNT(CASE WHEN allowed AND ";
 
 statement! {
-    /// How much waits, among the first of each index.
+    /// How much waits, among the first of each index. A row that waits and is in progress is looked into: its outcome is
+    /// still unknown.
     Count in D, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
     { waiting: Allowed, due: Allowed, jobs: Allowed },
-    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown' THEN 1 END), ", [OF_THOSE],
-    "status = 'dead_letter' THEN 1 END), MIN(CASE WHEN allowed AND status IN ('unknown', 'dead_letter') THEN waiting_since END) \
+    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress') THEN 1 END), ",
+    [OF_THOSE], "status = 'dead_letter' THEN 1 END), \
+     MIN(CASE WHEN allowed AND status IN ('unknown', 'in_progress', 'dead_letter') THEN waiting_since END) \
      FROM (SELECT status, waiting_since, ", waiting,
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL AND run_after <= ", (D::CLOCK),

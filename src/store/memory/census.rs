@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 
 use super::record::{JobRecord, KeyRecord};
-use crate::store::census::{CensusGroup, GroupColumns, JobCensus, census_group};
+use crate::store::census::{CensusGroup, GroupColumns, JobCensus, LOOKED_INTO, census_group};
 
 /// What is unfinished and does not run.
 pub(super) fn by_standing(
@@ -18,8 +18,9 @@ pub(super) fn by_standing(
     for key in keys {
         let Some(since) = key.waiting_since.or(key.run_after) else { continue };
         let definition = (key.definition.clone(), key.definition_version, key.phases.clone());
+        let is_looked_into = key.status == "in_progress" && key.waiting_since.is_some();
         let names = (
-            key.status.clone(),
+            if is_looked_into { LOOKED_INTO.to_owned() } else { key.status.clone() },
             key.recovery_point.clone(),
             key.open_intent.clone(),
             key.resolution.clone(),

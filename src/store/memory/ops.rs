@@ -34,7 +34,8 @@ fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
     let time = |time: Option<Time>| time.map(|time| time.0);
     let is_later = |time: Option<Time>| time.is_some_and(|time| time.0 > now);
     let (is_leased, backs_off) = (is_later(key.locked_until), is_later(key.run_after));
-    let state = state_name(&key.status, key.fingerprint == ERASED, is_leased, backs_off);
+    let waits = key.waiting_since.is_some();
+    let state = state_name(&key.status, waits, key.fingerprint == ERASED, is_leased, backs_off);
     listed_request((
         (key.request_id.uuid(), key.scope.clone(), key.idempotency_key.clone()),
         (key.definition.clone(), key.definition_version, key.phases.clone()),
@@ -288,18 +289,21 @@ impl OperatorStore for Memory {
         due.truncate(MOST + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
         let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
-        let of = |status: &str| {
-            count(waiting.iter().filter(allowed).filter(|key| key.status == status).count())
+        let of = |all: &[&str]| {
+            let those = |key: &&&KeyRecord| all.contains(&key.status.as_str());
+            count(waiting.iter().filter(allowed).filter(those).count())
         };
+        // A row that waits and is in progress is looked into: its outcome is still unknown.
+        let unknown = ["unknown", "in_progress"];
         let working = || due.iter().filter(allowed).filter(|key| key.waiting_since.is_none());
         let is_due = |key: &&&KeyRecord| key.run_after.is_some_and(|due| due.0 <= now);
         Ok(WaitingCounts {
-            unknown: of("unknown"),
-            dead_letters: of("dead_letter"),
+            unknown: of(&unknown),
+            dead_letters: of(&["dead_letter"]),
             oldest_waiting: waiting
                 .iter()
                 .filter(allowed)
-                .filter(|key| matches!(&*key.status, "unknown" | "dead_letter"))
+                .filter(|key| key.status == "dead_letter" || unknown.contains(&&*key.status))
                 .filter_map(|key| key.waiting_since)
                 .map(|since| since.0)
                 .min(),

@@ -19,8 +19,9 @@ type GroupSql = (
 
 /// Of a row: behind it follows what it is paused for. By these columns it is told whether a build could go on
 /// with it; which attempt was the last matters only behind a word about it.
-const ROW: &str = "definition, definition_version, phases, status::text AS status, recovery_point, \
-    open_intent, resolution, \
+const ROW: &str = "definition, definition_version, phases, \
+    CASE WHEN status = 'in_progress' AND waiting_since IS NOT NULL THEN 'looked_into' ELSE status::text END AS status, \
+    recovery_point, open_intent, resolution, \
     (CASE WHEN resolution IS NULL AND attempts > 1 THEN 1 ELSE attempts END)::bigint AS attempts, \
     advanced_at, created_at, coalesce(locked_until > clock_timestamp(), false)::int::bigint AS is_held, \
     (run_after <= clock_timestamp())::int::bigint AS is_due, coalesce(reason = ";

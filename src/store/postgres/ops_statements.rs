@@ -107,7 +107,8 @@ impl QueryFragment<Pg> for InOrder {
 
 /// See `store::operators::state_name`.
 const STATE: &str = "CASE status::text WHEN 'pending' THEN 'accepted' \
-    WHEN 'in_progress' THEN CASE WHEN locked_until > clock_timestamp() THEN 'running' ELSE 'lease_ended' END \
+    WHEN 'in_progress' THEN CASE WHEN waiting_since IS NOT NULL THEN 'unknown' \
+    WHEN locked_until > clock_timestamp() THEN 'running' ELSE 'lease_ended' END \
     WHEN 'failed_retryable' THEN CASE WHEN run_after > clock_timestamp() THEN 'backing_off' ELSE 'due' END \
     WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
     WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state";
@@ -206,14 +207,15 @@ const BOUNDED: &str = " LIMIT 10001) AS looked";
 const OF_THOSE: &str = "count(*) FILTER (WHERE allowed AND ";
 
 statement! {
-    /// How much waits, among the first of each index.
+    /// How much waits, among the first of each index. A row that waits and is in progress is looked into: its outcome is
+    /// still unknown.
     Count<'a> for Pg, rows (
         (BigInt, BigInt, BigInt, Nullable<Timestamptz>), (BigInt, BigInt), (BigInt, BigInt)
     ),
     { waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a> },
-    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status = 'unknown'), ", [OF_THOSE],
-    "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
-     AND status IN ('unknown', 'dead_letter')) \
+    "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress')), ",
+    [OF_THOSE], "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
+     AND status IN ('unknown', 'in_progress', 'dead_letter')) \
      FROM (SELECT status, waiting_since, ", {waiting},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL \
