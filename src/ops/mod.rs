@@ -3,6 +3,7 @@
 mod act;
 mod actor;
 mod audit;
+mod bound;
 mod bulk;
 mod census;
 mod error;
@@ -39,12 +40,15 @@ pub use self::why::{EndedBy, HeldBy, Why};
 pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
+use self::bound::{At, Goes};
 use self::request::{happened, listed, phases};
 use self::why::{Facts, why};
 use crate::definition::Definition;
 use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::operators::{FoundRequest, ListedRequest, MOST_LOOKED_AT, RequestAt};
+use crate::store::operators::{
+    FoundRequest, ListPlace, ListedRequest, MOST_LOOKED_AT, RequestAt, Walk,
+};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -65,7 +69,9 @@ pub struct Page<T, N = Cursor> {
     pub rows: Vec<T>,
     /// Where the list goes on; `None` at its end.
     pub next: Option<N>,
-    /// Where ten thousand rows were looked at before the page was full: how far. The list goes on behind it.
+    /// Where ten thousand rows were looked at before the page was full: how far. The list goes on behind it. An actor
+    /// who does not see every scope is told a round moment, up to which it was looked at least: neither it nor
+    /// [`next`](Self::next) then is a place of a row that the actor does not see.
     pub looked_to: Option<DateTime<Utc>>,
 }
 
@@ -153,8 +159,7 @@ impl<S: OperatorStore> Ops<S> {
                 found.rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
             for row in &found.rows {
                 let stranded = self.stranded(row);
-                // While an unknown outcome is looked into, its row waits and is due, whatever its state: the walk
-                // before has told it.
+                // A row may wait and be due, whatever its state: the walk before has told it.
                 let was_met = place.index > 0 && row.waiting_since.is_some();
                 if was_met || (stranded.is_none() && filter.is_judged()) {
                     continue;
@@ -168,7 +173,9 @@ impl<S: OperatorStore> Ops<S> {
             let is_full = page.rows.len() as u32 == limit;
             let is_far = looked >= MOST_LOOKED_AT || found.looked_to.is_some();
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
-            match behind.or(found.looked_to) {
+            let known = found.rows.last().map_or(place.place, |row| row.place(search.walk));
+            let looked_to = found.looked_to.map(|to| self.told_place(search.walk, known, to));
+            match behind.or(looked_to) {
                 Some(behind) if is_full || is_far => {
                     page.looked_to = (!is_full).then_some(behind.time);
                     page.next = Some(filter.cursor(on(behind)));
@@ -274,9 +281,10 @@ impl<S: OperatorStore> Ops<S> {
         let limit = rows.clamp(1, 1000);
         let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit).await?;
         let is_full = found.rows.len() as u32 >= limit;
-        let last = found.rows.last().filter(|_| is_full).map(|job| (job.staged_at, job.id));
-        let next = last.or(found.looked_to).map(|(time, id)| Place { time, id });
-        let looked_to = found.looked_to.map(|(time, _)| time);
+        let last = found.rows.last().map(|job| (job.staged_at, job.id));
+        let looked_to = found.looked_to.map(|to| self.told(Goes::Up, last.unwrap_or(place), to));
+        let next = last.filter(|_| is_full).or(looked_to).map(|(time, id)| Place { time, id });
+        let looked_to = looked_to.map(|(time, _)| time);
         let rows = found.rows.into_iter().map(JobView::from).collect();
         Ok(Page { rows, next, looked_to })
     }
@@ -312,14 +320,15 @@ impl<S: OperatorStore> Ops<S> {
         before: Option<Place>,
         limit: u32,
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
-        let newest = crate::store::operators::Walk::Newest.start().time;
+        let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limits = self.actor.limits();
         let found = self.core.store.audit_before(limits, request_id, before, limit).await?;
         let is_full = found.rows.len() as u32 >= limit;
-        let last = found.rows.last().filter(|_| is_full).map(|row| (row.at, row.id));
-        let next = last.or(found.looked_to).map(|(time, id)| Place { time, id });
-        let looked_to = found.looked_to.map(|(time, _)| time);
+        let last = found.rows.last().map(|row| (row.at, row.id));
+        let looked_to = found.looked_to.map(|to| self.told(Goes::Down, last.unwrap_or(before), to));
+        let next = last.filter(|_| is_full).or(looked_to).map(|(time, id)| Place { time, id });
+        let looked_to = looked_to.map(|(time, _)| time);
         let rows = found.rows.into_iter().map(AuditRecord::from).collect();
         Ok(Page { rows, next, looked_to })
     }
@@ -329,6 +338,24 @@ impl<S: OperatorStore> Ops<S> {
             true => Ok(()),
             false => Err(OpsError::NotAllowed { needs }),
         }
+    }
+
+    /// How far a search looked that began behind `from`, or has found that as its last row.
+    fn told(&self, goes: Goes, from: At, to: At) -> At {
+        match self.actor.sees_every_scope() {
+            true => to,
+            false => bound::told(goes, from, to),
+        }
+    }
+
+    fn told_place(&self, walk: Walk, from: ListPlace, to: ListPlace) -> ListPlace {
+        let goes = match walk {
+            Walk::Waiting | Walk::Due => Goes::Up,
+            Walk::Newest => Goes::Down,
+        };
+        let at = |place: ListPlace| (place.time, place.request_id);
+        let (time, request_id) = self.told(goes, at(from), at(to));
+        ListPlace { time, request_id }
     }
 
     async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
@@ -344,6 +371,9 @@ impl<S: OperatorStore> Ops<S> {
 
     /// Of an unfinished row, as far as it is seen without its values.
     fn stranded(&self, row: &ListedRequest) -> Option<StrandedBecause> {
+        if row.state == State::Unreadable.as_str() && !self.core.has_no_code() {
+            return Some(StrandedBecause::NewerForm);
+        }
         let stands = Stands {
             recovery_point: &row.recovery_point,
             phases: &row.phases,

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{
-    Actor, BulkAct, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, State, Summary,
+    Actor, BulkAct, Cursor, Filter, HeldBy, OperatorStore, OpsError, Permissions, Place, Scopes,
+    Selection, State, Summary,
 };
 use atomic_phases::{Engine, Outcome, Scope};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::cast::*;
@@ -21,6 +25,7 @@ on_every_store! {
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
     a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
+    g16_how_far_a_search_looked_tells_nothing_of_other_scopes,
     g14_stranded_requests_are_found_behind_thousands_that_are_not,
 }
 
@@ -40,31 +45,54 @@ async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore
     }
 }
 
-/// Its reconciler died: its row is in the index of waiting rows and in that of due ones, and is neither unknown nor dead.
+/// Somebody looks into it, or died there: its row is in the index of waiting rows and in that of due ones, and is in
+/// progress. Its outcome is as unknown as before.
 async fn a_request_that_is_looked_into_is_told_once<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     unknown(&engine, "k").await;
-    set(&engine, "k", "status = 'in_progress', locked_until = created_at").await;
-    let counts = admin(&engine).counts().await.unwrap();
-    assert_eq!(
-        (counts.unknown.number, counts.oldest_waiting),
-        (0, None),
-        "of none there is no oldest"
-    );
+    let ops = admin(&engine);
+    let before = ops.find(&scope(), &key("k")).await.unwrap();
     let of_books = Engine::builder(db.another().await).app(App::default());
     let of_books: TestEngine<S> = of_books.register::<Book>().build().unwrap();
-    let filters = [
-        (&engine, Filter::new().states([State::Unknown, State::LeaseEnded])),
-        (&of_books, Filter::new().stranded()),
-    ];
-    for (engine, filter) in filters {
-        for page in [1, 50] {
-            let rows = all(engine, filter.clone().page(page)).await;
-            let states: Vec<_> = rows.iter().map(|row| row.state).collect();
-            assert_eq!(states, [State::LeaseEnded], "pages of {page}: {filter:?}");
+    for lease in ["expires_at", "created_at"] {
+        let columns =
+            format!("status = 'in_progress', locked_until = {lease}, run_after = {lease}");
+        set(&engine, "k", &columns).await;
+        let counts = ops.counts().await.unwrap();
+        let millis = |since: Option<DateTime<Utc>>| since.map(|since| since.timestamp_millis());
+        assert_eq!(counts.unknown.number, 1);
+        assert_eq!(millis(counts.oldest_waiting), millis(before.waiting_since));
+        assert_eq!((counts.due.number, counts.stranded.number), (0, 0));
+        let found = ops.find(&scope(), &key("k")).await.unwrap();
+        assert_eq!(found.state, State::Unknown);
+        assert_eq!(millis(found.waiting_since), millis(before.waiting_since));
+        let why = ops.why(found.request_id).await.unwrap();
+        assert_eq!(why.held_by, HeldBy::UnknownAsked, "{why:?}");
+        assert!(
+            why.sentence.contains("is unknown") && why.sentence.contains("looked into"),
+            "{why:?}"
+        );
+        let inbox = ops.list(Filter::waiting()).await.unwrap().rows;
+        assert_eq!(inbox.iter().map(|row| row.request_id).collect::<Vec<_>>(), [found.request_id]);
+        let filters = [
+            (&engine, Filter::new().states([State::Unknown, State::LeaseEnded])),
+            (&engine, Filter::new().states([State::Unknown, State::Running])),
+            (&engine, Filter::new()),
+            (&of_books, Filter::new().stranded()),
+        ];
+        for (engine, filter) in filters {
+            for page in [1, 50] {
+                let rows = all(engine, filter.clone().page(page)).await;
+                let states: Vec<_> = rows.iter().map(|row| row.state).collect();
+                assert_eq!(states, [State::Unknown], "pages of {page}: {filter:?}");
+            }
         }
-        let plan = admin(engine).plan_bulk(BulkAct::Erase, &Selection::Filter(filter)).await;
+        let stranded = Selection::Filter(Filter::new().stranded());
+        let plan = admin(&of_books).plan_bulk(BulkAct::Erase, &stranded).await;
         assert_eq!(plan.unwrap().count, 1);
+        for other in [State::Running, State::LeaseEnded] {
+            assert!(all(&engine, Filter::new().states([other])).await.is_empty(), "{other}");
+        }
     }
 }
 
@@ -341,6 +369,108 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
         next = Some(cursor);
     }
     assert_eq!((pages, found.len()), (3, 1));
+}
+
+/// Of an actor of some scopes. The others' rows stand at odd moments.
+async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // A copy of its rows in SQL takes minutes.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "needle").await;
+    finish(&engine, "last").await;
+    set(&engine, "needle", "waiting_since = expires_at, run_after = NULL").await;
+    let of = |millis: &str| match is_postgres::<S>() {
+        true => format!("t.created_at + n * interval '{millis} milliseconds'"),
+        false => format!("t.created_at + n * {millis}"),
+    };
+    let nothing = if is_postgres::<S>() { "''" } else { "x''" };
+    let numbers = numbers::<S>(25_000);
+    let id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };
+    for (state, waits) in [("dead_letter", of("1013")), ("completed", "NULL".to_owned())] {
+        db.sql(&format!(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+             definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+             advanced_at, created_at, waiting_since, expires_at, params) SELECT 'others', '{state}-' || n, {id}, \
+             'd', 1, 'p', 'v1:', '{state}', 'finished', 1, 1, t.created_at, t.created_at, {waits}, {}, t.params \
+             FROM (SELECT * FROM atomic_phases_keys WHERE idempotency_key = 'last') AS t, {numbers}",
+            of("1013"),
+        ))
+        .await;
+        db.sql(&format!(
+            "INSERT INTO atomic_phases_audit (id, at, actor, act, outcome, reason, scope) \
+             SELECT {id}, {}, 'eve', 'retry', '{state}', 'r', 'others' \
+             FROM (SELECT created_at FROM atomic_phases_keys WHERE idempotency_key = 'last') AS t, {numbers}",
+            of("1013"),
+        ))
+        .await;
+        db.sql(&format!(
+            "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, args, \
+             staged_at) SELECT 'others', {id}, 1, {id}, 'k', 'j', {nothing}, {} \
+             FROM (SELECT created_at FROM atomic_phases_keys WHERE idempotency_key = 'last') AS t, {numbers}",
+            of("1013"),
+        ))
+        .await;
+    }
+    let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
+    let bob = engine.ops(bob);
+    let seen = admin(&engine).find(&scope(), &key("needle")).await.unwrap().request_id;
+    // What a client is told of a place: a moment, in microseconds, and an id.
+    let told = |text: String| {
+        let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
+        let (place, id) = bytes[bytes.len() - 24..].split_at(8);
+        let id = Uuid::from_slice(id).unwrap();
+        (i64::from_be_bytes(place.try_into().unwrap()), id)
+    };
+    let is_no_row = |text: String| {
+        let (micros, id) = told(text);
+        let is_round = micros % 1_000_000 == 0 && (id.is_nil() || id.is_max());
+        assert!(is_round || id == seen, "{micros} {id}");
+    };
+    for (filter, found) in [
+        (Filter::new().definition("notify", None), 1),
+        (Filter::waiting(), 1),
+        (Filter::waiting().reason("none"), 0),
+    ] {
+        let (mut rows, mut pages, mut next) = (Vec::new(), 0, None::<Cursor>);
+        loop {
+            let on = next.take().map_or(filter.clone(), |cursor| filter.clone().after(cursor));
+            let page = bob.list(on).await.unwrap();
+            rows.extend(page.rows.into_iter().map(|row| row.request_id));
+            pages += 1;
+            let Some(cursor) = page.next else { break };
+            is_no_row(cursor.to_string());
+            assert!(
+                page.looked_to.is_none_or(|to| to.timestamp_micros() == told(cursor.to_string()).0)
+            );
+            next = Some(cursor.to_string().parse().unwrap());
+        }
+        assert_eq!((rows.len(), rows.first()), (found, Some(&seen).filter(|_| found == 1)));
+        assert!((3..12).contains(&pages), "{pages} pages: {filter:?}");
+    }
+    let (mut pages, mut next) = (0, None::<Place>);
+    loop {
+        let page = bob.audit(None, next, 10).await.unwrap();
+        assert!(page.rows.is_empty());
+        pages += 1;
+        let Some(place) = page.next else { break };
+        is_no_row(place.to_string());
+        next = Some(place);
+    }
+    assert!((5..20).contains(&pages), "{pages} pages of the audit");
+    let (mut pages, mut next) = (0, None::<Place>);
+    loop {
+        let page = bob.dead_jobs(next, 10).await.unwrap();
+        assert!(page.rows.is_empty());
+        pages += 1;
+        let Some(place) = page.next else { break };
+        is_no_row(place.to_string());
+        next = Some(place);
+    }
+    assert!((5..20).contains(&pages), "{pages} pages of jobs");
 }
 
 async fn g14_stranded_requests_are_found_behind_thousands_that_are_not<

@@ -14,6 +14,7 @@ mod cast;
 mod census;
 mod cut_off;
 mod events;
+mod later_build;
 mod list;
 #[cfg(feature = "mysql")]
 mod mysql;

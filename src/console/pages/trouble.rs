@@ -57,6 +57,13 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
             ("No such bulk act", text)
         }
         OpsError::Unavailable(_) => return unanswered(frame, true),
+        error @ OpsError::Unreadable { .. } => {
+            let text = html! {
+                p { (visible(&error.to_string())) "." }
+                p { "A build that knows it shows it and acts on it. This one leaves it as it is." }
+            };
+            ("Not readable here", text)
+        }
         error => ("Not done", html! { p { (visible(&error.to_string())) } }),
     };
     frame.page(status(error), Section::None, title, titled(title, &text))
