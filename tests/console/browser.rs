@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
-use atomic_phases::ops::{Actor, Permissions, Scopes, State};
+use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
+use atomic_phases::worker::BulkRunner;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::cast::*;
 use super::desk::Desk;
-use super::pages::cast;
+use super::pages::{cast, check_accessibility_of};
 use super::webdriver::{Browser, DOWN, ENTER, SPACE};
+use crate::support::work::config;
 use crate::support::*;
 
 /// One browser at a time: each is a dozen processes.
@@ -273,4 +275,136 @@ async fn a_page_follows_what_happens_and_disturbs_nobody() {
     // Nothing that the policy forbids was tried.
     let log = browser.logged().await;
     assert_eq!(log, Vec::<Value>::new());
+}
+
+/// What is shown at the address of a form that was refused is read again at its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    let id = admin(&engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
+    browser.open(desk.url(&format!("bulk/{id}"))).await;
+    browser.fill("#because", " ").await;
+    browser.click("form.act button").await;
+    soon("refused", async || browser.has("Not stopped").await).await;
+    reached(&browser, "/stop").await;
+    assert!(browser.has("0 of 1 requests").await);
+    // What is filled in is not disturbed: it is as it was, and nobody is there.
+    browser
+        .eval("document.getElementById('because').value = ''; document.activeElement.blur()")
+        .await;
+    BulkRunner::new(&engine, config()).run_once().await.unwrap();
+    soon("1 of 1", async || browser.has("1 of 1 requests").await).await;
+    let live = browser.eval("return document.getElementById('live').textContent").await;
+    assert!(live.as_str().unwrap().contains("Refreshed every"), "{live}");
+    // Its address, asked for by itself, is the page above.
+    browser.open(desk.url(&format!("bulk/{id}/stop"))).await;
+    reached(&browser, &format!("bulk/{id}")).await;
+    // The refusal itself is in the browser's log, and nothing else.
+    let log = browser.logged().await;
+    assert!(log.iter().all(|line| line.to_string().contains("422")), "{log:?}");
+}
+
+/// Each act of the console without a mouse, on a screen of 320 pixels, in the dark: and each page between is one that is
+/// read there.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    unknown(&engine, "by-hand").await;
+    let browser = Browser::start().await;
+    browser.scheme("dark").await;
+    browser.size(320, 700).await;
+    // Which button, and what is said once it is done: of jobs and of pauses.
+    for (page, act, said) in [
+        ("jobs", "retry", "Done. It is delivered again"),
+        ("jobs", "discard", "Done. It is never delivered"),
+        ("pauses", "pause", "Done. Within five seconds"),
+        ("pauses", "unpause", "Done. Engines begin the phase again"),
+    ] {
+        browser.open(desk.url(page)).await;
+        is_read_here(&browser).await;
+        press_on(&browser, &format!("button[value={act}]")).await;
+        reviewed(&browser, said).await;
+    }
+    // What is to be erased has no jobs left.
+    engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
+    for (name, act, field, text) in [
+        ("unknown", "executed", "#output", "{\"id\": \"e\", \"padding\": \"\"}"),
+        ("unasked", "not_executed", "", ""),
+        ("by-hand", "finish", "#body", "{\"done\": true}"),
+        ("dead-letter", "retry", "", ""),
+        ("finished", "erase", "", ""),
+    ] {
+        let id = id_of(&engine, name).await;
+        browser.open(desk.url(&format!("requests/{id}"))).await;
+        browser.tab_to("#settle input[type=radio]").await;
+        browser.press(&SPACE.to_string()).await;
+        for _ in 0..6 {
+            if browser.focused().await.contains(&format!("act-{act} ")) {
+                break;
+            }
+            browser.press(&DOWN.to_string()).await;
+        }
+        assert!(browser.focused().await.contains(&format!("act-{act} ")), "{name}: {act}");
+        if !field.is_empty() {
+            browser.tab_to(field).await;
+            browser.press(text).await;
+        }
+        is_read_here(&browser).await;
+        press_on(&browser, "#settle button").await;
+        reviewed(&browser, "Done. It is written").await;
+    }
+    let id = id_of(&engine, "running").await;
+    browser.open(desk.url(&format!("requests/{id}"))).await;
+    browser.tab_to("#what").await;
+    browser.press("p").await;
+    browser.tab_to("#reveal-reason").await;
+    browser.press("ticket 88").await;
+    press_on(&browser, "#values button").await;
+    soon("the value", async || browser.has("\"who\": \"pilot\"").await).await;
+    is_read_here(&browser).await;
+    // Many at once, and their end.
+    for name in ["one", "other"] {
+        dead_letter(&engine, name).await;
+    }
+    browser.open(desk.url("requests?state=dead_letter")).await;
+    is_read_here(&browser).await;
+    press_on(&browser, "button[value=retry]").await;
+    reviewed(&browser, "Started. The workers do it").await;
+    browser.tab_to("#because").await;
+    browser.press("a slip").await;
+    press_on(&browser, "form.act button").await;
+    soon("stopped", async || browser.has("Stopped. What was done stays done").await).await;
+    is_read_here(&browser).await;
+    let log = browser.logged().await;
+    assert_eq!(log, Vec::<Value>::new());
+}
+
+async fn press_on(browser: &Browser, css: &str) {
+    browser.tab_to(css).await;
+    browser.press(&ENTER.to_string()).await;
+}
+
+/// A review, whose reason has the focus already, to its end.
+async fn reviewed(browser: &Browser, said: &str) {
+    soon("the review", async || browser.has("Review: ").await).await;
+    is_read_here(browser).await;
+    browser.press("ticket 88").await;
+    press_on(browser, "form.act button").await;
+    soon(said, async || browser.has(said).await).await;
+    is_read_here(browser).await;
+}
+
+/// Whoever sees little, or hears it, reads this page at its width and in its colours.
+async fn is_read_here(browser: &Browser) {
+    let address = browser.url().await;
+    let told = browser.eval(FAINT).await;
+    assert!(told[0].as_u64().unwrap() > 5, "{address}: {told}");
+    assert_eq!(told[1], json!([]), "too faint: {address}");
+    assert_eq!(browser.eval(LAYOUT).await, json!([0, []]), "{address}");
+    let page = browser.eval("return document.documentElement.outerHTML").await;
+    check_accessibility_of(page.as_str().unwrap());
 }

@@ -95,7 +95,7 @@ async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore
 
 /// What can be said of a page without a browser: a label for each field, one `h1`, headings in their order, one
 /// `main`, an id once.
-fn check_accessibility_of(html: &str) {
+pub fn check_accessibility_of(html: &str) {
     let all = tags(html);
     let labelled: HashSet<_> =
         all.iter().filter(|tag| tag.name == "label").filter_map(|tag| tag.get("for")).collect();

@@ -54,10 +54,13 @@
     return field.value !== field.defaultValue;
   }
 
+  // A form that was refused is shown at the address it was sent to, which leads, read by itself, to the page above.
   async function refresh() {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "error" });
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!answer.ok) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // A page of somebody else's, to sign in say.
+    if (page.body.dataset.search === undefined) throw new Error("another page");
     if (isBusy()) return;
     for (const section of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(section.id);
