@@ -14,6 +14,8 @@ mod jobs;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod operators;
+#[cfg(feature = "mysql")]
+mod operators_mariadb;
 mod operators_million;
 mod plans;
 mod reserve;

@@ -10,10 +10,10 @@ use crate::support::mariadb::Server;
 use crate::support::*;
 
 /// A server that writes down what a user `app` sends.
-struct Observed(Server);
+pub struct Observed(pub Server);
 
 impl Observed {
-    fn start() -> (Self, String) {
+    pub fn start() -> (Self, String) {
         let server = Server::start(&[
             "--log-output=TABLE",
             // The server's own transactions are none of ours.
@@ -42,7 +42,7 @@ impl Observed {
     }
 
     /// Commands of the log, which is empty then.
-    fn logged(&self, which: &str) -> Vec<String> {
+    pub fn logged(&self, which: &str) -> Vec<String> {
         let hex = self.0.ask(&format!(
             "SELECT HEX(argument) FROM mysql.general_log WHERE user_host LIKE 'app%' AND {which}"
         ));

@@ -25,13 +25,13 @@ use crate::recorded::{self, alone};
 use crate::support::*;
 
 /// How many of them wait.
-const WAITING: usize = 10_000;
+pub const WAITING: usize = 10_000;
 
 /// What the one is looked for by.
-const NEEDLE: &str = "pilot 4711 hung up";
+pub const NEEDLE: &str = "pilot 4711 hung up";
 
 /// How often each is asked; the median counts.
-const TIMES: usize = 7;
+pub const TIMES: usize = 7;
 
 /// As a search is run: the plan, its rows and blocks, and the server's time for it.
 const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
@@ -41,7 +41,7 @@ const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE 
     FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY ON) ' || call LOOP \
     plan := plan || line || chr(10); END LOOP; RETURN plan; END $$";
 
-fn rows() -> usize {
+pub fn rows() -> usize {
     std::env::var("OPERATORS_ROWS").map_or(1_000_000, |rows| rows.parse().unwrap())
 }
 
@@ -98,24 +98,35 @@ async fn filled() -> (Postgres, TestEngine<Postgres>) {
 }
 
 /// Which of them is the one: among those that are unknown, in the middle.
-fn needle() -> usize {
+pub fn needle() -> usize {
     let each = rows() / WAITING;
     rows() / 2 / (5 * each) * 5 * each
 }
 
 /// What can be asked for.
-struct Ask {
-    face: Face,
+pub struct Ask {
+    pub face: Face,
     /// What it is for, if the address does not say it.
     note: &'static str,
-    path: String,
+    pub path: String,
     body: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Face {
+pub enum Face {
     Api,
     Page,
+}
+
+impl Ask {
+    pub fn title(&self) -> String {
+        let method = if self.body.is_some() { "POST" } else { "GET" };
+        let what = match self.face {
+            Face::Api => format!("`{method} {}`", self.path),
+            Face::Page => format!("page `{}`", self.path.trim_start_matches('/')),
+        };
+        if self.note.is_empty() { what } else { format!("{what} {}", self.note) }
+    }
 }
 
 /// What one cost.
@@ -150,7 +161,7 @@ fn time_in(plan: &str, name: &str) -> f64 {
     rest.trim().split(' ').next().unwrap().parse().unwrap()
 }
 
-fn median<T: PartialOrd + Copy>(mut all: Vec<T>) -> T {
+pub fn median<T: PartialOrd + Copy>(mut all: Vec<T>) -> T {
     all.sort_by(|one, other| one.partial_cmp(other).unwrap());
     all[all.len() / 2]
 }
@@ -190,7 +201,7 @@ fn read() -> Vec<String> {
     .collect()
 }
 
-async fn answer(router: &Router, ask: &Ask) -> String {
+pub async fn answer(router: &Router, ask: &Ask) -> String {
     let mut request = Request::builder().uri(&ask.path).header("authorization", "Bearer ada");
     if ask.body.is_some() {
         request = request.method("POST").header("content-type", "application/json");
@@ -220,17 +231,11 @@ async fn cost(db: &Postgres, router: &Router, ask: &Ask) -> Cost {
         statements.push(explained(db, sql).await);
     }
     read();
-    let method = if ask.body.is_some() { "POST" } else { "GET" };
-    let what = match ask.face {
-        Face::Api => format!("`{method} {}`", ask.path),
-        Face::Page => format!("page `{}`", ask.path.trim_start_matches('/')),
-    };
-    let title = if ask.note.is_empty() { what } else { format!("{what} {}", ask.note) };
-    Cost { title, took: median(times), statements }
+    Cost { title: ask.title(), took: median(times), statements }
 }
 
 /// But for the pauses, a table of a few rows that is asked for on a clock, too, and so not recorded.
-fn asks(id: &str, bulk: &str) -> Vec<Ask> {
+pub fn asks(id: &str, bulk: &str) -> Vec<Ask> {
     let found = NEEDLE.replace(' ', "+");
     let get = |face, path: &str, note| Ask { face, note, path: path.to_owned(), body: None };
     let post = |path: &str, body: String, note| Ask {
@@ -279,7 +284,7 @@ fn asks(id: &str, bulk: &str) -> Vec<Ask> {
 }
 
 /// Its scope and its key.
-fn key_of_needle() -> (String, String) {
+pub fn key_of_needle() -> (String, String) {
     (format!("tenant-{}", needle() / (rows() / WAITING) % 100), format!("key-{}", needle()))
 }
 
