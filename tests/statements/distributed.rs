@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::distributed_rules::{asks_first, changes, refused};
+use crate::one_job::stages_one;
 use crate::recorded::{alone, count, sent};
 use crate::support::work::*;
 use crate::support::*;
@@ -59,6 +60,8 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
         assert!(all.iter().any(|sql| sql.starts_with(kind)), "no {kind} among {all:#?}");
     }
     assert!(all.iter().any(|sql| sql.contains("AS told_at) INSERT")), "no notice: {all:#?}");
+    let stages_one = "FROM atomic_phases_key RETURNING job_id) SELECT";
+    assert!(all.iter().any(|sql| sql.contains(stages_one)), "no single job: {all:#?}");
     for sql in &all {
         assert_eq!(refused(&db, sql).await, Ok(()), "{sql}");
         if sql.starts_with("WITH advanced AS (") || sql.starts_with(JOINED) {
@@ -91,7 +94,7 @@ fn the_scripts_of_a_distributed_database_do_what_the_chapter_says() {
     }
 }
 
-/// A commit of a phase that is one statement with the phase's own.
+/// A commit of a phase that is one statement with the phase's own, or with its only job.
 const JOINED: &str = "WITH atomic_phases_key AS (WITH";
 
 /// Keeps the judgement of an update off the row's node.
@@ -109,6 +112,7 @@ fn waits_for_a_request(sql: &str) -> bool {
 
 async fn requests(db: &Postgres, engine: &TestEngine<Postgres>) {
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    stages_one(db, "one-job").await;
     for form in [Form::InTurn, Form::AsOne] {
         let name = key(&format!("{form:?}"));
         finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);

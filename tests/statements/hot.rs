@@ -1,6 +1,7 @@
 //! The path to a distributed table (docs/scaling.md): every statement of a request on the key row names
 //! the distribution column `scope` and touches one table. Read from what was sent, not from the source.
 
+use crate::one_job::stages_one;
 use crate::recorded::{alone, sent};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
@@ -155,6 +156,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
         let name = key(&format!("{form:?}"));
         finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
     }
+    stages_one(&db, "one-job").await;
     let before = sent();
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     sent();
@@ -189,7 +191,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
     let joined = ours.iter().filter(|sql| is_joined(sql)).count();
     assert_eq!(
-        joined, 5,
+        joined, 6,
         "the last phases that stage jobs, of a Tx and of a batch that goes as one"
     );
     assert_eq!(parts.len(), ours.len() + joined);

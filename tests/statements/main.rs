@@ -13,6 +13,7 @@ mod idle_workers;
 mod jobs;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod one_job;
 mod operators;
 #[cfg(feature = "mysql")]
 mod operators_mariadb;

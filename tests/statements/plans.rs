@@ -1,5 +1,6 @@
 //! A statement that is sent for each request is planned once for a connection, and not each time.
 
+use crate::one_job::stages_one;
 use crate::recorded::alone;
 use crate::support::db::{open_pg, url_of};
 use crate::support::work::config;
@@ -38,6 +39,7 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
     let one = open_pg(&url_of(&db), 1).await;
     let engine = engine(&one, &app);
     for round in 0..12 {
+        stages_one(&one, &format!("one-job-{round}")).await;
         let name = |what: &str| key(&format!("{what}-{round}"));
         for _ in 0..2 {
             finished(engine.call(&scope(), &name("tx"), book(20)).await);
@@ -48,7 +50,13 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
         }
         finished(engine.call(&scope(), &name("once"), notify(Trouble::None)).await);
     }
-    let kinds = ["WITH begun", "WITH advanced", "staged AS (INSERT", "WITH atomic_phases_key"];
+    let kinds = [
+        "WITH begun",
+        "WITH advanced",
+        "staged AS (INSERT",
+        "FROM atomic_phases_key RETURNING job_id",
+        "WITH atomic_phases_key",
+    ];
     all_planned_once(one, &kinds).await;
 }
 

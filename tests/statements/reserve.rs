@@ -1,5 +1,6 @@
-//! `reserve` is one statement: it creates the row, or tells the one that there is. Shown by a call that
-//! saw no row and meets one when it comes to create its own.
+//! `reserve` is one statement: it creates the row, or finds that there is one, which is looked at behind it, in the
+//! round trip that undoes the transaction. Shown by a call that saw no row and meets one when it comes to create its
+//! own.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -94,7 +95,7 @@ async fn tells_all<S: TestDb>(db: S) -> Vec<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_g10_one_statement_tells_all_that_a_row_can_mean() {
+async fn g9_g10_a_reservation_that_finds_a_row_tells_all_that_it_can_mean() {
     let _alone = alone().await;
     tells_all(Sqlite::fresh().await).await;
     for statements in tells_all(Postgres::fresh().await).await {
@@ -104,8 +105,8 @@ async fn g9_g10_one_statement_tells_all_that_a_row_can_mean() {
         let words: Vec<String> = words.collect();
         assert_eq!(
             words,
-            ["BEGIN ISOLATION", "WITH begun", "ROLLBACK --"],
-            "one statement on the table, and no look behind it"
+            ["BEGIN ISOLATION", "WITH begun", "ROLLBACK --", "SELECT request_id,"],
+            "one statement finds the key taken, and one tells by whom"
         );
     }
     a_row_that_is_free_is_taken_over().await;

@@ -19,12 +19,13 @@ use super::error::Mark;
 use super::session::{JOBS, Known, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::single_statement::JoinedWrites;
 use super::statements::{Guarded, NewEvent, NotLocked, WAITS};
+use crate::definition::STARTED;
 use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse};
 
-/// The row as its first phase leaves it, from the time `t`. It names what there is, and nothing else:
+/// The row as its first phase leaves it, or finds it, from the time `t`. It names what there is, and nothing else:
 /// each bind and each column costs, here and on the server. So its text depends on what it holds.
 pub(super) struct BornRow<'a> {
     known: BornKnown<'a>,
@@ -32,7 +33,8 @@ pub(super) struct BornRow<'a> {
     status: Status,
     lease: Option<PgInterval>,
     due: Option<PgInterval>,
-    created_at: DateTime<Utc>,
+    /// The present, where nothing has run yet.
+    created_at: Option<DateTime<Utc>>,
     retention: PgInterval,
     params: &'a [u8],
     context: Option<&'a [u8]>,
@@ -55,27 +57,46 @@ statement! {
 impl<'a> BornRow<'a> {
     pub(super) fn new(row: &NewRow<'a>, created_at: DateTime<Utc>, change: &Change<'a>) -> Self {
         Self {
-            known: BornKnown {
-                scope: row.scope.as_str(),
-                key: row.key.as_str(),
-                request_id: row.request_id,
-                definition: row.definition,
-                version: row.version.cast_signed(),
-                phases: row.phases,
-                fingerprint: row.fingerprint,
-                to: change.recovery_point,
-            },
-            birth: row.birth,
+            known: BornKnown::new(row, change.recovery_point),
             status: change.status,
             lease: change.lease().map(interval),
+            created_at: Some(created_at),
+            outputs: change.outputs,
+            response: change.response.map(Response::new),
+            ..Self::at_start(row)
+        }
+    }
+
+    /// As it is before its first phase.
+    pub(super) fn at_start(row: &NewRow<'a>) -> Self {
+        Self {
+            known: BornKnown::new(row, STARTED),
+            birth: row.birth,
+            status: row.birth.status(),
+            lease: row.birth.lease().map(interval),
             due: row.birth.due().map(interval),
-            created_at,
+            created_at: None,
             retention: interval(row.retention),
             params: row.params,
             context: row.context,
             trace: row.trace,
-            outputs: change.outputs,
-            response: change.response.map(Response::new),
+            outputs: None,
+            response: None,
+        }
+    }
+}
+
+impl<'a> BornKnown<'a> {
+    fn new(row: &NewRow<'a>, recovery_point: &'a str) -> Self {
+        Self {
+            scope: row.scope.as_str(),
+            key: row.key.as_str(),
+            request_id: row.request_id,
+            definition: row.definition,
+            version: row.version.cast_signed(),
+            phases: row.phases,
+            fingerprint: row.fingerprint,
+            to: recovery_point,
         }
     }
 }
@@ -107,8 +128,10 @@ impl QueryFragment<Pg> for BornRow<'_> {
             Birth::Pending => "0, 0, ",
         });
         push_status(&mut out, self.status);
-        out.push_sql(", t, ");
-        push_bind(&mut out, &self.created_at)?;
+        match &self.created_at {
+            None => out.push_sql(", t, t"),
+            created_at => push_next(&mut out, ", t, ", created_at.as_ref())?,
+        }
         out.push_sql(", t + ");
         push_bind(&mut out, &self.retention)?;
         push_next(&mut out, ", ", Some(&self.params))?;
@@ -477,6 +500,23 @@ impl<'a> AdvanceAndStage<'a> {
 }
 
 statement! {
+    /// The same for one job, as most phases have it: no arrays to take apart, and nothing to count.
+    AdvanceAndStageOne<'a> for Pg as varying, rows Integer,
+    { moved: Moved<'a>, ours: Ours<'a>, job: JoinedJob<'a>, not_ours: NotOurs<'a> },
+    "WITH atomic_phases_key AS (", {moved}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
+    {job}, " RETURNING job_id) SELECT CASE", {not_ours}, " WHEN request_id IS NULL THEN ", (Mark::Fenced.sql()),
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one \
+     LEFT JOIN atomic_phases_key ON true LEFT JOIN staged ON true"
+}
+
+impl<'a> AdvanceAndStageOne<'a> {
+    pub(super) fn new(advance: Advance<'a>, guard: &Guard<'a>, job: &'a StagedJob) -> Self {
+        let Advance { moved, ours, not_ours } = advance;
+        Self { moved, ours, job: JoinedJob::new(guard, job), not_ours }
+    }
+}
+
+statement! {
     /// Whether this is the transaction that the engine began (H7).
     Ours<'a> for Pg, rows sql_types::Untyped, { number: &'a str }, " AND ", [NUMBER], " = ", number
 }
@@ -570,7 +610,7 @@ impl<'a> InsertJob<'a> {
 }
 
 statement! {
-    /// A staged job as a part of a joined statement: its request is that of the row. The scope says by
+    /// A staged job as a part of a statement that changes the row: its request is that of the row. The scope says by
     /// itself for which shard it is.
     JoinedJob<'a> for Pg, rows sql_types::Untyped,
     {

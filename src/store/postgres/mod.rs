@@ -328,7 +328,13 @@ impl<P: Pool> Postgres<P> {
             sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
             OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
             OptionFuture::from(make_room),
-            sql::Reserve::new(row).load::<(bool, KnownRow, KeySummaryRow)>(&mut &*conn),
+            sql::Reserve { row: commit_statements::BornRow::at_start(row) }.load::<(
+                KnownRow,
+                DateTime<Utc>,
+                DateTime<Utc>,
+            )>(
+                &mut &*conn
+            ),
         );
         let inserted = answered(async {
             let (begun, set, room, inserted) = sent.await;
@@ -337,15 +343,13 @@ impl<P: Pool> Postgres<P> {
         })
         .await;
         let (tx, rows) = tx.unless_refused("reserve the key", inserted).await?;
-        let told = rows.into_iter().next();
-        if let Some((true, (number, jobs, is_set_up), row)) = told {
-            let (_, (_, _, created_at, _, _, expires_at), _) = row;
-            let known = (number, jobs, is_set_up || !self.is_ours);
-            let tx = tx.known_by([known]).await?;
-            return Ok(Reserved::Fresh { tx, created_at, expires_at });
-        }
-        tx.rollback().await;
-        Ok(Reserved::Exists(told.map(|(.., row)| key_summary(row)).transpose()?))
+        let Some(((number, jobs, is_set_up), created_at, expires_at)) = rows.into_iter().next()
+        else {
+            return tx.undo_and_look(row).await.map(Reserved::Exists);
+        };
+        let known = (number, jobs, is_set_up || !self.is_ours);
+        let tx = tx.known_by([known]).await?;
+        Ok(Reserved::Fresh { tx, created_at, expires_at })
     }
 
     /// One guarded update, in a transaction that says its isolation level.
@@ -901,6 +905,21 @@ impl<P: Pool> PgTransaction<P> {
         Ok(Self { known, ..tx })
     }
 
+    /// Ends a transaction that found the key reserved, and looks at its row, in one round trip.
+    async fn undo_and_look(self, row: &NewRow<'_>) -> Result<Option<KeySummary>, StoreError> {
+        let look = sql::Look { scope: row.scope.as_str(), key: row.key.as_str() };
+        let conn = self.lent.shared()?;
+        let (undone, seen) = answered(both(
+            sql::Rollback {}.execute(&mut &*conn),
+            look.load::<KeySummaryRow>(&mut &*conn),
+        ))
+        .await
+        .map_err(|error| StoreError::database("look at the key", error))?;
+        undone.map_err(|error| StoreError::database("undo a reservation", error))?;
+        let rows = self.lent.settle("look at the key", seen).await?;
+        rows.into_iter().next().map(key_summary).transpose()
+    }
+
     /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its
     /// pool, if it still is one. A server that ends a connection says so in its own language; that no
     /// other statement is answered after it is the same in all.
@@ -943,6 +962,11 @@ impl<P: Pool> PgTransaction<P> {
         let advance = commit_statements::Advance::new(guard, change, known);
         let sent = match jobs {
             [] => {
+                let advance = advance.load::<i32>(&mut &*conn);
+                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+            }
+            [job] => {
+                let advance = commit_statements::AdvanceAndStageOne::new(advance, guard, job);
                 let advance = advance.load::<i32>(&mut &*conn);
                 answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }

@@ -9,7 +9,7 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use super::commit_statements::{
-    Advance, AdvanceAndStage, AdvanceFirst, BornRow, Create, Made, Moved,
+    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, Moved,
 };
 use super::error::{Mark, is_of_the_server};
 use super::session::{self, Known, KnownRow};
@@ -139,13 +139,17 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
 
     let (name, args) = ("n".to_owned(), vec![]);
     let jobs = [StagedJob { id: Uuid::new_v4(), name, position: 1, args, trace: None }];
-    for stages in [false, true] {
+    for stages in 0..3 {
         let known = begun_by_another(&mut conn).await;
         let guard = bench.guard(id);
         let advance = Advance::new(&guard, &change, &known);
         let error = match stages {
-            false => advance.load::<i32>(&mut conn).await.unwrap_err(),
-            true => {
+            0 => advance.load::<i32>(&mut conn).await.unwrap_err(),
+            1 => {
+                let advance = AdvanceAndStageOne::new(advance, &guard, &jobs[0]);
+                advance.load::<i32>(&mut conn).await.unwrap_err()
+            }
+            _ => {
                 let advance = AdvanceAndStage::new(advance, &guard, &jobs);
                 advance.load::<i32>(&mut conn).await.unwrap_err()
             }

@@ -20,12 +20,13 @@ use diesel::sql_types::{
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
+use super::commit_statements::BornRow;
 use super::session::{JOBS, KnownSql, NUMBER, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
-use crate::store::{Claim, Guard, HeldKey, Hold, JobAt, NewRow, Right};
+use crate::store::{Claim, Guard, HeldKey, Hold, JobAt, Right};
 
 macro_rules! bind {
     ($($type:ty => $sql:ty),* $(,)?) => {
@@ -207,11 +208,6 @@ const SEEN: &str = "request_id, definition, definition_version, fingerprint, sta
     clock_timestamp(), locked_until, run_after, expires_at, \
     trace, response_status, response_headers, response_body";
 
-/// The same of a row that was just created: its birth is the present time.
-const MADE: &str = "request_id, definition, definition_version, fingerprint, status, lease_token, \
-    created_at, locked_until, run_after, expires_at, \
-    trace, response_status, response_headers, response_body";
-
 type GlanceSql = (
     (SqlUuid, Text, Integer, Text),
     (Text, BigInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Timestamptz),
@@ -242,57 +238,18 @@ statement! {
 }
 
 statement! {
-    /// Reserves the key: creates the row, or tells the one that there is (G10). Waits for a transaction that is
-    /// about to create it, [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most; a row that was committed
-    /// meanwhile is too young for this statement to see, and then it returns none (H19, H20). Tells by what the
-    /// transaction is known, too.
+    /// Reserves the key: creates the row, if there is none (G10). Waits for a transaction that is about to create it,
+    /// [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most. Tells by what the transaction is known, too; no row of an
+    /// answer where the key has one, of which the next look tells: a second branch for that here would cost each
+    /// request more than it saves the few.
     ///
     /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
     /// had.
-    Reserve<'a> for Pg, rows (Bool, KnownSql, GlanceSql),
-    {
-        scope: &'a str, key: &'a str, request_id: Uuid, definition: &'a str, version: i32,
-        phases: &'a str, fingerprint: &'a str, status: &'a str, first: i32,
-        lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: &'a [u8],
-        context: Option<&'a [u8]>, trace: Option<&'a [u8]>, again: &'a str, key_again: &'a str,
-    },
+    Reserve<'a> for Pg as varying, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
-    " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), \
-     made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace) \
-     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases, ", ", fingerprint, ", ", status, "::atomic_phases_status, 'started', ", first, ", ", first,
-    ", t + ", lease_ms, " * interval '1 millisecond', t + ", due_ms,
-    " * interval '1 millisecond', t, t, t + ", retention_ms,
-    " * interval '1 millisecond', ", params, ", ", context, ", ", trace, " FROM begun \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING *) SELECT true, number, jobs, ", [WAIT_AS_BEFORE],
-    " IS NOT NULL AND is_set_up, ", [MADE], " FROM made, begun UNION ALL SELECT false, '', '', true, ", [SEEN], " FROM atomic_phases_keys WHERE scope = ",
-    again, " AND idempotency_key = ", key_again, " AND NOT EXISTS (SELECT 1 FROM made)"
-}
-
-impl<'a> Reserve<'a> {
-    pub(super) fn new(row: &NewRow<'a>) -> Self {
-        Self {
-            scope: row.scope.as_str(),
-            key: row.key.as_str(),
-            request_id: row.request_id,
-            definition: row.definition,
-            version: row.version.cast_signed(),
-            phases: row.phases,
-            fingerprint: row.fingerprint,
-            status: row.birth.status().as_str(),
-            first: row.birth.attempts(),
-            lease_ms: row.birth.lease().map(millis),
-            due_ms: row.birth.due().map(millis),
-            retention_ms: millis(row.retention),
-            params: row.params,
-            context: row.context,
-            trace: row.trace,
-            again: row.scope.as_str(),
-            key_again: row.key.as_str(),
-        }
-    }
+    " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
+     SELECT number, jobs, ", [WAIT_AS_BEFORE], " IS NOT NULL AND is_set_up, created_at, expires_at FROM made, begun"
 }
 
 statement! {
