@@ -129,7 +129,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -139,6 +139,7 @@ impl<'s> Field<'s> {
         "batch, independent",
         "batch, new key",
         "by hand",
+        "by hand, guarded",
         "by hand, pipelined",
         "by hand, as one",
         "by hand, new key",
@@ -162,6 +163,7 @@ impl<'s> Field<'s> {
             "batch, independent" => Box::new(fresh(engine, batch_ride(true))),
             "batch, new key" => Box::new(new(engine, batch_ride(true))),
             "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
+            "by hand, guarded" => Box::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }

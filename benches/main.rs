@@ -161,6 +161,7 @@ async fn main() {
             "limit2_pipe",
             "limit2_one",
             "by hand",
+            "by hand, guarded",
             "by hand, pipelined",
             "by hand, as one",
             "by hand, new key",

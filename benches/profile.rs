@@ -11,7 +11,7 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// Who is looked at, and with how many at once.
-const CONTESTANTS: [(&str, usize); 12] = [
+const CONTESTANTS: [(&str, usize); 14] = [
     ("limit2_one", 32),
     ("by hand, as one", 32),
     ("by hand, new key", 32),
@@ -23,6 +23,8 @@ const CONTESTANTS: [(&str, usize); 12] = [
     ("select1", 32),
     ("replay by hand", 32),
     ("replay", 32),
+    ("by hand", 32),
+    ("by hand, guarded", 32),
     ("tx", 32),
 ];
 
