@@ -1,5 +1,6 @@
-//! Acts: a word about a request, a retry, an erasure, a job. Each needs a permission and a reason, is about a
-//! row as the actor saw it, and is audited in its own transaction; a refusal is audited in one of its own.
+//! Acts: resolving, retrying or erasing a request, retrying or discarding a job. Each act needs a permission
+//! and a reason, and applies only to the row as the actor saw it. It is audited in its own transaction; a
+//! refusal is audited in a separate one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,13 +19,13 @@ use crate::store::{EraseAct, Status};
 const MAX_REASON: usize = 500;
 
 impl<S: OperatorStore> Ops<S> {
-    /// Takes the actor's word about a request that waits for one: see
-    /// [`Engine::resolve`](crate::Engine::resolve), which says what is refused. Needs
+    /// Records the actor's resolution of a request that waits for one.
+    /// [`Engine::resolve`](crate::Engine::resolve) says which resolutions are refused. Needs
     /// [`Permissions::ACT`].
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] where the row is not as the actor saw it; [`OpsError::Resolve`] where the word
-    /// is not taken.
+    /// [`OpsError::MovedOn`] if the row has changed since the actor saw it; [`OpsError::Resolve`] if the
+    /// resolution is refused.
     pub async fn resolve(
         &self,
         request_id: Uuid,
@@ -56,8 +57,8 @@ impl<S: OperatorStore> Ops<S> {
     /// [`Permissions::ERASE`].
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] where the row is not as the actor saw it; [`OpsError::Erase`] where it is not
-    /// settled.
+    /// [`OpsError::MovedOn`] if the row has changed since the actor saw it; [`OpsError::Erase`] if the
+    /// request is not settled.
     pub async fn erase(
         &self,
         request_id: Uuid,
@@ -69,18 +70,18 @@ impl<S: OperatorStore> Ops<S> {
         self.settle(entry, erased).await
     }
 
-    /// Lets a job that is a dead letter be delivered again, with a new count of attempts. `attempts`: as the
-    /// actor [saw](super::JobView::attempts) it. Needs [`Permissions::ACT`].
+    /// Delivers a dead job again, with a new count of attempts. `attempts` is the number that the actor
+    /// [saw](super::JobView::attempts). Needs [`Permissions::ACT`].
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`], or [`OpsError::NoSuchJob`] where it is none any more.
+    /// [`OpsError::MovedOn`]; [`OpsError::NoSuchJob`] if the job is no longer a dead letter.
     pub async fn retry_job(&self, id: Uuid, attempts: u32, reason: &str) -> Result<(), OpsError> {
         let retried = self.settle_job("job.retry", JobFate::Retry, id, attempts, reason).await;
         self.core.wakeups.staged.notify_one();
         retried
     }
 
-    /// Deletes a job that is a dead letter: it is never delivered. Needs [`Permissions::ACT`].
+    /// Deletes a dead job. It is never delivered. Needs [`Permissions::ACT`].
     ///
     /// # Errors
     /// As [`retry_job`](Self::retry_job).

@@ -9,10 +9,10 @@ use crate::store::operators::Limits;
 /// Longest name of an actor, in characters.
 const MAX_NAME: usize = 200;
 
-/// An operator: who acts is written into the audit, by this name.
+/// An operator. The audit records each act under the actor's name.
 ///
-/// Made by the application, from whom it has authenticated. There is no default: what nobody may do is
-/// said by whoever lets an operator in.
+/// The application creates it for the person whom it has authenticated. There is no default: the application
+/// must choose the permissions.
 ///
 /// ```
 /// use atomic_phases::ops::{Actor, Permissions, Scopes};
@@ -27,7 +27,7 @@ pub struct Actor {
     limits: Limits,
 }
 
-/// Why a name is none of an [`Actor`].
+/// The name of an [`Actor`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an actor's name is 1 to {MAX_NAME} characters, and none of them a control character")]
 pub struct InvalidActor;
@@ -36,7 +36,7 @@ impl Actor {
     /// An actor of this name, with these permissions, for the requests of these scopes.
     ///
     /// # Errors
-    /// [`InvalidActor`] where the name is empty, longer than 200 characters, or has a control character.
+    /// [`InvalidActor`] if the name is empty, longer than 200 characters, or contains a control character.
     pub fn new(
         name: impl Into<String>,
         permissions: Permissions,
@@ -50,7 +50,7 @@ impl Actor {
         Ok(Self { name, permissions, limits: scopes.limits() })
     }
 
-    /// The name that the audit tells.
+    /// The name in the audit.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -62,7 +62,7 @@ impl Actor {
         self.permissions
     }
 
-    /// Whether the requests of every scope are the actor's to see.
+    /// Whether the actor may see the requests of every scope.
     #[must_use]
     pub fn sees_every_scope(&self) -> bool {
         self.limits.allow_all()
@@ -78,15 +78,15 @@ impl Actor {
     }
 }
 
-/// Whose requests an actor may see and act on. Every statement of a search has it as a condition; what is
-/// outside is not there.
+/// Whose requests an actor may see and act on. Each search has this as a condition in its statement; requests
+/// of other scopes appear not to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes {
-    /// Everyone's.
+    /// All scopes.
     All,
-    /// Of these scopes only; none, where the list is empty.
+    /// Only these scopes. An empty list allows none.
     Only(Vec<Scope>),
-    /// Of the scopes whose text begins like this: `eu/`, say. Empty, of all.
+    /// Scopes that begin with this text, for example `eu/`. An empty text allows all scopes.
     Prefix(String),
 }
 
@@ -122,7 +122,7 @@ impl Permissions {
     pub const AUDIT: Self = Self(16);
     /// To pause foreign phases, which holds back the requests of every scope.
     pub const PAUSE: Self = Self(32);
-    /// To act on many requests at once, besides the permission for the act.
+    /// To start bulk acts, in addition to the permission for the act itself.
     pub const BULK: Self = Self(64);
 
     const NAMED: [(Self, &'static str); 7] = [
@@ -135,13 +135,13 @@ impl Permissions {
         (Self::BULK, "bulk"),
     ];
 
-    /// Who looks and does nothing: [`READ`](Self::READ).
+    /// Reads only: [`READ`](Self::READ).
     #[must_use]
     pub fn viewer() -> Self {
         Self::READ
     }
 
-    /// Who is on call: [`READ`](Self::READ), [`ACT`](Self::ACT), [`AUDIT`](Self::AUDIT),
+    /// For the person on call: [`READ`](Self::READ), [`ACT`](Self::ACT), [`AUDIT`](Self::AUDIT),
     /// [`PAUSE`](Self::PAUSE) and [`BULK`](Self::BULK).
     #[must_use]
     pub fn responder() -> Self {
@@ -154,13 +154,13 @@ impl Permissions {
         Self::NAMED.iter().fold(Self::NONE, |all, (one, _)| all | *one)
     }
 
-    /// These and `others`: `|`, in a constant.
+    /// These permissions and `others`, like `|`, in a constant.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether all of `others` are among them.
+    /// Whether this set contains all of `others`.
     #[must_use]
     pub fn contain(self, others: Self) -> bool {
         self.0 & others.0 == others.0

@@ -1,5 +1,5 @@
-//! Bulk acts: one act on many requests. Planned first, then started, and done by the workers a request at a
-//! time.
+//! Bulk acts: one act on many requests. A bulk act is planned, then started; the workers then apply it to one
+//! request at a time.
 
 use std::collections::HashSet;
 
@@ -26,8 +26,8 @@ const MOST_PAGES: usize = 10;
 /// How many requests a plan shows.
 const SAMPLE: usize = 10;
 
-/// What may be done with many requests at once. A word about an unknown outcome is not among it: that is of one
-/// call.
+/// What can be done with many requests together. A resolution of an unknown outcome cannot, because it is
+/// about one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BulkAct {
@@ -56,7 +56,7 @@ impl BulkAct {
         Self::ALL.into_iter().find(|act| act.as_str() == name)
     }
 
-    /// What its start needs.
+    /// The permissions that starting it needs.
     #[must_use]
     pub const fn needs(self) -> Permissions {
         match self {
@@ -67,7 +67,7 @@ impl BulkAct {
         .and(Permissions::READ)
     }
 
-    /// Whether it would be taken, as far as a list tells.
+    /// Whether the act would be accepted, as far as a list shows.
     fn fits(self, row: &Summary) -> bool {
         match self {
             Self::Retry => row.state == State::DeadLetter && row.open_intent.is_none(),
@@ -91,23 +91,23 @@ pub enum Selection {
 pub struct BulkPlan {
     /// How many requests.
     pub count: u32,
-    /// Which requests, how those stand where the act is taken, and which plan it is: [`Ops::start_bulk`] is told it, starts
-    /// nothing else, and starts it once. Each plan has another one.
+    /// Identifies this plan: these requests, and the state of those to which the act applies. Pass it to
+    /// [`Ops::start_bulk`], which then starts nothing else, and starts it once.
     pub version: RowVersion,
-    /// How many of them stand where the act is taken. The others would be refused, each with its reason.
+    /// To how many of them the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
     /// The first of them.
     pub sample: Vec<Summary>,
 }
 
-/// What was planned, as a start says it.
+/// What was planned, as it is passed to the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// So many requests. Others that are as many are not told apart: of ids, or in a test, say. Said twice, it is
-    /// started twice.
+    /// This many requests. It does not distinguish them from as many others: for a list of ids, or in a test. Passed
+    /// twice, the act is started twice.
     Count(u32),
-    /// These requests, those of them as they stood where the act is taken: [`BulkPlan::version`]. Said twice, it is
-    /// started once.
+    /// These requests, with the state of those to which the act applies: [`BulkPlan::version`]. Passed twice, the act
+    /// is started once.
     Version(RowVersion),
 }
 
@@ -187,15 +187,15 @@ pub struct BulkView {
     pub reason: String,
     /// How many requests it is about.
     pub count: u32,
-    /// How many of them had their turn.
+    /// How many of them have been processed.
     pub settled: u32,
-    /// On how many of those it was done.
+    /// To how many of those it was applied.
     pub applied: u32,
     /// Since when, by the database's clock.
     pub started_at: DateTime<Utc>,
-    /// Until when. `None`: it is under way.
+    /// When it ended. `None`: it is still running.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Who stopped it before its end.
+    /// Who stopped it early.
     pub stopped_by: Option<String>,
 }
 

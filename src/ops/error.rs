@@ -1,11 +1,11 @@
-//! [`OpsError`]: why an operator was not served.
+//! [`OpsError`]: why an operation of an operator failed.
 
 use super::Permissions;
 use crate::engine::{EraseError, ResolveError};
 use crate::store::StoreError;
 
-/// Why an operator was not served. Nothing was changed, unless the store is unavailable: then the audit
-/// tells.
+/// Why an operation of an operator failed. Nothing was changed, except possibly if the store is unavailable:
+/// then the audit shows whether the act was applied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpsError {
@@ -15,39 +15,39 @@ pub enum OpsError {
         /// What is missing.
         needs: Permissions,
     },
-    /// There is no such request, or its scope is none that the actor may see.
+    /// There is no such request, or the actor may not see its scope.
     #[error("there is no such request")]
     NoSuchRequest,
-    /// There is no such job that is a dead letter, or its scope is none that the actor may see.
+    /// There is no such dead job, or the actor may not see its scope.
     #[error("there is no dead job of this id")]
     NoSuchJob,
-    /// There is no such bulk act, or it is none that the actor may see.
+    /// There is no such bulk act, or the actor may not see it.
     #[error("there is no such bulk act")]
     NoSuchBulk,
-    /// There is no such foreign phase that this build knows.
+    /// This build knows no such foreign phase.
     #[error("this build knows no foreign phase of this name in a definition of that name")]
     NoSuchPhase,
-    /// A pause holds back the requests of every scope, and the actor may see some of them only.
+    /// A pause affects the requests of every scope, but the actor may see only some scopes.
     #[error("a pause is of every scope, and you may act on some of them only")]
     NotEveryScope,
-    /// No clock holds the end of such a pause.
+    /// The pause would end later than a stored time can express.
     #[error(
         "a pause is ten years at most; one that is to last has no end, until an operator ends it"
     )]
     TooLong,
-    /// The row is not as the actor saw it. Look again, then decide again.
+    /// The row has changed since the actor saw it. Read it again, then decide again.
     #[error("it has moved on since it was looked at: look again")]
     MovedOn,
     /// An act needs a reason.
     #[error("a reason is 1 to 500 characters, and none of them a control character")]
     BadReason,
-    /// The filter cannot work.
+    /// The filter is invalid.
     #[error("{0}")]
     BadFilter(&'static str),
-    /// The cursor is of another filter, or was cut off.
+    /// The cursor belongs to another filter, or is incomplete.
     #[error("the cursor is of another filter, or was cut off: begin anew")]
     BadCursor,
-    /// The word was not taken.
+    /// The resolution was refused.
     #[error("{0}")]
     Resolve(#[source] ResolveError),
     /// The request was not erased.
@@ -61,7 +61,7 @@ pub enum OpsError {
         /// Why.
         why: &'static str,
     },
-    /// The store could not be asked or written.
+    /// The store could not be read or written.
     #[error("the store is unavailable: {0}")]
     Unavailable(#[source] StoreError),
 }

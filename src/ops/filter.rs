@@ -1,4 +1,4 @@
-//! [`Filter`]: which requests a list is of, and the [`Cursor`] by which it goes on.
+//! [`Filter`]: which requests a list contains; and [`Cursor`]: where its next page begins.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,8 +24,8 @@ pub(super) const MAX_PAGE: u32 = 1000;
 /// The longest time that is asked for: a database's clock holds what is so long ago, and what is so far ahead.
 pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Where a request stands, as an operator sees it: its status, and what its times make of that by the
-/// database's clock.
+/// The state of a request as an operator sees it: its status, refined by its times, which the database's
+/// clock judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -35,24 +35,24 @@ pub enum State {
     Running,
     /// Its holder crashed or is cut off: the lease has ended, and the next retry or a worker resumes it.
     LeaseEnded,
-    /// Released after a passing failure; its back-off lasts.
+    /// Released after a transient failure; its back-off has not ended.
     BackingOff,
-    /// Released, and its back-off is over: the next retry or a worker resumes it.
+    /// Released, and its back-off has ended: the next retry or a worker resumes it.
     Due,
-    /// Whether a call was executed is not known. While its reconcile function is asked, that is still so.
+    /// It is unknown whether a call was executed; also while its reconcile function is asked.
     Unknown,
-    /// Gave up; only an operator goes on with it.
+    /// Gave up; only an operator can retry or settle it.
     DeadLetter,
     /// Finished; its reply is replayed.
     Finished,
-    /// Finished, and what users gave was erased.
+    /// Finished, and its user data was erased.
     Erased,
     /// A status that this build does not know.
     Unreadable,
 }
 
 impl State {
-    /// All of them, as a request may pass through them.
+    /// All states, in the order in which a request may pass through them.
     pub const ALL: [Self; 10] = [
         Self::Accepted,
         Self::Running,
@@ -94,10 +94,10 @@ impl fmt::Display for State {
     }
 }
 
-/// Which requests to list. All conditions hold at a time; without any, all requests are listed, those that
-/// expire last first, which is the order of creation where all are kept for the same time.
+/// Which requests to list. A request must meet all conditions. Without a condition, all requests are listed,
+/// those that expire last first. That is the order of creation if all keys have the same retention.
 ///
-/// What is asked for decides which index is walked, and the order: see [`Ops::list`](super::Ops::list).
+/// The conditions decide which index is read, and the order: see [`Ops::list`](super::Ops::list).
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Filter {
@@ -130,8 +130,9 @@ impl Filter {
         self
     }
 
-    /// Unfinished, and not to be gone on with by this build, as far as that is seen without the stored values: of
-    /// another definition, version or phase list ([`Summary::stranded`](super::Summary::stranded)).
+    /// Unfinished requests that this build cannot continue, as far as the stored values are not needed to
+    /// tell: their definition, version or phase list is another one
+    /// ([`Summary::stranded`](super::Summary::stranded)).
     pub fn stranded(mut self) -> Self {
         self.stranded = true;
         self
@@ -143,43 +144,43 @@ impl Filter {
         self
     }
 
-    /// Of this definition, and, if it is said, of this version.
+    /// Of this definition; with a version, only of that one.
     pub fn definition(mut self, name: impl Into<String>, version: Option<u32>) -> Self {
         self.definition = Some((name.into(), version));
         self
     }
 
-    /// Whose last committed phase this is, or whose call of it has no outcome.
+    /// Requests whose last committed phase this is, or whose call in this phase has no outcome.
     pub fn phase(mut self, name: impl Into<String>) -> Self {
         self.phase = Some(name.into());
         self
     }
 
-    /// Whose reason has this text in it.
+    /// Requests whose reason contains this text.
     pub fn reason(mut self, part: impl Into<String>) -> Self {
         self.reason = Some(part.into());
         self
     }
 
-    /// Accepted at least so long ago.
+    /// Accepted at least this long ago.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
     }
 
-    /// Waiting for a reconcile function or an operator for so long at least.
+    /// Waiting for a reconcile function or an operator for at least this long.
     pub fn waiting_for(mut self, time: Duration) -> Self {
         self.waiting_for = Some(time);
         self
     }
 
-    /// So many on a page: 1 to 1000; 50 if nothing is said.
+    /// The number of requests on a page: 1 to 1000; default 50.
     pub fn page(mut self, rows: u32) -> Self {
         self.page = Some(rows);
         self
     }
 
-    /// Behind the last page, whose [`next`](super::Page::next) this is. Of the same filter only.
+    /// Continues after the page whose [`next`](super::Page::next) this is. The filter must be the same.
     pub fn after(mut self, cursor: Cursor) -> Self {
         self.after = Some(cursor);
         self
@@ -329,7 +330,8 @@ pub(super) fn time_of(micros: i64) -> Result<DateTime<Utc>, OpsError> {
     }
 }
 
-/// Where a list goes on. Opaque text that fits a URL; it tells a time and a request id, and no key.
+/// Where the next page of a list begins: an opaque text that is safe in a URL. It contains a time and a
+/// request id, but no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     filter: [u8; 4],

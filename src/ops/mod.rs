@@ -67,19 +67,19 @@ pub struct Ops<S: OperatorStore> {
 pub struct Page<T, N = Cursor> {
     /// What was found.
     pub rows: Vec<T>,
-    /// Where the list goes on; `None` at its end.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<N>,
-    /// Where ten thousand rows were looked at before the page was full: how far. The list goes on behind it. An actor
-    /// who does not see every scope is told a round moment, up to which it was looked at least: neither it nor
-    /// [`next`](Self::next) then is a place of a row that the actor does not see.
+    /// How far the search came, if it read ten thousand rows before the page was full. The next page
+    /// continues from there. An actor who does not see every scope is given a round time that the search has passed:
+    /// neither it nor [`next`](Self::next) is then the place of a row that the actor does not see.
     pub looked_to: Option<DateTime<Utc>>,
 }
 
-/// How many there are, as far as was counted.
+/// A number of rows, counted up to a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
-    /// How many were found among the ten thousand that were looked at.
+    /// How many were found among the first ten thousand rows.
     pub number: u32,
     /// Whether there may be more.
     pub or_more: bool,
@@ -94,7 +94,7 @@ impl std::fmt::Display for Count {
     }
 }
 
-/// How much waits for somebody.
+/// How many requests and jobs wait for an operator or a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -102,18 +102,18 @@ pub struct Counts {
     pub unknown: Count,
     /// Requests that gave up.
     pub dead_letters: Count,
-    /// Since when the longest of both has been waiting.
+    /// When the oldest of these two began to wait.
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
-    /// Unfinished requests that this build cannot go on with: [`Filter::stranded`].
+    /// Unfinished requests that this build cannot continue: [`Filter::stranded`].
     pub stranded: Count,
     /// Staged jobs that gave up.
     pub dead_jobs: Count,
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// What `actor` may see and do: the layer under a console, an API or a command line. See
+    /// What `actor` may see and do. Consoles, APIs and command lines are built on it. See
     /// [`ops`](crate::ops).
     pub fn ops(&self, actor: Actor) -> Ops<S> {
         Ops { core: self.core.clone(), actor }
@@ -136,9 +136,9 @@ impl<S: OperatorStore> Ops<S> {
     /// | several of both, or [stranded](Filter::stranded) | one behind the other | |
     /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
     ///
-    /// Each page looks at ten thousand rows at most; a page that is not full then tells
-    /// [how far](Page::looked_to) it looked, and goes on from there. A request whose holder died young is
-    /// in the index of due rows once a completer has met it, a minute later at most.
+    /// Each page reads at most ten thousand rows. If it is not full then, it says [how far](Page::looked_to)
+    /// it came, and the next page continues from there. A request whose holder died early enters the index of
+    /// due rows when a completer meets it, after a minute at most.
     ///
     /// # Errors
     /// [`OpsError`].
@@ -187,7 +187,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(page)
     }
 
-    /// How much waits, each counted to ten thousand. Needs [`Permissions::READ`].
+    /// How many requests and jobs wait. Each count ends at ten thousand. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -257,7 +257,7 @@ impl<S: OperatorStore> Ops<S> {
         })
     }
 
-    /// What holds a request, in one sentence, and what ends that. Needs [`Permissions::READ`].
+    /// Why a request waits, in one sentence, and what ends the wait. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError::NoSuchRequest`].
@@ -299,8 +299,8 @@ impl<S: OperatorStore> Ops<S> {
         job.map(JobView::from).ok_or(OpsError::NoSuchJob)
     }
 
-    /// What operators did and were refused, the newest first, `rows` of them, a thousand at most; of one
-    /// request, if it is said. Needs [`Permissions::AUDIT`].
+    /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
+    /// thousand at most; with a request, only its records. Needs [`Permissions::AUDIT`].
     ///
     /// # Errors
     /// [`OpsError`].

@@ -1,4 +1,4 @@
-//! Which processes run, which definitions they can go on with, and which of those requests wait for.
+//! Which processes run, which definitions they know, and which definitions unfinished requests wait for.
 
 use std::collections::BTreeMap;
 
@@ -19,41 +19,40 @@ const GONE_AFTER: TimeDelta = TimeDelta::seconds(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeView {
-    /// Of this life of it.
+    /// The id of this run of the process: a restart has another.
     pub id: Uuid,
-    /// What it is called, and which build it runs, where the application says so
-    /// ([`WorkerConfig::node`](crate::worker::WorkerConfig::node)).
+    /// Its name, if the application sets one ([`WorkerConfig::node`](crate::worker::WorkerConfig::node)).
     pub name: Option<String>,
-    /// See `name`.
+    /// The build that it runs, if the application sets one.
     pub build: Option<String>,
-    /// Name and version of each definition that it has.
+    /// Name and version of each registered definition.
     pub definitions: Vec<(String, u32)>,
-    /// Since when it has been there, by the database's clock.
+    /// When it was first seen, by the database's clock.
     pub started_at: DateTime<Utc>,
-    /// When it was seen last.
+    /// When it was last seen.
     pub seen_at: DateTime<Utc>,
-    /// Whether that is longer ago than a minute: it ended without a word, or cannot reach the database. It is
+    /// Whether it was last seen more than a minute ago: it was killed, or cannot reach the database. It is
     /// forgotten after a day.
     pub is_gone: bool,
 }
 
-/// A definition with one phase list: of a process that runs, or of requests that are not finished.
+/// A definition with one phase list, which running processes or unfinished requests have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DefinitionView {
     /// Name and version.
     pub definition: (String, u32),
-    /// Its phases, in order. Empty, where the list is of a form that this build does not know.
+    /// Its phases, in order. Empty if this build cannot read the list's format.
     pub phases: Vec<(String, PhaseViewKind)>,
-    /// How many processes that are there run exactly this list.
+    /// How many running processes have exactly this list.
     pub nodes: u32,
-    /// How many unfinished requests were last run under this list, each index counted to ten thousand.
+    /// How many unfinished requests last ran under this list. The count in each index ends at ten thousand.
     pub requests: u32,
     /// How many of them wait for a reconcile function or an operator.
     pub waiting: u32,
-    /// How many of them this build cannot go on with ([`Filter::stranded`](super::Filter::stranded)).
+    /// How many of them this build cannot continue ([`Filter::stranded`](super::Filter::stranded)).
     pub stranded: u32,
-    /// Whether there may be more of all three.
+    /// Whether each of the three numbers may be higher.
     pub or_more: bool,
     /// When the first of them was accepted.
     pub oldest: Option<DateTime<Utc>>,
@@ -107,7 +106,7 @@ fn listed(definition: &str, version: u32, text: &str) -> Listed {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// The processes that run workers, those that were seen last first, a thousand at most. Needs
+    /// The processes that run workers, the most recently seen first, a thousand at most. Needs
     /// [`Permissions::READ`].
     ///
     /// # Errors
@@ -118,12 +117,12 @@ impl<S: OperatorStore> Ops<S> {
         Ok(rows.into_iter().map(NodeView::from).collect())
     }
 
-    /// The definitions of the processes that run and of the requests that are not finished, each phase list by itself:
-    /// by which an operator sees that an old build may go, or that requests wait for one that is gone. Needs
-    /// [`Permissions::READ`].
+    /// The definitions of running processes and of unfinished requests, with one entry for each phase list.
+    /// It shows an operator whether an old build may be stopped, and whether requests wait for a build that
+    /// no longer runs. Needs [`Permissions::READ`].
     ///
-    /// Counted are the requests that a worker looks at some time or that wait for an operator; one that a client
-    /// began a moment ago is not among them.
+    /// It counts the requests that a worker will look at, and those that wait for an operator. A request that
+    /// a client began a moment ago is not counted.
     ///
     /// # Errors
     /// [`OpsError`].

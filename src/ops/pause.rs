@@ -1,4 +1,4 @@
-//! Pauses: a foreign phase that no engine begins, because its provider is under maintenance, say.
+//! Pauses: foreign phases that no engine begins, for example while a provider is under maintenance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,9 +22,9 @@ const MOST_OF_A_NAME: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PauseView {
-    /// The definition's name; of all its versions.
+    /// The definition's name; the pause applies to all its versions.
     pub definition: String,
-    /// The phase's name, or one that it had.
+    /// The phase's name, or one of its earlier names.
     pub phase: String,
     /// The operator's own reason.
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct PauseView {
     pub paused_by: String,
     /// Since when, by the database's clock.
     pub paused_at: DateTime<Utc>,
-    /// Until when. `None`: until an operator ends it.
+    /// When it ends. `None`: when an operator ends it.
     pub ends_at: Option<DateTime<Utc>>,
 }
 
@@ -43,7 +43,7 @@ impl From<PausedPhase> for PauseView {
     }
 }
 
-/// A foreign phase of a definition that is registered here: it may be paused.
+/// A foreign phase of a registered definition, which can be paused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ForeignPhase {
@@ -51,12 +51,12 @@ pub struct ForeignPhase {
     pub definition: String,
     /// The phase's name.
     pub phase: String,
-    /// Names that it had, in whatever version: a pause under one of them holds it back, too.
+    /// Its earlier names, in any version: a pause under one of them applies, too.
     pub was: Vec<String>,
 }
 
 impl ForeignPhase {
-    /// Whether a pause holds it back.
+    /// Whether this pause applies to it.
     #[must_use]
     pub fn is_paused_by(&self, pause: &PauseView) -> bool {
         let is_its_name = self.phase == pause.phase || self.was.contains(&pause.phase);
@@ -74,20 +74,21 @@ fn is_name(text: &str) -> bool {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// Pauses a foreign phase, in every version of its definition, for so long or until it is
-    /// [ended](Self::unpause). Needs [`Permissions::PAUSE`], and to see every scope. A pause that is there is
-    /// replaced.
+    /// Pauses a foreign phase in every version of its definition, for a given time or until
+    /// [`unpause`](Self::unpause). Replaces an existing pause of the phase. Needs [`Permissions::PAUSE`], and
+    /// an actor who may see every scope.
     ///
-    /// It is kept under the oldest name of the phase (`was`), which builds from before a change of its name know, and
-    /// versions that have it under that name.
+    /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
+    /// versions, which know the phase by that name, apply it too.
     ///
-    /// Each engine asks for pauses every five seconds, and before its first foreign phase; after that it begins
-    /// the phase no more. A call that is under way goes on. A request that comes to the phase is released with
-    /// its reason and tried again every half a minute, or at the end of the pause; that counts as no attempt.
-    /// Its client is told what it is told of any passing failure: 503 and `Retry-After`.
+    /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
+    /// does not begin the phase. A call that has begun continues. A request that reaches the phase is
+    /// released with the pause as its reason, and tried again every half minute, or when the pause ends;
+    /// these attempts do not count. Its client gets the answer to a transient failure: 503 with
+    /// `Retry-After`.
     ///
-    /// A provider's window goes on meanwhile: a pause that outlasts it leaves the requests that wait *unknown*,
-    /// because an earlier attempt may have made the call (G11).
+    /// The provider's window keeps running. If the pause outlasts it, requests whose call an earlier attempt
+    /// may have made become *unknown* (G11).
     ///
     /// # Errors
     /// [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`], [`OpsError::TooLong`].
@@ -101,9 +102,9 @@ impl<S: OperatorStore> Ops<S> {
         self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason).await
     }
 
-    /// Ends a pause: engines begin the phase again within five seconds, and the requests that met the pause
-    /// within half a minute. Said of one name of a phase, it is of all of them. Needs [`Permissions::PAUSE`], and to see
-    /// every scope.
+    /// Ends a pause. Engines begin the phase again within five seconds, and requests that met the pause
+    /// resume within half a minute. Any name of the phase identifies the pause. Needs [`Permissions::PAUSE`],
+    /// and an actor who may see every scope.
     ///
     /// # Errors
     /// [`OpsError::NotEveryScope`].
@@ -116,7 +117,7 @@ impl<S: OperatorStore> Ops<S> {
         self.set_pause("unpause", (definition, phase), PauseWhat::End, reason).await
     }
 
-    /// What is paused, a thousand phases at most. Needs [`Permissions::READ`].
+    /// The current pauses, a thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].

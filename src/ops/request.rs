@@ -17,8 +17,8 @@ use crate::store::operators::{FoundRequest, ListedRequest, state_name};
 use crate::store::{ERASED, KeyRow, Seen};
 use crate::traces::Traceparent;
 
-/// A row as it was seen, as text: an `ETag`, say. An act says which one it is about, and a row that has
-/// moved on since then is left alone.
+/// Identifies the state of a row as it was read, for example as an `ETag`. Pass it to an act: if the row has
+/// changed since, the act is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowVersion(pub(super) String);
 
@@ -56,22 +56,22 @@ impl From<&str> for RowVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// By which it is found again, and which logs tell.
+    /// Its id, which logs contain, and by which it can be found again.
     pub request_id: Uuid,
-    /// What an act says that it is about.
+    /// To be passed to an act on this request.
     pub version: RowVersion,
     /// Name and version of its definition.
     pub definition: (String, u32),
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// Why this build cannot go on with it, as far as it is seen without the stored values: an unfinished
-    /// row of another definition, version or phase list.
+    /// Why this build cannot continue it: its definition, version or phase list is another one. Only for
+    /// unfinished rows, and judged without the stored values.
     pub stranded: Option<StrandedBecause>,
     /// The last committed phase; `started` before the first, `finished` after the last.
     pub recovery_point: String,
     /// The phase whose call may have been made and has no outcome yet.
     pub open_intent: Option<String>,
-    /// Why the last attempt ended before the request did.
+    /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// How often its lease was acquired.
     pub attempts: u32,
@@ -81,13 +81,13 @@ pub struct Summary {
     pub waiting_since: Option<DateTime<Utc>>,
     /// Until when its holder has its lease.
     pub leased_until: Option<DateTime<Utc>>,
-    /// When a worker looks at it next.
+    /// When a worker will look at it next.
     pub next_at: Option<DateTime<Utc>>,
-    /// Until when its key is kept, once it is finished.
+    /// When its key expires, if it is finished by then.
     pub expires_at: DateTime<Utc>,
     /// The first eight hex digits of the scope's SHA-256, as in logs.
     pub scope_hash: String,
-    /// The same of the key.
+    /// The same for the key.
     pub key_hash: String,
 }
 
@@ -157,7 +157,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
 pub struct Details {
     /// What a list shows of it.
     pub summary: Summary,
-    /// What holds it, and what ends that.
+    /// Why it waits, and what ends the wait.
     pub why: Why,
     /// The database's clock when it was read.
     pub read_at: DateTime<Utc>,
@@ -165,17 +165,17 @@ pub struct Details {
     pub phases: Vec<PhaseView>,
     /// What is known to have happened, the oldest first.
     pub timeline: Vec<Happened>,
-    /// How many events off its usual way there were that are not kept any more.
+    /// How many exceptional events are no longer stored.
     pub events_gone: u32,
-    /// How often an unknown outcome was looked into, since it became unknown.
+    /// How often the reconcile function was called since the outcome became unknown.
     pub reconciles: u32,
-    /// The last word about an unknown outcome: of a reconcile function, a webhook or an operator.
+    /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator.
     pub resolution: Option<String>,
-    /// The jobs that it staged and that are not delivered, a hundred at most.
+    /// Its staged jobs that are not yet delivered, a hundred at most.
     pub jobs: Vec<JobView>,
 }
 
-/// A phase of a request's list, and where the request stands to it.
+/// A phase of a request, and whether the request has passed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PhaseView {
@@ -183,7 +183,7 @@ pub struct PhaseView {
     pub name: String,
     /// Where it works.
     pub kind: PhaseViewKind,
-    /// Where the request stands to it.
+    /// How far the request has come with it.
     pub stands: PhaseStands,
 }
 
@@ -221,7 +221,7 @@ impl From<ListedKind> for PhaseViewKind {
     }
 }
 
-/// Where a request stands to a phase.
+/// How far a request has come with a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PhaseStands {
@@ -233,7 +233,7 @@ pub enum PhaseStands {
     Next,
     /// It comes later.
     Later,
-    /// The request is finished, which it may be before its last phase.
+    /// It does not run: the request finished before it.
     Over,
 }
 
@@ -259,8 +259,8 @@ pub struct Happened {
     pub at: DateTime<Utc>,
     /// What.
     pub what: Event,
-    /// In which trace: of the call that created the request, or of the attempt that ended so, where the engine
-    /// [traces](crate::engine::EngineBuilder::traces).
+    /// The trace of the call that created the request, or of the attempt that ended with this event, if the
+    /// engine [traces](crate::engine::EngineBuilder::traces).
     pub trace: Option<Traceparent>,
 }
 
@@ -276,7 +276,7 @@ impl Happened {
 pub enum Event {
     /// It was accepted.
     Accepted,
-    /// The last recovery point was committed, or an operator said that a call was not executed.
+    /// The last recovery point was committed, or an operator resolved a call as not executed.
     Committed {
         /// The recovery point.
         recovery_point: String,
@@ -286,8 +286,8 @@ pub enum Event {
         /// Why.
         reason: Option<String>,
     },
-    /// It left its usual way. A row keeps the latest thirty or so of these events, and
-    /// [how many are gone](Details::events_gone).
+    /// An exceptional event, such as a release. A row keeps about the latest thirty, and counts [those that
+    /// are gone](Details::events_gone).
     Left {
         /// How.
         kind: EventKind,
@@ -295,10 +295,10 @@ pub enum Event {
         attempt: u32,
         /// The phase that it is about.
         phase: Option<String>,
-        /// Why, or what was said.
+        /// The reason, or the resolution.
         reason: Option<String>,
     },
-    /// A job of it that is not delivered was staged.
+    /// A job that is not yet delivered was staged.
     Staged {
         /// The job's name.
         job: String,

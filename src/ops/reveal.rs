@@ -1,5 +1,5 @@
-//! [`Ops::reveal`]: the key, the scope and the stored values of a request. The one door for them, and each
-//! look through it is audited before anything is shown.
+//! [`Ops::reveal`]: the key, the scope and the stored values of a request. There is no other way to read
+//! them, and each use is audited before anything is shown.
 
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ pub enum What {
     Parameters,
     /// The context of its first call.
     Context,
-    /// The outputs of the phases that are done.
+    /// The outputs of committed phases.
     Outputs,
     /// The stored reply.
     Reply,
@@ -62,9 +62,9 @@ pub struct Revealed {
     pub scope: Scope,
     /// Its key.
     pub key: IdempotencyKey,
-    /// The value, as the codec gave it back: JSON. `None`, where there is none (any more).
+    /// The value, decoded by the codec, as JSON. `None` if there is none, or none any more.
     pub json: Option<String>,
-    /// The reply, if that was asked for, and if there is one that was retained.
+    /// The reply, if it was requested and is retained.
     pub reply: Option<Reply>,
 }
 
@@ -88,12 +88,12 @@ impl From<CallError> for OpsError {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// Shows the key and the scope of a request, and one of its stored values. Needs
-    /// [`Permissions::REVEAL`], and a reason; that somebody looked, at what and why, is in the audit before
-    /// it is shown.
+    /// Returns the key and the scope of a request, and one of its stored values. Needs
+    /// [`Permissions::REVEAL`] and a reason. The audit records who looks at what, and why, before the value
+    /// is returned.
     ///
     /// # Errors
-    /// [`OpsError::Unreadable`] where the codec of this process cannot open the value.
+    /// [`OpsError::Unreadable`] if the codec of this process cannot decode the value.
     pub async fn reveal(
         &self,
         request_id: Uuid,

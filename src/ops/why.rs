@@ -1,4 +1,4 @@
-//! [`Why`]: what holds a request, and what ends that. One pure function over everything that is stored.
+//! [`Why`]: why a request waits, and what ends the wait. One pure function of everything that is stored.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::engine::StrandedBecause;
 use crate::store::pauses::PausedPhase;
 use crate::store::{ERASED, KeyRow, Status};
 
-/// What holds a request, in one sentence, and what ends that.
+/// Why a request waits, in one sentence, and what ends the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Why {
     /// For a program.
     pub held_by: HeldBy,
-    /// Who or what ends it.
+    /// Who or what ends the wait.
     pub ended_by: EndedBy,
-    /// When that is, where it is known: by the database's clock.
+    /// When the wait ends, if that is known, by the database's clock.
     pub until: Option<DateTime<Utc>>,
-    /// For a person. Holds no key, no scope and no value.
+    /// The sentence for an operator. Contains no key, scope or value.
     pub sentence: String,
 }
 
-/// What holds a request.
+/// Why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeldBy {
@@ -36,17 +36,17 @@ pub enum HeldBy {
     Expired,
     /// A holder that has its lease.
     Lease,
-    /// The lease of a holder that gave no sign; it has ended.
+    /// Its holder stopped renewing the lease, which has ended.
     EndedLease,
     /// It was accepted, and no worker has begun it.
     Accepted,
-    /// A back-off after a passing failure.
+    /// A back-off after a transient failure.
     BackOff,
     /// Its next phase is paused by an operator.
     Paused,
-    /// Nothing but that nobody has resumed it yet.
+    /// It can be resumed, but no retry or worker has done so yet.
     Due,
-    /// A call whose outcome is unknown; its reconcile function is asked.
+    /// A call whose outcome is unknown; its reconcile function will be called.
     UnknownAsked,
     /// A call whose outcome is unknown, of a phase that has no reconcile function.
     UnknownUnasked,
@@ -54,7 +54,7 @@ pub enum HeldBy {
     DeadLetter,
     /// It gave up, and the outcome of a call is unknown.
     DeadLetterUnknown,
-    /// This build cannot go on with it.
+    /// This build cannot continue it.
     Stranded(StrandedBecause),
 }
 
@@ -91,11 +91,11 @@ pub enum EndedBy {
     Holder,
     /// The client's next retry, or a worker.
     Worker,
-    /// The reconciler, or an operator's word.
+    /// The reconciler, or an operator's resolution.
     Reconciler,
-    /// An operator, and nobody else.
+    /// Only an operator.
     Operator,
-    /// A build that can go on with it.
+    /// A build that can continue it.
     Deploy,
 }
 
