@@ -193,7 +193,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether all of them can work.
+    /// Whether all settings are valid.
     pub(crate) fn check(&self) -> Result<(), SettingError> {
         let month = DAY * 30;
         // Counts are kept as 32-bit integers, by which databases count too.

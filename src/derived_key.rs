@@ -119,9 +119,9 @@ impl DerivedKeys {
         Ok(Self { current: Arc::new(current), ..self })
     }
 
-    /// Adds the row's id: a key that is used again after it expired is a new request to the
-    /// provider too, and is charged anew. The price: a database restored from a backup has lost
-    /// the ids of the rows since, and G1 does not hold for those.
+    /// Adds the row's id: a key used again after it expired is a new request to the provider too, and is
+    /// charged again. The cost: a restored backup or a failover may lose rows and with them these ids, and G1
+    /// does not hold for those requests.
     #[must_use]
     pub fn salted_by_request(self) -> Self {
         let secret = self.current.secret.clone();
@@ -129,8 +129,8 @@ impl DerivedKeys {
         Self { current: Arc::new(current), ..self }
     }
 
-    /// A row whose call may have been made under `other` goes on under that, and not under these. Other
-    /// calls are made under these.
+    /// Adds `other`, which is used only for rows whose call may have been made with it. All other calls use
+    /// the keys of `self`.
     #[must_use]
     pub fn also_continue(mut self, other: Self) -> Self {
         self.also.push(other.current);

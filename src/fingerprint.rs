@@ -1,4 +1,4 @@
-//! The fingerprint of a request: how a retry is told from another request under the same key (G9).
+//! The fingerprint of a request, which distinguishes a retry from another request under the same key (G9).
 //!
 //! `v1:` and the SHA-256, in hex, of the canonical JSON of method, path, query and the *typed*
 //! parameters. Two requests are the same exactly when the handler would see the same values: the
@@ -6,12 +6,12 @@
 //! the body are gone once the parameters are typed; everything else counts. `1` and `1.0` are one
 //! value to a float field and two to a `serde_json::Value`.
 //!
-//! A row keeps the fingerprint that it was born with. Where it differs from a caller's, the type may have
-//! got a field since: then the engine decodes the stored parameters by the caller's type and takes their
-//! fingerprint again.
+//! A row keeps the fingerprint with which it was created. If it differs from a caller's, the type may have
+//! gained a field since then: the engine decodes the stored parameters as the caller's type and computes
+//! their fingerprint again.
 //!
-//! `v1` is stored in rows: its form never changes. A different form, a keyed one say, is another
-//! `FingerprintVersion`. This module never sees a body, and never reads or writes a row.
+//! `v1` is stored in rows, and its form never changes. Another form, for example a keyed one, is another
+//! `FingerprintVersion`. This module never reads a request's body, and never reads or writes a row.
 
 mod canonical;
 mod compound;
@@ -34,8 +34,8 @@ pub use unfingerprinted::Unfingerprinted;
 
 /// Where a request was sent: the part of the fingerprint besides the parameters.
 ///
-/// Taken as text, byte by byte: `POST` and `post`, `/a` and `/a/`, `x=1&y=2` and `y=2&x=1` are
-/// different. The default is the origin of a request that did not come over HTTP.
+/// Compared as text, byte by byte: `POST` and `post`, `/a` and `/a/`, `x=1&y=2` and `y=2&x=1` are different.
+/// The default is the origin of a request that did not come over HTTP.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// The method: `POST`.
@@ -47,7 +47,7 @@ pub struct RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// An origin of these three.
+    /// An origin with this method, path and query.
     pub fn new(method: impl Into<String>, path: impl Into<String>, query: Option<&str>) -> Self {
         Self { method: method.into(), path: path.into(), query: query.map(str::to_owned) }
     }
@@ -138,8 +138,8 @@ impl Fingerprint {
         format!("{}.{}", self.0, origin_mark(&self.0, origin))
     }
 
-    /// Whether a row's fingerprint is this one. Takes equally long for every stored text, so that
-    /// nobody learns a stored fingerprint by its beginning.
+    /// Whether a row's fingerprint is this one. Takes the same time for every stored text, so that timing
+    /// does not reveal its first characters.
     #[must_use]
     pub fn matches(&self, stored: &str) -> bool {
         let (own, stored) = (self.0.as_bytes(), stored.as_bytes());
@@ -170,8 +170,7 @@ impl fmt::Debug for Fingerprint {
 
 /// The fingerprint of a request, in the form that new rows are written with.
 ///
-/// The engine does this by itself; it is here for those who want to know beforehand whether two
-/// requests are the same.
+/// The engine computes it for each call. Use this function to find out whether two requests are the same.
 ///
 /// ```
 /// use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
@@ -187,7 +186,7 @@ impl fmt::Debug for Fingerprint {
 /// ```
 ///
 /// # Errors
-/// [`FingerprintError`] names the field and the rule where the parameters have no canonical form.
+/// [`FingerprintError`] names the field and the rule if the parameters have no canonical form.
 pub fn fingerprint<T: Serialize + ?Sized>(
     origin: &RequestOrigin,
     parameters: &T,

@@ -12,9 +12,9 @@ use sha2::{Digest, Sha256};
 /// clients already respect.
 pub const MAX_KEY_LENGTH: usize = 255;
 
-/// How a key begins that the HTTP boundary made for a request without one. Such keys do not count
-/// against [`Quota::keys`](crate::config::Quota::keys), so the boundary takes none of them from a client. The
-/// stores' statements repeat this text: keys are counted before and behind it.
+/// The prefix of the keys that the HTTP boundary generates for requests without one. Such keys do not count
+/// against [`Quota::keys`](crate::config::Quota::keys), so the boundary refuses them from clients. The
+/// stores' statements repeat this text, because they count the keys before and after it.
 pub(crate) const KEYLESS: &str = "~keyless:";
 
 /// The opaque string by which a client names one logical request: 1 to 255 visible ASCII
@@ -91,7 +91,7 @@ impl IdempotencyKey {
         Self::made_here(crate::chance::uuid().to_string())
     }
 
-    /// The key of a request that came without one: new, and told to nobody.
+    /// The key of a request that came without one: new, and never revealed.
     #[cfg(feature = "http")]
     pub(crate) fn keyless() -> Self {
         Self::made_here(format!("{KEYLESS}{}", crate::chance::uuid()))

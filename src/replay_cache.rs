@@ -1,9 +1,9 @@
-//! A cache in front of replays: finished answers are read through it, and the database is asked for the rest.
+//! A cache in front of replays: the engine looks for finished answers in it before it reads the database.
 //!
-//! It makes a replay cheaper, and is never asked to be right. What it holds is sealed under the application's
-//! secret for one scope, one key and one request, and ends by the database's clock: a cache that loses, keeps,
-//! swaps or makes up entries, hangs or is gone costs a look at the row, and nothing else. When it helps, and when
-//! it gets in the way: `docs/replay-cache.md`.
+//! It makes a replay cheaper, and correctness does not depend on it. Each entry is sealed under the
+//! application's secret for one scope, one key and one request, and expires by the database's clock. So if a
+//! cache loses, keeps, swaps or forges entries, hangs or is unavailable, the engine reads the row, and
+//! nothing else changes. `docs/replay-cache.md` says when a cache helps and when it does harm.
 
 #[cfg(feature = "redis")]
 mod redis;
@@ -18,22 +18,22 @@ use std::time::Duration;
 pub use self::redis::RedisReplays;
 use crate::setting::{DAY, MILLISECOND, SettingError, duration, number};
 
-/// What a [`ReplayCache`] answers.
+/// The future that a [`ReplayCache`] returns.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, CacheError>> + Send + 'a>>;
 
-/// Keeps bytes under names, for a while. `RedisReplays` is one (feature `redis`).
+/// Stores bytes under names, for a limited time. `RedisReplays` implements it (feature `redis`).
 ///
-/// It need not be right, nor quick: the engine drops what takes longer than its
-/// [time limit](CachedReplays::time_limit), and judges what it is given. Names are hashes under the application's
-/// secret, of 60 ASCII characters at most. A panic counts as [`CacheError::Unavailable`].
+/// An implementation need not be correct or fast: the engine drops a call that takes longer than the [time
+/// limit](CachedReplays::time_limit), and checks each value. Names are hashes under the application's secret,
+/// at most 60 ASCII characters. A panic counts as [`CacheError::Unavailable`].
 ///
-/// One thing is asked of an implementation that an erasure is to be heard of at once: in [`get`](Self::get) the
-/// value is read *before* the tombstones are, and in [`bury`](Self::bury) the tombstone is written *before* the
-/// value goes. One that does not keep to it, or loses a tombstone, lets an erased answer be told for
-/// [`keep_for`](CachedReplays::keep_for) at most.
+/// For an erasure to take effect immediately, an implementation must do two things: [`get`](Self::get) reads
+/// the value *before* the tombstones, and [`bury`](Self::bury) writes the tombstone *before* it deletes the
+/// value. If it does not, or loses a tombstone, an erased answer may be returned for at most
+/// [`keep_for`](CachedReplays::keep_for).
 pub trait ReplayCache: Send + Sync + 'static {
-    /// The value under this name, or its first `at_most` bytes; `None` where there is none, or where there is
-    /// one of the tombstones.
+    /// The value under this name, or its first `at_most` bytes. `None` if there is none, or if one of the
+    /// tombstones exists.
     fn get<'a>(
         &'a self,
         name: &'a str,
@@ -41,10 +41,10 @@ pub trait ReplayCache: Send + Sync + 'static {
         at_most: usize,
     ) -> Answering<'a, Option<Vec<u8>>>;
 
-    /// Keeps a value under a name for so long at most, in place of one that may be there.
+    /// Stores a value under a name for at most this long, and replaces an existing one.
     fn put<'a>(&'a self, name: &'a str, value: Vec<u8>, keep_for: Duration) -> Answering<'a, ()>;
 
-    /// Keeps a tombstone for so long at least, and then forgets the value under `name`.
+    /// Stores a tombstone for at least this long, and then deletes the value under `name`.
     fn bury<'a>(
         &'a self,
         tombstone: &'a str,
@@ -53,35 +53,36 @@ pub trait ReplayCache: Send + Sync + 'static {
     ) -> Answering<'a, ()>;
 }
 
-/// Why a cache did not do as it was asked. It costs a look at the row, no more.
+/// Why a cache failed. The engine then reads the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// It could not be reached, or gave no answer. A few of these one after another, and it is left alone for
-    /// some seconds.
+    /// It could not be reached, or did not answer. After a few consecutive failures the engine does not use
+    /// it for some seconds.
     #[error("the replay cache is unavailable")]
     Unavailable,
-    /// It answered that it would not: it is full, say, or the name holds something else.
+    /// It refused, for example because it is full, or the name has a value of another kind.
     #[error("the replay cache refused")]
     Refused,
 }
 
-/// A cache in front of replays, and how much it is relied on; see
-/// [`EngineBuilder::cached_replays`](crate::engine::EngineBuilder::cached_replays). The same on each node.
+/// A cache in front of replays, with its settings; see
+/// [`EngineBuilder::cached_replays`](crate::engine::EngineBuilder::cached_replays). Use the same settings on
+/// each node.
 ///
-/// What is told from it is what the row would have told: each answer is sealed (HMAC-SHA-256) together with its
-/// scope, its key, its definition and the fingerprint of its request, as the [codec](crate::codec) encoded it.
-/// What does not open for a call (another request, another key's answer, garbage) is as good as nothing, and
-/// the row is looked at.
+/// An answer from the cache is the answer that the row has. Each is sealed (HMAC-SHA-256) together with its
+/// scope, key, definition and fingerprint, and encoded by the [codec](crate::codec). A value that does not
+/// open for a call (another request, another key's answer, garbage) is ignored, and the engine reads the row.
 ///
-/// An entry is written after the commit of the answer, never from a reading of the row, by a task that the answer
-/// does not wait for. It counts until [`keep_for`](Self::keep_for) after that commit, and never past the
-/// key's expiry, by the database's clock, whatever the cache thinks.
+/// A background task writes an entry after the commit of the answer, never from a read of the row. The entry
+/// is valid until [`keep_for`](Self::keep_for) after that commit, and at most until the key expires, by the
+/// database's clock.
 ///
 /// # Erasure
-/// [`Engine::erase`](crate::Engine::erase) puts a tombstone into the cache, which outlives every entry that was
-/// written or is still to be written, and returns once it is there. Where the cache does not confirm it, which is
-/// logged, or loses it later, an erased answer may be told for what is left of [`keep_for`](Self::keep_for).
+/// [`Engine::erase`](crate::Engine::erase) writes a tombstone into the cache and returns when it is stored.
+/// The tombstone outlives every entry written before or after it. If the cache does not confirm it (the
+/// engine logs this), or loses it later, an erased answer may be returned for the rest of
+/// [`keep_for`](Self::keep_for).
 #[derive(Clone)]
 #[must_use = "give it to EngineBuilder::cached_replays"]
 pub struct CachedReplays {
@@ -95,9 +96,9 @@ impl CachedReplays {
     /// Shortest secret, in bytes.
     pub const MIN_SECRET: usize = 32;
 
-    /// Reads replays through `cache`. `secret`: 32 bytes or more from a random source, the same on each node,
-    /// and another for each database, because a key's answer in one is no answer in another. With another secret
-    /// the cache begins empty.
+    /// Reads replays through `cache`. `secret` is at least 32 bytes from a random source. Use the same secret
+    /// on each node and a different one for each database, because an answer of one database must not be
+    /// returned by another. With another secret the cache begins empty.
     pub fn new(cache: impl ReplayCache, secret: impl AsRef<[u8]>) -> Self {
         Self {
             cache: Arc::new(cache),
@@ -107,15 +108,15 @@ impl CachedReplays {
         }
     }
 
-    /// How long after its commit an answer is told from the cache; 10 min. Most retries come within seconds.
-    /// Later ones ask the database.
+    /// How long after its commit an answer is returned from the cache; default 10 min. Most retries come
+    /// within seconds; later ones read the database.
     pub fn keep_for(mut self, keep_for: Duration) -> Self {
         self.keep_for = keep_for;
         self
     }
 
-    /// How long a call waits for the cache before it looks at the row; 50 ms. After three failures one after
-    /// another the cache is left alone for five seconds.
+    /// How long a call waits for the cache before it reads the row; default 50 ms. After three consecutive
+    /// failures the engine does not use the cache for five seconds.
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.time_limit = time_limit;
         self

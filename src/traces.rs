@@ -1,21 +1,22 @@
 //! Links between the attempts of a request: across processes, stores and crashes.
 //!
-//! A request that is retried, resumed by a worker or replayed has several traces, one for each that tried. With
-//! [`EngineBuilder::traces`](crate::engine::EngineBuilder::traces) the row keeps the context of the call that created
-//! it and of the attempt that held it last, its events keep those of the attempts that ended, and a staged job keeps
-//! that of its phase; and whoever goes on later links its span to them. Links, and no parents: an attempt ends with its
-//! process, and a span that waits for the next one would never be sent.
+//! A request that is retried, resumed by a worker or replayed has several traces, one for each attempt. With
+//! [`EngineBuilder::traces`](crate::engine::EngineBuilder::traces), the row stores the trace context of the
+//! call that created it and of the last attempt, its events store those of ended attempts, and a staged job
+//! stores that of its phase. Each later attempt links its span to them. These are links and not parents,
+//! because an attempt ends with its process, and a span that waited for the next attempt would never be
+//! exported.
 //!
-//! The crate knows of spans by `tracing`, and of trace contexts by this module alone. What exports them is an
-//! implementation of [`TraceContext`]: `atomic-phases-otel` has that of OpenTelemetry.
+//! This crate knows spans through `tracing`, and trace contexts through this module only. An implementation
+//! of [`TraceContext`] exports them: `atomic-phases-otel` has one for OpenTelemetry.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a span is known by its [`Traceparent`], and linked to others. It is asked on the way of a request, so let it
-/// wait for nothing; a panic of it is logged, and the request goes on without an answer.
+/// Reads the [`Traceparent`] of spans, and links them. The engine calls it on the request path, so it must
+/// not block. A panic is logged, and the request continues without a context or link.
 pub trait TraceContext: Send + Sync + 'static {
-    /// The context of the span that this code runs in; `None` where there is none, or none that is valid.
+    /// The context of the current span; `None` if there is none, or no valid one.
     fn current(&self) -> Option<Traceparent>;
 
     /// Links the span to others, each with the kind of its link as an attribute
@@ -23,17 +24,17 @@ pub trait TraceContext: Send + Sync + 'static {
     fn link(&self, span: &tracing::Span, to: &[Link]);
 }
 
-/// A span of another trace, or of another time, that one is to be linked to.
+/// A link to a span of another trace or attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
-    /// Where it is.
+    /// The span that the link leads to.
     pub to: Traceparent,
-    /// What it is.
+    /// The kind of the link.
     pub kind: LinkKind,
 }
 
-/// What a span is to the one that links to it.
+/// The relation of the linked span to the one that links to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkKind {
@@ -46,7 +47,7 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// The attribute of a link that says its kind.
+    /// The name of the attribute that holds a link's kind.
     pub const ATTRIBUTE: &'static str = "link.kind";
 
     /// Its name: `previous_attempt`, say.
@@ -60,7 +61,7 @@ impl LinkKind {
     }
 }
 
-/// The place of a span, as W3C's *Trace Context* has it: `00-{trace id}-{span id}-{flags}`.
+/// The context of a span, as W3C's *Trace Context* specifies: `00-{trace id}-{span id}-{flags}`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Traceparent {
     trace_id: [u8; 16],
@@ -68,7 +69,7 @@ pub struct Traceparent {
     flags: u8,
 }
 
-/// Why a text or a number is no [`Traceparent`].
+/// A text or an id is not a valid [`Traceparent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no traceparent: 00-{{32 hex digits}}-{{16 hex digits}}-{{2 hex digits}}, lower case, no id all zeros"
@@ -83,10 +84,10 @@ impl Traceparent {
     /// The flag of a trace that is recorded.
     const SAMPLED: u8 = 1;
 
-    /// Of these ids.
+    /// A context with these ids.
     ///
     /// # Errors
-    /// [`NotATraceparent`] where an id is all zeros, which stands for none.
+    /// [`NotATraceparent`] if an id is all zeros, which is invalid.
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Result<Self, NotATraceparent> {
         match trace_id == [0; 16] || span_id == [0; 8] {
             true => Err(NotATraceparent),

@@ -223,20 +223,21 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// Stages a job called [`WAITING_JOB`](crate::engine::WAITING_JOB) in the commit that leaves a request to wait
-    /// for a reconcile function or an operator; none by default. So it is told exactly if it is so: see
-    /// [`Waiting`](crate::engine::Waiting), which are its arguments.
+    /// Stages a job called [`WAITING_JOB`](crate::engine::WAITING_JOB) in the commit that leaves a request
+    /// waiting for a reconcile function or an operator; off by default. The notice exists exactly if the
+    /// request waits. Its arguments are a [`Waiting`](crate::engine::Waiting).
     pub fn tell_of_waiting(mut self) -> Self {
         self.settings.tells_of_waiting = true;
         self
     }
 
-    /// Counts the calls of up to `most` scopes by themselves (a thousand at most), for who wants to know whose clients
-    /// send duplicates; none by default. With the cargo feature `metrics`.
+    /// Counts the calls of up to `most` scopes separately (a thousand at most), to see whose clients send
+    /// duplicates; none by default. Needs the cargo feature `metrics`.
     ///
-    /// A scope is told by the first eight digits of its hash, as in the logs, and has series of its own from its
-    /// hundredth duplicate on, if there is a place left; all others are `other`. So this makes `4 * (most + 1)` series
-    /// at most, whatever clients send; each process has its own `most`.
+    /// The label of a scope is the first eight digits of its hash, as in the logs. A scope gets its own
+    /// series at its hundredth duplicate, if fewer than `most` scopes have one; all others are counted as
+    /// `other`. So there are at most `4 * (most + 1)` series, whatever clients send. Each process has its own
+    /// `most`.
     pub fn scopes_in_metrics(mut self, most: usize) -> Self {
         self.settings.scopes_in_metrics = Some(most);
         self

@@ -17,43 +17,43 @@ use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
 use crate::store::{KeyRow, Status};
 
-/// Why this process does not go on with a row.
+/// Why this process does not continue a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum StrandedBecause {
     /// No definition of that name is registered.
     UnknownDefinition,
-    /// The definition is registered, but not in that version: register that version beside the others
-    /// until its rows have ended.
+    /// The definition is registered, but not in that version. Register that version as well until its rows
+    /// have ended.
     UnknownVersion,
-    /// The definition has no phase of that name: keep the phase, or name it in a `was = ".."`.
+    /// The definition has no phase of that name. Keep the phase, or name it in a `was = ".."`.
     UnknownRecoveryPoint,
-    /// The definition knows the row's phases, but not in this order: a phase was inserted or moved
-    /// before the row's recovery point, or before a call that may have been made. Run the build before
-    /// until these rows have moved on, or put the phase elsewhere.
+    /// The definition knows the row's phases, but not in this order: a phase was inserted or moved before the
+    /// row's recovery point, or before a call that may have been made. Run the previous build until these
+    /// rows have continued, or put the phase elsewhere.
     PhasesReordered,
-    /// The call that may have been made went under a key that this build would not use: an oldest
-    /// `was` was dropped, the phase was renamed without one, or removed. Called now, it would be a second
-    /// effect (G1). Take the phase or its `was` back, or run the build before until these rows have moved
-    /// on.
+    /// The call that may have been made used a derived key that this build would not use, because the oldest
+    /// `was` was dropped, or the phase was renamed without one or removed. Calling again would be a second
+    /// effect (G1). Restore the phase or its `was`, or run the previous build until these rows have
+    /// continued.
     ProviderKeyChanged,
-    /// The call that may have been made went under a derived key of another secret or salt, which this process
-    /// does not have. Called now, it would be a second effect (G1). Give it to
+    /// The call that may have been made used a derived key of another secret or salt, which this process does
+    /// not have. Calling again would be a second effect (G1). Pass that secret to
     /// [`DerivedKeys::also_continue`](crate::config::DerivedKeys::also_continue).
     DerivedKeysChanged,
-    /// A phase whose call may have been made is local now. Run the build before until these rows have
-    /// moved on.
+    /// A phase whose call may have been made is now local. Run the previous build until these rows have
+    /// continued.
     KindChanged,
-    /// A call was declared idempotent when the row was run, so that it may have been made without an
-    /// intent, and is to be made at most once now (G2). The row becomes `unknown` when it is resumed.
+    /// The call was declared idempotent when the row ran, so it may have been made without an intent; now it
+    /// is declared `at_most_once` (G2). The row becomes `unknown` when it is resumed.
     CallMayHaveBeenMade,
-    /// The outcome of its call is unknown, and the call's phase has no reconcile function in this build: one
-    /// that has it asks it, or an operator settles it.
+    /// The outcome of its call is unknown, and the phase has no reconcile function in this build. A build
+    /// that has one calls it, or an operator settles the request.
     NotAskedHere,
-    /// A newer build of this crate wrote the row: in a form of fingerprint or phase list that this one
-    /// does not know.
+    /// A newer build of this crate wrote the row, with a format of the fingerprint or the phase list that
+    /// this one does not know.
     NewerForm,
-    /// The codec of this process cannot open the stored values: another secret, most likely.
+    /// The codec of this process cannot decode the stored values, most likely because it has another secret.
     Sealed,
     /// The stored parameters do not decode as the registered type. Each attempt fails, up to the
     /// attempt cap.
@@ -64,7 +64,7 @@ pub enum StrandedBecause {
 }
 
 impl StrandedBecause {
-    /// What to tell an operator.
+    /// The explanation for an operator.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

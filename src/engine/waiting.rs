@@ -1,4 +1,4 @@
-//! [`Waiting`]: what the notice says of a request that begins to wait for a reconcile function or an operator.
+//! [`Waiting`]: the notice about a request that begins to wait for a reconcile function or an operator.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,23 @@ use uuid::Uuid;
 
 use crate::store::Status;
 
-/// The name of the jobs that tell of waiting requests.
+/// The name of the jobs that report waiting requests.
 pub const WAITING_JOB: &str = "atomic_phases.waiting";
 
 /// A request has begun to wait for a reconcile function or an operator: its outcome is unknown, or it is a dead letter.
 ///
-/// With [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting), the commit that leaves it so stages a job
-/// called [`WAITING_JOB`] with this as its arguments. So the notice is exactly as durable as the state: a process that
-/// dies in between leaves both or neither. It is delivered as every job is, at least once, to the same
-/// [sink](crate::worker::JobSink), with [`Job::id`](crate::worker::Job::id) to tell the deliveries of one notice from
-/// another notice; but it waits for no other job of its request, and none waits for it. By the time that it comes, the
-/// request may have gone on.
+/// With [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting), the commit that leaves the
+/// request waiting stages a job called [`WAITING_JOB`] with this as its arguments. So the notice is exactly
+/// as durable as the state: a process that dies in between leaves both or neither. It is delivered at least
+/// once, like every job, to the same [sink](crate::worker::JobSink); [`Job::id`](crate::worker::Job::id) is
+/// the same in each delivery of one notice. Unlike other jobs, it does not wait for other jobs of its
+/// request, and none waits for it. The request may have continued by the time the notice arrives.
 ///
-/// A request is told of once when its outcome becomes unknown, and once when it becomes a dead letter; not each time
-/// that its reconcile function did not know. One that goes on and waits again is told of again.
+/// A request gets one notice when its outcome becomes unknown, and one when it becomes a dead letter, but
+/// none each time its reconcile function returns *still unknown*. If it continues and waits again, it gets
+/// another notice.
 ///
-/// It holds no key, no scope, and nothing that users gave (G19).
+/// It contains no key, no scope and no user data (G19).
 ///
 /// ```
 /// use atomic_phases::engine::{WAITING_JOB, Waiting};
@@ -36,26 +37,27 @@ pub const WAITING_JOB: &str = "atomic_phases.waiting";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// By which [`Ops::show`](crate::ops::Ops::show) finds it.
+    /// The id by which [`Ops::show`](crate::ops::Ops::show) finds the request.
     #[serde(with = "as_text")]
     pub request_id: Uuid,
     /// Name of its definition.
     pub definition: String,
     /// Version of its definition.
     pub version: u32,
-    /// The phase whose call it is about, or that it did not come past.
+    /// The phase whose call is unknown, or at which the request gave up.
     pub phase: Option<String>,
-    /// The attempt that ended so.
+    /// The number of the attempt that ended this way.
     pub attempt: u32,
     /// [`Status::Unknown`] or [`Status::DeadLetter`].
     #[serde(with = "status")]
     pub status: Status,
-    /// Whether the phase's reconcile function is asked about it; otherwise it waits for an operator alone.
+    /// Whether the phase's reconcile function will be called; otherwise only an operator can settle the
+    /// request.
     #[serde(default)]
     pub is_asked: bool,
-    /// Why, in words of the library or of the phase.
+    /// The reason, set by the library or the phase.
     pub reason: Option<String>,
-    /// Since when, by the database's clock to within a second or so.
+    /// When the wait began, by the database's clock, to within about a second.
     pub since: DateTime<Utc>,
 }
 

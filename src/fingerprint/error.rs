@@ -1,10 +1,10 @@
-//! [`FingerprintError`]: where in the parameters no fingerprint could be taken, and what to do.
+//! [`FingerprintError`]: which part of the parameters has no fingerprint, and what to do.
 //!
 //! It names fields and positions. It never holds a value, and the key of a map is a value (G19).
 
 use std::fmt;
 
-/// The request's parameters have no fingerprint: a place, and the rule that is broken there.
+/// The request's parameters have no fingerprint. Names the place, and the rule that is violated there.
 ///
 /// ```
 /// use atomic_phases::fingerprint::{FingerprintRule, RequestOrigin, fingerprint};
@@ -37,7 +37,7 @@ pub enum FingerprintRule {
          value; refuse it where the request is parsed"
     )]
     NotFinite,
-    /// A `serde_json::Number` is no number that a 64-bit integer or float can hold.
+    /// A `serde_json::Number` that no 64-bit integer or float can hold.
     #[error("a number is outside of what 64 bits can hold; refuse it where the request is parsed")]
     NumberOutOfRange,
     /// One member occurs twice in one object.
@@ -46,7 +46,7 @@ pub enum FingerprintRule {
          the name of another"
     )]
     DuplicateMember,
-    /// A map's key is no text.
+    /// A map's key is not text.
     #[error(
         "a map's key has to be a string, a number, a bool, a char or a unit variant; use such a \
          key or a list of pairs"
@@ -58,7 +58,7 @@ pub enum FingerprintRule {
         super::canonical::MAX_DEPTH
     )]
     TooDeep,
-    /// An `Unfingerprinted` that is no field of a struct.
+    /// An `Unfingerprinted` that is not a field of a struct.
     #[error(
         "`Unfingerprinted` leaves out a member and stands where none is; make it the type of a \
          field, and write `Unfingerprinted<Option<T>>` for an optional one"
@@ -70,13 +70,13 @@ pub enum FingerprintRule {
          another request; use a `BTreeSet`, or a `Vec` that is sorted where the request is parsed"
     )]
     Unordered,
-    /// The value does not come back from its stored form at all.
+    /// The stored form of the value does not decode.
     #[error(
         "it does not deserialise from what it serialises to, so that no later attempt could read it; \
          give a member that is skipped `#[serde(default)]`, and both halves of serde the same form"
     )]
     NotRead,
-    /// The value comes back from its stored form as another one.
+    /// The stored form of the value decodes as another value.
     #[error(
         "another value comes back from its stored form, so that a retry would look like another \
          request; a member that is skipped needs `#[serde(default)]` with the value that was skipped, an \
@@ -143,7 +143,7 @@ impl FingerprintError {
         self
     }
 
-    /// The rule that is broken.
+    /// The rule that is violated.
     #[must_use]
     pub fn rule(&self) -> FingerprintRule {
         self.rule

@@ -1,4 +1,4 @@
-//! [`Unfingerprinted`]: a field that is no part of what makes two requests the same.
+//! [`Unfingerprinted`]: a field that is not part of the fingerprint.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,18 +11,18 @@ pub(crate) const NAME: &str = "$atomic_phases::private::Unfingerprinted";
 /// A field that may differ between a request and its retry: a client's timestamp, a trace id. The
 /// canonical form leaves the member out, name and value.
 ///
-/// The phases still see it, and they see the value of the *first* request: build nothing from it
-/// that has to differ in a retry.
+/// Phases still see it, with the value of the *first* request. Do not derive anything from it that must
+/// differ in a retry.
 ///
 /// To serde it is a newtype struct around `T`, which JSON, forms, CBOR, MessagePack and postcard
 /// all write as `T` alone (RON, which writes the parentheses, is the exception). An optional field
 /// is `Unfingerprinted<Option<T>>`; it may be absent from a body, just like an `Option<T>`.
 ///
-/// Only a member can be left out. As an element, inside of an `Option`, as the content of an enum
+/// Only a member can be omitted. As an element of a list, inside an `Option`, as the content of an enum
 /// variant or as the parameters as a whole it is an error
-/// ([`FingerprintRule::NotAMember`](crate::fingerprint::FingerprintRule::NotAMember)). In a map each entry with
-/// such a value is left out, its key too. Do not `#[serde(flatten)]` one: serde then takes the
-/// wrapper off before we see it, and its fields count; wrap the fields inside instead.
+/// ([`FingerprintRule::NotAMember`](crate::fingerprint::FingerprintRule::NotAMember)). In a map, an entry
+/// with such a value is omitted, including its key. Do not `#[serde(flatten)]` it: serde then removes the
+/// wrapper first, and its fields count. Wrap the fields inside instead.
 ///
 /// ```
 /// use atomic_phases::fingerprint::{RequestOrigin, Unfingerprinted, fingerprint};

@@ -88,19 +88,19 @@ pub use crate::error::DbError;
 
 /// A database that stores the rows of idempotency keys.
 ///
-/// Implemented by [`Postgres`] and [`Sqlite`]. Its methods are the
-/// engine's; an application only names the type, in `Tx<'_, Store>`. A request that is to run on several
-/// stores does its statements by [a trait of its own](macro@crate::atomic_phases#several-stores) over this one.
+/// Implemented by [`Postgres`], [`Sqlite`] and `Mysql`. Only the engine calls its methods; an application
+/// names the type, as in `Tx<'_, Store>`. A request that runs on several stores executes its statements
+/// through [a trait of its own](macro@crate::atomic_phases#several-stores) that extends this one.
 pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
-    /// What diesel calls the connection; lent to local phases.
+    /// diesel's type of the connection, which local phases borrow.
     type Connection: AsyncConnectionCore + Send;
 
-    /// An open transaction. Dropped without [`commit`](Transaction::commit), it is undone, and its
-    /// locks are gone within a second, whatever became of the future that held it (G13).
+    /// An open transaction. If it is dropped without [`commit`](Transaction::commit), it is rolled back, and
+    /// its locks are gone within a second, even if the future that held it was dropped (G13).
     #[doc(hidden)]
     type Transaction: Transaction<Self>;
 
-    /// A statement that a phase hands over, to run with its commit.
+    /// A statement that a phase adds to a batch, to be executed with its commit.
     #[doc(hidden)]
     type Statement: Send;
 

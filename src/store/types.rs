@@ -21,15 +21,15 @@ pub(crate) type ParamsAndContext = (Vec<u8>, Option<Vec<u8>>);
 #[derive(Clone, Debug)]
 pub struct TransactionId(pub(crate) String);
 
-/// Where a row stands. `expired` is no status: it is judged at reserve.
+/// The status of a row. `expired` is not a status: expiry is judged when the key is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
     /// Accepted, to be run in the background.
     Pending,
-    /// Somebody runs it, or died running it: the lease tells.
+    /// A holder runs it or has crashed; lease expiry distinguishes the two.
     InProgress,
-    /// Released after a passing failure; safe to resume.
+    /// Released after a transient failure; safe to resume.
     FailedRetryable,
     /// Finished; the reply is stored.
     Completed,
@@ -555,7 +555,7 @@ pub(crate) enum FoundBy {
     OldestOfYouth,
 }
 
-/// Unfinished rows that stand at one place.
+/// Unfinished rows with the same state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Standing {
@@ -563,7 +563,7 @@ pub struct Standing {
     pub definition: String,
     /// Version of their definition.
     pub version: u32,
-    /// The phases that they were written under, as they are stored.
+    /// The phases under which they were written, in stored form.
     pub phases: String,
     /// Their recovery point.
     pub recovery_point: String,
@@ -571,7 +571,7 @@ pub struct Standing {
     pub status: Status,
     /// The phase whose call may have been made and has no outcome yet.
     pub open_intent: Option<String>,
-    /// Why their last attempt ended before the request did.
+    /// Why their last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// How many of them were found.
     pub rows: u64,

@@ -1,4 +1,4 @@
-//! [`Announcer`]: tells operators that this process is there.
+//! [`Announcer`]: registers this process for operators to see.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,11 +18,11 @@ const EVERY: Duration = Duration::from_secs(15);
 /// How long the end of a process waits for its last word.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// Writes every quarter of a minute that this process is there, and which definitions it can go on with, for
-/// [`Ops::nodes`](crate::ops::Ops::nodes) and [`Ops::definitions`](crate::ops::Ops::definitions). Whatever becomes
-/// of a request does not depend on it.
+/// Records every 15 seconds that this process runs, and which definitions it knows, for
+/// [`Ops::nodes`](crate::ops::Ops::nodes) and [`Ops::definitions`](crate::ops::Ops::definitions). No request
+/// depends on this record.
 ///
-/// [`spawn_workers`](Engine::spawn_workers) runs one; a process that only serves requests may run it by itself.
+/// [`spawn_workers`](Engine::spawn_workers) runs one. A process that only serves requests may run its own.
 pub struct Announcer<S: OperatorStore> {
     engine: Engine<S>,
     config: WorkerConfig,
@@ -30,15 +30,15 @@ pub struct Announcer<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Announcer<S> {
-    /// An announcer for a new life of this process. [`WorkerConfig::node`] names it.
+    /// An announcer with a new id for this run of the process. [`WorkerConfig::node`] sets its name.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         Self { engine: engine.without_app(), config, id: chance::uuid() }
     }
 
-    /// Says so once.
+    /// Writes the record once.
     ///
     /// # Errors
-    /// [`StoreError`]; the next time is as good.
+    /// [`StoreError`]; a later call makes up for it.
     pub async fn run_once(&mut self) -> Result<(), StoreError> {
         self.config.check()?;
         let (name, build) = self.config.node.clone();
@@ -46,7 +46,7 @@ impl<S: OperatorStore> Announcer<S> {
         self.engine.store().announce(&NodeEntry { id: self.id, name, build, definitions }).await
     }
 
-    /// Says so until `shutdown` is ready, and takes it back then.
+    /// Writes the record until `shutdown` is ready, then deletes it.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;

@@ -1,4 +1,4 @@
-//! [`BulkRunner`]: does what operators have asked for of many requests at once.
+//! [`BulkRunner`]: runs operators' bulk acts.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LEASE: Duration = Duration::from_secs(60);
 /// How many bulk acts a look finds: each has a slice by turns, so that a long one keeps no short one waiting.
 const AT_ONCE: u32 = 8;
 
-/// Does [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
+/// Runs [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
 pub struct BulkRunner<S: OperatorStore> {
     engine: Engine<S>,
     config: WorkerConfig,
@@ -32,17 +32,17 @@ impl<S: OperatorStore> BulkRunner<S> {
         Self { engine: engine.without_app(), config }
     }
 
-    /// One slice of each bulk act that is under way, and that no other worker is at: says how many requests had
-    /// their turn.
+    /// Processes one slice of each bulk act that has not ended and that no other worker is processing.
+    /// Returns how many requests it processed.
     ///
     /// # Errors
-    /// [`StoreError`]; the rest of the slice is for the next look once a minute has passed.
+    /// [`StoreError`]; a later call continues the slice, after a minute at the earliest.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         self.config.check()?;
         self.slices(&Stop::default()).await
     }
 
-    /// Does them until `shutdown` is ready.
+    /// Runs bulk acts until `shutdown` is ready.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;

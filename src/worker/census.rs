@@ -1,4 +1,4 @@
-//! [`Census`]: counts what waits, for the gauges.
+//! [`Census`]: counts waiting requests and jobs, for the gauges.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use crate::store::StoreError;
 use crate::store::census::{Census as Counted, CensusLease};
 use crate::store::operators::{Limits, OperatorStore};
 
-/// Counts what waits, is due or is stranded, and tells it as gauges: see `docs/metrics.md`.
+/// Counts requests and jobs that wait, are due or are stranded, and exports the numbers as gauges: see
+/// `docs/metrics.md`.
 ///
-/// One process at a time does, by a lease in the database, and the others ask for it as often. Each search looks at
-/// ten thousand rows of one index at most, in which no request is that goes well, and on the operators' connections:
-/// it takes none from a request. What this process does not know any more, because another has the lease or because
-/// the store is away, it does not go on telling: its gauges are no numbers (`NaN`) then.
+/// One process counts at a time, under a lease in the database; the others try to acquire that lease at the
+/// same interval. Each search reads at most ten thousand rows of one index that contains no successful
+/// requests. It uses the operators' connections, so requests lose none. If this process can no longer know
+/// the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
 pub struct Census<S: OperatorStore> {
     core: std::sync::Arc<Core<S>>,
     config: WorkerConfig,
@@ -31,7 +32,7 @@ pub struct Census<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Census<S> {
-    /// A census of the engine's requests.
+    /// A census of the engine's requests and jobs.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let core = engine.core.clone();
         let definitions = core.known_names();
@@ -39,10 +40,10 @@ impl<S: OperatorStore> Census<S> {
         Self { core, config, holder: chance::uuid(), definitions, versions, is_told: false }
     }
 
-    /// Counts once, unless another process does: says whether it has counted.
+    /// Counts once, unless another process does. Returns whether it counted.
     ///
     /// # Errors
-    /// [`StoreError`]; the gauges are no numbers then.
+    /// [`StoreError`]; the gauges are then `NaN`.
     pub async fn run_once(&mut self) -> Result<bool, StoreError> {
         self.config.check()?;
         let counted = self.count().await;
@@ -52,7 +53,7 @@ impl<S: OperatorStore> Census<S> {
         counted
     }
 
-    /// Counts until `shutdown` is ready, and then lets another process do it.
+    /// Counts until `shutdown` is ready, then releases the lease to another process.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;

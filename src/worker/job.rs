@@ -32,8 +32,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// The context of this delivery, for what goes on elsewhere to be its child; where nothing is
-    /// [traced](crate::engine::EngineBuilder::traces), that of the phase that staged it, if that was.
+    /// The trace context of this delivery, to propagate it to other systems. If the engine does not
+    /// [trace](crate::engine::EngineBuilder::traces), the context of the phase that staged the job, if that
+    /// was traced.
     #[must_use]
     pub fn traceparent(&self) -> Option<Traceparent> {
         self.trace

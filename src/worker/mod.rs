@@ -4,7 +4,7 @@
 //! * [`Reconciler`] reconciles unknown outcomes;
 //! * [`Enqueuer`] delivers staged jobs to a [`JobSink`];
 //! * [`Reaper`] deletes finished keys past their expiry;
-//! * [`BulkRunner`] runs operators' bulk actions;
+//! * [`BulkRunner`] runs operators' bulk acts;
 //! * [`Census`] counts waiting requests and jobs, for the gauges;
 //! * [`Announcer`] registers this process for operators to see.
 //!

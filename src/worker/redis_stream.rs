@@ -8,12 +8,12 @@ use super::job::{DeliveryError, Job, JobSink};
 
 /// Appends each job to a Redis stream (`XADD`), for consumer groups to read.
 ///
-/// An entry has the fields `id` (the job's, a UUID), `name`, `scope`, `args` (JSON) and `attempt`, and `traceparent` where
-/// there is one ([`Job::traceparent`]). A
-/// job is delivered at least once: a consumer that must not do it twice remembers `id`, because the
-/// entry's own id is another each time. The jobs of one request are appended in their order.
+/// An entry has the fields `id` (the job's, a UUID), `name`, `scope`, `args` (JSON) and `attempt`, and
+/// `traceparent` if the job has one ([`Job::traceparent`]). A job is delivered at least once. A consumer that
+/// must process it only once remembers the field `id`, because the id of the entry differs each time. The
+/// jobs of one request are appended in order.
 ///
-/// The connection is opened again by itself; while Redis is away, jobs wait in the database.
+/// The sink reconnects by itself. While Redis is unavailable, jobs wait in the database.
 #[derive(Clone)]
 pub struct RedisStream {
     connection: ConnectionManager,
@@ -25,7 +25,7 @@ impl RedisStream {
     /// Connects to `url` (`redis://host:port/database`) and appends to `stream`.
     ///
     /// # Errors
-    /// [`RedisError`] where the URL is no URL, or nobody answers there.
+    /// [`RedisError`] if the URL is invalid, or no server answers.
     pub async fn connect(url: &str, stream: impl Into<String>) -> Result<Self, RedisError> {
         // The enqueuer has its own back-off; here, one more try for a connection that went stale.
         let config = ConnectionManagerConfig::new().set_number_of_retries(1);
@@ -34,8 +34,8 @@ impl RedisStream {
         Ok(Self { connection, stream: stream.into(), max_length: None })
     }
 
-    /// Lets Redis forget the oldest entries beyond about so many (`MAXLEN ~`). Without it the stream
-    /// grows until somebody trims it.
+    /// Limits the stream to about this many entries (`MAXLEN ~`): Redis drops the oldest. Without it, the
+    /// stream grows until it is trimmed.
     #[must_use]
     pub fn max_length(mut self, entries: usize) -> Self {
         self.max_length = Some(entries);

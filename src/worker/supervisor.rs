@@ -1,4 +1,4 @@
-//! [`Workers`]: all of them, restarted when one fails, stopped together.
+//! [`Workers`]: all background workers of a process, restarted if one panics, and stopped together.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,9 +24,9 @@ pub struct Workers {
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Runs completer, reconciler, reaper, the runner of bulk actions and the announcer on this node; if `config` has
-    /// a sink, also the enqueuer; with the cargo feature `metrics`, also the census. Any number of nodes may run
-    /// workers; one is enough to finish every node's requests (G17).
+    /// Runs completer, reconciler, reaper, the runner of bulk acts and the announcer on this node; if
+    /// `config` has a sink, also the enqueuer; with the cargo feature `metrics`, also the census. Any number
+    /// of nodes may run workers; one is enough to finish every node's requests (G17).
     ///
     /// A worker that panics is restarted, after a second at first and longer each time.
     ///

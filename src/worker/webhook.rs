@@ -1,4 +1,4 @@
-//! [`Webhook`]: tells a receiver over HTTP of requests that begin to wait.
+//! [`Webhook`]: notifies a receiver over HTTP of requests that begin to wait.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ const SECRET_PREFIX: &str = "whsec_";
 
 const EVENT: &str = "request.waiting";
 
-/// Sends each [`Waiting`] to a receiver, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+/// Sends each [`Waiting`] to a receiver, signed as [Standard Webhooks](https://www.standardwebhooks.com)
+/// specifies.
 ///
 /// A `POST` of JSON, with these header lines:
 ///
@@ -38,12 +39,12 @@ const EVENT: &str = "request.waiting";
 /// | `webhook-signature` | `v1,` and the base64 of HMAC-SHA256 over `{id}.{timestamp}.{body}`; one for each secret, separated by spaces. |
 ///
 /// The body is `{"type": "request.waiting", "timestamp": …, "data": {…}}`: the fields of [`Waiting`], and the `link`.
-/// It has no key, no scope, and nothing that users gave (G19).
+/// It contains no key, no scope and no user data (G19).
 ///
-/// Any answer of 2xx is the end of it. Any other, none within the [time limit](Self::within), and none at all are
-/// passing failures: the job is delivered again with its back-off, of a `Retry-After` with that, until its
-/// [cap](crate::worker::WorkerConfig::max_deliveries), at which it is a dead letter that operators see. After 410 it is
-/// one at once.
+/// An answer of 2xx ends the delivery. Any other answer, and none within the [time limit](Self::within), is a
+/// transient failure: the job is delivered again after its back-off, or after `Retry-After` if that is
+/// longer. At its [cap](crate::worker::WorkerConfig::max_deliveries) it becomes a dead letter, which
+/// operators see. After 410 it becomes one immediately.
 ///
 /// ```no_run
 /// # use atomic_phases::worker::{DeliveryError, Handlers, Webhook, WorkerConfig, WebhookError};
@@ -55,7 +56,7 @@ const EVENT: &str = "request.waiting";
 /// # Ok(config) }
 /// ```
 ///
-/// TLS is that of the application's `reqwest`: turn one of its features on. It follows no redirect.
+/// TLS is that of the application's `reqwest`: enable one of its TLS features. Redirects are not followed.
 #[derive(Clone)]
 pub struct Webhook {
     http: Client,
@@ -65,14 +66,14 @@ pub struct Webhook {
     within: Duration,
 }
 
-/// Why there is no [`Webhook`].
+/// Why a [`Webhook`] cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// Where to send it.
+    /// The URL is invalid.
     #[error("the webhook's URL is none of http or https")]
     Url,
-    /// What to sign it with.
+    /// The secret is invalid.
     #[error(
         "a webhook's secret is `whsec_` and the base64 of 24 to 64 random bytes: `openssl rand -base64 32`"
     )]
@@ -99,10 +100,10 @@ struct Data<'a> {
 }
 
 impl Webhook {
-    /// To this URL, signed with this secret: `whsec_` and the base64 of 24 to 64 random bytes.
+    /// A webhook to this URL, signed with this secret: `whsec_` and the base64 of 24 to 64 random bytes.
     ///
     /// # Errors
-    /// [`WebhookError`] says what cannot work.
+    /// [`WebhookError`] says what is invalid.
     pub fn new(url: &str, secret: &str) -> Result<Self, WebhookError> {
         let url: Url = url.parse().map_err(|_| WebhookError::Url)?;
         if !["http", "https"].contains(&url.scheme()) {
@@ -114,7 +115,7 @@ impl Webhook {
         webhook.also_signed_with(secret)
     }
 
-    /// Signs with one more secret, so that it can be replaced: the receiver takes what one of them has signed.
+    /// Signs with one more secret, for rotation: the receiver accepts a signature of either.
     ///
     /// # Errors
     /// [`WebhookError::Secret`].
@@ -128,31 +129,31 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Adds a link to each event: this, with the request's id behind it. The
-    /// console's page of a request is at `requests/` below where it is mounted.
+    /// Adds a link to each event: this text, followed by the request's id. The console has the page of a
+    /// request at `requests/` below its mount point.
     #[must_use]
     pub fn link(mut self, in_front: impl Into<String>) -> Self {
         self.link = Some(in_front.into());
         self
     }
 
-    /// How long the receiver may take to answer; 10 s. Not longer than
-    /// [a delivery](crate::worker::WorkerConfig::delivery).
+    /// How long the receiver may take to answer; default 10 s, and at most [a
+    /// delivery](crate::worker::WorkerConfig::delivery).
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = limit;
         self
     }
 
-    /// Sends over this client: for a proxy, or roots of its own. Let it follow no redirect: a followed one may turn the
-    /// `POST` into a `GET`.
+    /// Uses this client, for example with a proxy or its own root certificates. Disable its redirects: a
+    /// followed redirect may turn the `POST` into a `GET`.
     #[must_use]
     pub fn over(mut self, http: Client) -> Self {
         self.http = http;
         self
     }
 
-    /// The sink of all jobs: the notices to the webhook, the others to `sink`.
+    /// A sink for all jobs: notices go to the webhook, the others to `sink`.
     #[must_use]
     pub fn beside<J: JobSink>(self, sink: J) -> impl JobSink {
         Beside { webhook: self, sink }
