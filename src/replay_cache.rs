@@ -80,9 +80,9 @@ pub enum CacheError {
 ///
 /// # Erasure
 /// [`Engine::erase`](crate::Engine::erase) writes a tombstone into the cache and returns when it is stored.
-/// The tombstone outlives every entry written before or after it. If the cache does not confirm it (the
-/// engine logs this), or loses it later, an erased answer may be returned for the rest of
-/// [`keep_for`](Self::keep_for).
+/// The tombstone outlives every entry written before it, and every entry that a task writes late. If the
+/// cache does not confirm it (the engine logs this), or loses it later, an erased answer may be returned for
+/// the rest of [`keep_for`](Self::keep_for).
 #[derive(Clone)]
 #[must_use = "give it to EngineBuilder::cached_replays"]
 pub struct CachedReplays {

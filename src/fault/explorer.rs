@@ -41,8 +41,8 @@ pub struct Explorer<F, R, W> {
     mutant: Option<Mutant>,
 }
 
-/// Explores `request`. `world` makes a fresh engine, and whatever the checks look at, for each case: a
-/// new database, or an emptied one.
+/// Explores `request`. For each case, `world` creates a fresh engine on a new or emptied database, and the
+/// value that the checks look at.
 pub fn explore<F, S, A, R, W>(world: F, request: R) -> Explorer<F, R, W>
 where
     F: AsyncFn() -> (Engine<S, A>, W),
@@ -79,89 +79,93 @@ fn named<W: 'static>(name: &'static str, check: impl AsyncFn(&W) + 'static) -> C
 }
 
 impl<F, R, W: 'static> Explorer<F, R, W> {
-    /// Every mode that is legal at a point, at every point: panic, drop, a lost commit, a lost answer,
-    /// a serialization failure, a deadlock, a cut connection, a failed call, and one whose answer was
-    /// lost. After each, once the client drives the request on and once the background workers.
+    /// Runs a case for each mode at each point where it is possible: panic, drop, a lost commit, a lost
+    /// answer, a serialization failure, a deadlock, a cut connection, a failed call, and a call whose answer
+    /// was lost. Each is run twice: once the client's retries finish the request, once the background workers
+    /// do.
     pub fn crash_at_every_point(self) -> Self {
         let modes = Mode::all();
         self.modes(modes.into_iter().filter(|mode| !mode.is_of_a_competitor()))
     }
 
-    /// After each of them, another at every point that the same attempt still passes, where it goes on,
-    /// and at every point that the recovery passes.
+    /// Adds a second fault to each of these cases: at every point that the same attempt still passes, if it
+    /// continues, and at every point that the recovery passes.
     pub fn and_at_every_pair(mut self) -> Self {
         self.pairs = true;
         self
     }
 
-    /// At every point another worker as well: a duplicate that comes while the first stands still, and
-    /// a takeover that runs to its end before the first, which lost its lease, goes on. At every commit
-    /// a takeover that holds the key, or has finished, by the time that the first, which got no answer, can ask.
+    /// Adds another worker at every point: a duplicate that arrives while the first holder stalls, and a
+    /// takeover that finishes before the first holder, which has lost its lease, continues. At every commit,
+    /// adds a takeover that holds the key, or has finished, before the first holder, whose commit got no
+    /// answer, can resolve the outcome.
     pub fn with_competitor(self) -> Self {
         self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch, Mode::Outrun])
     }
 
-    /// The commit that creates the key's row is acknowledged and lost, as by a failover to a standby that lacks it;
-    /// the attempt goes on as far as it can, and the client asks again: another request under the same
-    /// [derived keys](crate::phase::DerivedKey). Nothing else goes wrong in these cases, and each has to settle: one
-    /// that ends as *unknown* has sent its provider what is made of the lost row
-    /// ([`uuid`](crate::RequestContext::uuid), [`created_at`](crate::RequestContext::created_at),
-    /// [`request_id`](crate::RequestContext::request_id)) and not of the request. Your stand-in for the provider has
-    /// to refuse a key that comes with other parameters, as providers do.
+    /// Adds cases in which the commit that creates the key's row is acknowledged and then lost, as in a
+    /// failover to a standby that lacks it. The attempt continues as far as it can. Then the client retries:
+    /// a new request under the same [derived keys](crate::phase::DerivedKey). There is no other fault in
+    /// these cases, and each must settle. If a case ends as *unknown*, a phase has sent its provider a value
+    /// derived from the lost row ([`uuid`](crate::RequestContext::uuid),
+    /// [`created_at`](crate::RequestContext::created_at), [`request_id`](crate::RequestContext::request_id))
+    /// instead of from the request. Your fake provider must refuse a key that comes with other parameters, as
+    /// real ones do.
     pub fn and_lost_rows(self) -> Self {
         self.modes([Mode::RowLost])
     }
 
-    /// Each call says that its key is new, as [`Call::expect_new`](crate::engine::Call::expect_new) does: rightly the
-    /// first time, and wrongly in each retry.
+    /// Makes each call say that its key is new ([`Call::expect_new`](crate::engine::Call::expect_new)):
+    /// correctly the first time, and wrongly in each retry.
     pub fn with_calls_that_expect_new(mut self) -> Self {
         self.expects_new = true;
         self
     }
 
-    /// The first call only [accepts](crate::engine::Call::accept) the request; retries and workers run it. What goes
-    /// wrong, and who competes, then begins with the acceptance.
+    /// Makes the first call only [accept](crate::engine::Call::accept) the request; retries and workers run
+    /// it. Faults and competitors then begin with the acceptance.
     pub fn with_a_call_that_accepts(mut self) -> Self {
         self.accepts = true;
         self
     }
 
-    /// Two workers on the key, one going from point to point while the other stands still, in every
-    /// order that takes at most so many `switches` between them; at each switch once with each lease
-    /// alive and once with each lease over. Two are some hundred cases for a request of three phases,
-    /// and find what [`with_competitor`](Self::with_competitor) cannot: a worker that goes on for a
-    /// few points only, and is itself overtaken. Where both are about to write one row, and so one has
-    /// to wait, the other goes on.
+    /// Adds cases with two workers on the key, of which one runs from point to point while the other stalls,
+    /// in every order with at most `switches` switches between them. Each switch is run once with all leases
+    /// live and once with all leases expired. Two switches are some hundred cases for a request of three
+    /// phases. They find what [`with_competitor`](Self::with_competitor) cannot: a worker that continues for
+    /// a few points only, and is itself overtaken. If one worker must wait for a row that the other is about
+    /// to write, the other continues.
     pub fn and_two_workers(mut self, switches: usize) -> Self {
         self.switches = switches;
         self
     }
 
-    /// These modes too.
+    /// Adds these modes.
     pub fn modes(mut self, modes: impl IntoIterator<Item = Mode>) -> Self {
         self.modes.extend(modes);
         self
     }
 
-    /// Another request, for the same key: refused at every point (G9).
+    /// Sends another request under the same key at every point; it must be refused (G9).
     pub fn and_another(mut self, other: R) -> Self {
         self.other = Some(other);
         self
     }
 
-    /// Checked after every attempt of every case. Fails where it panics: `assert_eq!` will do.
+    /// A check after every attempt of every case. It fails by panicking, so `assert_eq!` works.
     pub fn always(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
         self.always.push(named(name, check));
         self
     }
 
-    /// Checked at the end of every case.
+    /// A check at the end of every case.
     pub fn check(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
         self.finally.push(named(name, check));
         self
     }
 
-    /// What the request has done to the world. Equal at the end of every case and of the clean run.
+    /// The effects of the request, as your function reads them. They must be the same at the end of every
+    /// case and of the clean run.
     pub fn effects<T: Debug>(mut self, effects: impl AsyncFn(&W) -> T + 'static) -> Self {
         let effects = Rc::new(effects);
         self.effects = Some(Box::new(move |world| {
@@ -171,22 +175,22 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self
     }
 
-    /// The reply may differ from the clean run's: it holds a time, say. Each case still has one reply,
-    /// for the first client and for every replay.
+    /// Allows a reply that differs from the clean run's, for example because it contains a time. Each case
+    /// must still have one reply, for the first client and for every replay.
     pub fn replies_may_differ(mut self) -> Self {
         self.same_reply = false;
         self
     }
 
-    /// Every case has to end with an answer. Without this one may also end as *unknown*, which is an honest end for
-    /// the engine, and a defect of yours where the provider can be asked: a reconcile function that never finds
-    /// what it looks for leaves each such case to an operator.
+    /// Requires that every case ends with an answer. Without it, a case may also end as *unknown*. That is
+    /// correct for the engine, but a defect of yours if the provider can be asked: a reconcile function that
+    /// never finds the call leaves each such case to an operator.
     pub fn always_settles(mut self) -> Self {
         self.settles = true;
         self
     }
 
-    /// Breaks a guarantee of the engine on purpose. For a test that the checks find it.
+    /// Breaks a guarantee of the engine on purpose, to test that your checks find it.
     #[doc(hidden)]
     pub fn with_mutant(mut self, mutant: Mutant) -> Self {
         self.mutant = Some(mutant);
@@ -226,9 +230,9 @@ where
     R: RequestDefinition<S, A>,
     W: 'static,
 {
-    /// Runs the clean case, then every case until one fails. Set the environment variable
-    /// `ATOMIC_PHASES_CASE` to the line that a failure prints, and only that case runs. Prints
-    /// nothing, except for how far it is, on a terminal.
+    /// Runs the clean case, then every case until one fails. If the environment variable `ATOMIC_PHASES_CASE`
+    /// has the line that a failure prints, runs only that case. Prints nothing except its progress, on a
+    /// terminal.
     pub async fn run(self) -> Report {
         let began = Instant::now();
         let mut report = Report::new(R::DEFINITION.name);

@@ -1,4 +1,4 @@
-//! [`Mode`] and [`Fault`]: what can go wrong at a point.
+//! [`Mode`] and [`Fault`]: the faults at a point.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,43 +6,43 @@ use std::str::FromStr;
 use super::points::{NoSuchPoint, Place, Point};
 use crate::definition::{Definition, STARTED};
 
-/// What happens at a point.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mode {
-    /// A panic, as from a defect of the engine.
+    /// The engine panics, as it would from a defect.
     Panic,
-    /// The future is dropped, as by a runtime that goes away: what a crash leaves behind.
+    /// The future is dropped, as by a runtime that shuts down. It leaves what a crash leaves.
     Drop,
-    /// The process ends at once. For a process of its own: see [`ENV`](crate::fault::ENV).
+    /// The process ends immediately. Only for a separate process: see [`ENV`](crate::fault::ENV).
     Abort,
-    /// The process stops itself (`SIGSTOP`) and stands still until it is sent a `SIGCONT`. For a process of
-    /// its own, on Unix.
+    /// The process stops itself (`SIGSTOP`) until it receives a `SIGCONT`. Only for a separate process, on
+    /// Unix.
     Stop,
     /// The server closes the connection of the open transaction. PostgreSQL only.
     CutConnection,
-    /// The commit is lost on its way, and the engine learns only that it got no answer.
+    /// The commit never arrives, and the engine gets no answer.
     NotSent,
     /// The commit is done, and its answer is lost.
     AckLost,
-    /// The database undoes the transaction: a serialization failure.
+    /// The database rolls the transaction back: a serialization failure.
     Serialization,
-    /// The database undoes the transaction: a deadlock.
+    /// The database rolls the transaction back: a deadlock.
     Deadlock,
-    /// It stands still for longer than its lease. Another takes over and runs to the end; then it
-    /// goes on, and believes that it still holds the key.
+    /// The holder stalls for longer than its lease. Another takes over and finishes; then the first
+    /// continues, and believes that it still holds the key.
     Stall,
-    /// It stands still for a moment, in which a duplicate comes.
+    /// The holder stalls for a moment, and a duplicate arrives meanwhile.
     Duplicate,
-    /// A commit gets no answer: lost on its way before it, or its answer after it. Before its sender can
-    /// ask, its lease has run out and another holds the key.
+    /// A commit gets no answer: before the commit, it never arrives; after it, its answer is lost. Before the
+    /// holder can resolve the outcome, its lease has expired and another holds the key.
     OutOfTouch,
-    /// A commit gets no answer, as in [`OutOfTouch`](Self::OutOfTouch), and before its sender can ask,
-    /// another has taken over and run to the end.
+    /// A commit gets no answer, as in [`OutOfTouch`](Self::OutOfTouch). Before the holder can resolve the
+    /// outcome, another has taken over and finished.
     Outrun,
-    /// The foreign call fails, and the provider has done nothing.
+    /// The foreign call fails without an effect at the provider.
     CallFails,
-    /// The foreign call fails, and the provider has done it.
+    /// The foreign call has its effect at the provider, and its answer is lost.
     AnswerLost,
     /// The commit that creates the key's row is acknowledged, but the row does not exist, as after a failover to
     /// a standby that lacks it. The engine then promises only one effect at a provider that honors
@@ -70,9 +70,9 @@ const MODES: [(Mode, &str); 16] = [
 ];
 
 impl Mode {
-    /// Every mode after which the engine keeps all that it promises, and that the explorer uses: all but
-    /// [`RowLost`](Self::RowLost), and [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which need a process of
-    /// their own.
+    /// Every mode after which the engine keeps all of its promises, and which the explorer uses: all but
+    /// [`RowLost`](Self::RowLost), and [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which need a separate
+    /// process.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let is_for_all = |mode: &Self| *mode != Self::RowLost && !mode.needs_a_process();
@@ -152,14 +152,14 @@ fn is_after_a_commit(point: &Point) -> bool {
     matches!(point.place, Place::AfterCommit | Place::AfterIntent | Place::AfterRelease)
 }
 
-/// One thing that goes wrong once. Printed, and parsed, as `charge_created/after_call#0=drop`.
+/// One fault at one visit of one point. Printed, and parsed, as `charge_created/after_call#0=drop`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// Where.
+    /// The point.
     pub point: Point,
-    /// At which visit, from 0: a phase that is run again passes its points again.
+    /// The number of the visit, from 0: a phase that runs again passes its points again.
     pub visit: u32,
-    /// What.
+    /// The kind of fault.
     pub mode: Mode,
 }
 

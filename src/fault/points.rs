@@ -1,22 +1,22 @@
-//! [`Point`]: a place in the life of a request at which it may crash, as data.
+//! [`Point`]: a point in the life of a request at which it may crash, as data.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
 
-/// Where within a phase.
+/// A place within a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Place {
-    /// Before anything of the phase: no transaction is open. Of `started`: before the key is reserved.
+    /// Before the phase: no transaction is open. For `started`: before the key is reserved.
     BeforePhase,
-    /// The phase's transaction is open and nothing is written in it, but, before a local first phase,
-    /// the key. Of a phase that hands its statements over: no transaction is open.
+    /// The phase's transaction is open, and nothing is written in it except, before a local first phase, the
+    /// key. For a phase with a `Batch`: no transaction is open.
     BeforeBody,
-    /// The body is done; the commit is next.
+    /// The body has returned; the commit is next.
     BeforeCommit,
-    /// Committed, and nobody but the database knows.
+    /// Committed, but the engine has not acted on it.
     AfterCommit,
     /// Before the intent of an at-most-once call is committed.
     BeforeIntent,
@@ -26,17 +26,17 @@ pub enum Place {
     BeforeCall,
     /// The lease was renewed for a call, because it had not been for a while.
     AfterRenewal,
-    /// The call has answered, and nothing of that is committed.
+    /// The call has returned, and its result is not committed.
     AfterCall,
     /// Before a row whose holder failed is released, or left to be reconciled.
     BeforeRelease,
-    /// It is released.
+    /// After it was released.
     AfterRelease,
     /// Before the lease of an existing row is acquired.
     BeforeTakeOver,
-    /// The lease is acquired, and nothing was done with it.
+    /// The lease is acquired, and the request has not continued.
     AfterTakeOver,
-    /// The request is finished, and its client does not know.
+    /// The request is finished, and its client has not been answered.
     BeforeReply,
     /// In the body of the phase, where its author wrote [`crash_point!`](crate::crash_point).
     Own(String),
@@ -116,7 +116,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
 pub struct Point {
     /// The phase's name; `started` for the reservation of the key.
     pub phase: String,
-    /// Where in it.
+    /// The place in the phase.
     pub place: Place,
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Why a text is no [`Point`], or no [`Fault`](crate::fault::Fault).
+/// A text is not a [`Point`], or not a [`Fault`](crate::fault::Fault).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no crash point, or not followed by what is to happen there: write phase/place or \

@@ -1,4 +1,4 @@
-//! [`Report`]: what an exploration came to, and the script of the case that failed.
+//! [`Report`]: the result of an exploration, and the script of the case that failed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,8 @@ pub(crate) struct Failure {
     pub(crate) wrong: String,
 }
 
-/// What an exploration came to. Printed, it is a line; of one that failed, the script of the case too.
+/// The result of an exploration. It prints as one line, followed by the script of the failed case, if there
+/// is one.
 #[derive(Clone, Debug)]
 #[must_use = "call assert_ok()"]
 pub struct Report {
@@ -91,13 +92,13 @@ impl Report {
         self.cases
     }
 
-    /// How many of them were two workers in turns.
+    /// How many of them interleaved two workers.
     #[must_use]
     pub fn interleavings(&self) -> u32 {
         self.interleavings
     }
 
-    /// How many of them ended with an outcome that nobody knows, which is an honest end.
+    /// How many of them ended with an unknown outcome, which is correct for the engine.
     #[must_use]
     pub fn unknown(&self) -> u32 {
         self.unknown
@@ -115,7 +116,7 @@ impl Report {
         self.failure.as_ref().map(|failure| failure.wrong.as_str())
     }
 
-    /// Panics where a case failed, with its script.
+    /// Panics if a case failed, and prints its script.
     #[track_caller]
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn assert_ok(&self) {
