@@ -92,7 +92,7 @@ where
         if read != made {
             return Err("what is read back from its stored form is written alike and is not equal: a \
                 member is skipped, or its `Serialize` leaves something out (a redaction); make it part of \
-                what is serialised, and encrypt it at rest with a `Codec`"
+                what is serialized, and encrypt it at rest with a `Codec`"
                 .to_owned());
         }
     }

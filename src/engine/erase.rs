@@ -35,7 +35,7 @@ pub enum EraseError {
         status: Status,
     },
     /// Jobs that it staged are still to be delivered. Erased, they would be lost (G18).
-    #[error("jobs of the request are still to be delivered: erase it once they are")]
+    #[error("the request has staged jobs that are not delivered yet: erase it once they are")]
     JobsWaiting,
     /// The row has changed since the operator read it: read it again.
     #[error("the request has moved on since it was looked at: look again")]

@@ -236,7 +236,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 /// Why [`Engine::shutdown`] returned before the engine was drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{requests} requests are still in a phase after {within:?}; another node resumes them when their leases have run out"
+    "{requests} requests are still in a phase after {within:?}; another node resumes them when their leases have expired"
 )]
 #[non_exhaustive]
 pub struct StillRunning {

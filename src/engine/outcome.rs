@@ -259,7 +259,7 @@ pub enum CallError {
     },
     /// A value that does not survive serialization to JSON and back, so that a resumed run would see a different
     /// value.
-    #[error("the {what} cannot be stored: they do not serialise to JSON and back")]
+    #[error("the {what} cannot be stored: it does not survive serialization to JSON and back")]
     NotStorable {
         /// `parameters` or `context`.
         what: &'static str,
@@ -284,7 +284,7 @@ pub enum CallError {
     },
     /// The request's row was deleted, or expired, while this call ran it. Its effects remain. Another call would
     /// begin a new request, so this call does not repeat itself.
-    #[error("the row of the request was deleted while it ran")]
+    #[error("the row of the request was deleted while it ran; its effects remain")]
     RowDeleted,
     /// The task that ran the request ended without an answer: the runtime is shutting down, or this crate has a
     /// defect. As after a crash, a retry resumes.

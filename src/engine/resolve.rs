@@ -173,29 +173,29 @@ pub enum ResolveError {
     #[error("there is no request under this key")]
     NoSuchKey,
     /// The request that the resolution names is gone, and its key belongs to another request: nothing is left to resolve.
-    #[error("the key is another request's by now")]
+    #[error("the key belongs to another request now, so nothing is left to resolve")]
     AnotherRequest,
     /// The row has changed since the operator read it: read it again.
     #[error("the request has moved on since it was looked at: look again")]
     MovedOn,
     /// It contradicts an earlier resolution or result.
-    #[error("this contradicts what is known: {0}")]
+    #[error("this contradicts an earlier resolution or result: {0}")]
     Conflict(&'static str),
     /// The request's definition has no such phase, or the request does not wait for a resolution of it.
     #[error(
-        "the request does not wait for a word about this phase: look at which call of it has no outcome"
+        "the request does not wait for a resolution of this phase; its status names the phase whose call has no outcome"
     )]
     NotThatPhase,
     /// The request is in use: a holder runs it now, perhaps the very call that the resolution is about, or another
     /// transaction has locked its row. Repeat the resolution later.
-    #[error("the request is in use; say it again in {retry_after:?}")]
+    #[error("the request is in use; repeat the resolution in {retry_after:?}")]
     InProgress {
         /// The rest of the holder's lease; a second if the row is locked.
         retry_after: Duration,
     },
     /// This process cannot continue the request (G14): send a resolution of one of its calls to another process.
     /// [`Resolution::finish`] and [`Engine::erase`] do not need the definition.
-    #[error("this process does not go on with the request: {0}")]
+    #[error("this process cannot continue the request: {0}")]
     NotKnownHere(StrandedBecause),
     /// Whether the later phases could read the output cannot be checked.
     #[error("the output cannot be checked: {0}")]
@@ -205,13 +205,15 @@ pub enum ResolveError {
     OtherType,
     /// The value has no JSON form, is over its cap, or cannot be replayed.
     #[error(
-        "the value cannot be stored: it has no JSON form, is over its cap in Limits with the outputs that are \
-         there, or is a reply that HTTP does not allow"
+        "the value cannot be stored: it has no JSON form, exceeds its cap in Limits together with the stored \
+         outputs, or is a reply that HTTP does not allow"
     )]
     NotStorable,
     /// The task that wrote it was lost with its runtime. Whether the resolution was written is not known: repeat
     /// it.
-    #[error("the task that wrote it was lost: say it again")]
+    #[error(
+        "the task that wrote the resolution was lost; repeat it, because it may not have been written"
+    )]
     TaskLost,
     /// The store could not be read or written. If its answer to the commit was lost for good, whether the
     /// resolution was written is not known: repeat it.

@@ -72,7 +72,7 @@ pub enum FingerprintRule {
     Unordered,
     /// The stored form of the value does not decode.
     #[error(
-        "it does not deserialise from what it serialises to, so that no later attempt could read it; \
+        "it does not deserialize from what it serializes to, so that no later attempt could read it; \
          give a member that is skipped `#[serde(default)]`, and both halves of serde the same form"
     )]
     NotRead,

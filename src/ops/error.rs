@@ -19,21 +19,19 @@ pub enum OpsError {
     #[error("there is no such request")]
     NoSuchRequest,
     /// There is no such dead job, or the actor may not see its scope.
-    #[error("there is no dead job of this id")]
+    #[error("there is no dead job with this id")]
     NoSuchJob,
     /// There is no such bulk act, or the actor may not see it.
     #[error("there is no such bulk act")]
     NoSuchBulk,
     /// This build knows no such foreign phase.
-    #[error("this build knows no foreign phase of this name in a definition of that name")]
+    #[error("this build knows no definition of that name with a foreign phase of this name")]
     NoSuchPhase,
     /// A pause affects the requests of every scope, but the actor may see only some scopes.
-    #[error("a pause is of every scope, and you may act on some of them only")]
+    #[error("a pause affects every scope, but you may act on some scopes only")]
     NotEveryScope,
-    /// The pause would end later than a stored time can express.
-    #[error(
-        "a pause is ten years at most; one that is to last has no end, until an operator ends it"
-    )]
+    /// The pause would be longer than ten years.
+    #[error("a pause lasts ten years at most; without an end, it lasts until an operator ends it")]
     TooLong,
     /// The row has changed since the actor saw it. Read it again, then decide again.
     #[error("it has moved on since it was looked at: look again")]
@@ -45,7 +43,9 @@ pub enum OpsError {
     #[error("{0}")]
     BadFilter(&'static str),
     /// The cursor belongs to another filter, or is incomplete.
-    #[error("the cursor is of another filter, or was cut off: begin anew")]
+    #[error(
+        "the cursor belongs to another filter, or is incomplete: start again at the first page"
+    )]
     BadCursor,
     /// The resolution was refused.
     #[error("{0}")]

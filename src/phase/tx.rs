@@ -132,7 +132,7 @@ impl Staging {
             ));
         }
         let args = serde_json::to_vec(given).map_err(|_| {
-            PhaseError::retryable("a staged job's arguments do not serialise to JSON")
+            PhaseError::retryable("a staged job's arguments do not serialize to JSON")
         })?;
         if roundtrip::writes_a_float_as_null(given, &args) {
             return Err(PhaseError::retryable(

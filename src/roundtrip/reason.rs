@@ -60,7 +60,7 @@ impl Because {
                  error instead"
             }
             Self::NotRead => {
-                "does not deserialise from what it serialises to: give a skipped member \
+                "does not deserialize from what it serializes to: give a skipped member \
                  `#[serde(default)]`, and both halves of serde the same form"
             }
             Self::Differs | Self::Order => {

@@ -24,7 +24,7 @@ pub enum StoreError {
     #[error("the key's row is locked by another transaction")]
     Locked,
     /// The statements of a phase took longer than its time limit. They were rolled back.
-    #[error("the statements took longer than their time limit, and were undone")]
+    #[error("the statements took longer than their time limit, and were rolled back")]
     TimeLimit,
     /// A stored value that this version of the crate cannot read.
     #[error(

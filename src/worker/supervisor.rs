@@ -138,7 +138,7 @@ impl Workers {
 /// Why [`Workers::shutdown`] returned before all of them had stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{workers} workers have a request or a job under way after {within:?}; another node goes on with it when its lease has run out"
+    "{workers} workers have a request or a job under way after {within:?}; another node continues it when its lease has expired"
 )]
 #[non_exhaustive]
 pub struct StillWorking {

@@ -71,7 +71,7 @@ pub struct Webhook {
 #[non_exhaustive]
 pub enum WebhookError {
     /// The URL is invalid.
-    #[error("the webhook's URL is none of http or https")]
+    #[error("the webhook's URL is neither http nor https")]
     Url,
     /// The secret is invalid.
     #[error(
